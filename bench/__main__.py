@@ -9,7 +9,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench import ack_message, delta_bytes, latency, loads, many_cursors, memory, pulsar_codec, receipt_latency, throughput
+from bench import (
+    ack_message,
+    delta_bytes,
+    latency,
+    loads,
+    many_cursors,
+    memory,
+    pulsar_codec,
+    receipt_latency,
+    throughput,
+)
 from bench.rows import show
 from cursorkeeper.demo.stack import Standalone
 
@@ -45,7 +55,10 @@ def main() -> None:
     if "pulsar_codec" in wanted:
         show(pulsar_codec.run(), as_json)
     if {"latency", "receipt_latency", "throughput", "loads"} & set(wanted):
-        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=512) as stack:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Standalone(Path(folder) / "stack", heap_mib=512) as stack,
+        ):
             if "latency" in wanted:
                 show(asyncio.run(latency.run(stack)), as_json)
             if "receipt_latency" in wanted:
@@ -55,25 +68,38 @@ def main() -> None:
             if "loads" in wanted:
                 show(asyncio.run(loads.run(stack)), as_json)
     if "many_cursors" in wanted:
-        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=1536) as stack:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Standalone(Path(folder) / "stack", heap_mib=1536) as stack,
+        ):
             show(asyncio.run(many_cursors.run(stack)), as_json)
     if "footers" in wanted:
         from bench import footers  # needs PySpark
 
-        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", bookies=1, heap_mib=768) as stack:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Standalone(Path(folder) / "stack", bookies=1, heap_mib=768) as stack,
+        ):
             show(footers.run(stack), as_json)
     if "report" in wanted:
         from bench import report
 
-        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", bookies=1, heap_mib=768) as stack:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Standalone(Path(folder) / "stack", bookies=1, heap_mib=768) as stack,
+        ):
             show(report.run(stack), as_json)
     if "pipeline" in wanted:
         from bench import pipeline  # needs PySpark
 
-        with tempfile.TemporaryDirectory() as folder, Standalone(Path(folder) / "stack", heap_mib=768) as stack:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            Standalone(Path(folder) / "stack", heap_mib=768) as stack,
+        ):
             show(pipeline.run(stack), as_json)
     if "pulsar_plugin" in wanted:
-        from bench.pulsar_plugin.__main__ import shown  # needs brokers' classes and the plugin's jar
+        # needs brokers' classes and the plugin's jar
+        from bench.pulsar_plugin.__main__ import shown
 
         asyncio.run(shown(as_json))
 

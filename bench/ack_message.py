@@ -1,8 +1,9 @@
-"""CPU of one message of acks in the daemon, without gRPC and without other systems: decoded, checked, taken into the state, written
-as a record, acknowledged, confirmed. 1,000 machines in turn, so that no cursor finds its state in the processor's cache.
+"""CPU of one message of acks in the daemon, without gRPC and without other systems: decoded,
+checked, taken into the state, written as a record, acknowledged, confirmed. 1,000 machines in turn,
+so that no cursor finds its state in the processor's cache.
 
-`python -m bench.ack_message [PATTERN]` prints the stages as JSON: microseconds of this process for a message. With another tree
-first in PYTHONPATH the same is measured of that one.
+`python -m bench.ack_message [PATTERN]` prints the stages as JSON: microseconds of this process for
+a message. With another tree first in PYTHONPATH the same is measured of that one.
 """
 
 from __future__ import annotations
@@ -44,7 +45,17 @@ def run() -> list[Row]:
         found = measure(pattern)
         whole = sum(found.values())
         for stage, spent in found.items():
-            rows.append(Row("ack_message", f"{ACKS} acks, {pattern}", stage, spent, "us", spent / whole, "the whole"))
+            rows.append(
+                Row(
+                    "ack_message",
+                    f"{ACKS} acks, {pattern}",
+                    stage,
+                    spent,
+                    "us",
+                    spent / whole,
+                    "the whole",
+                )
+            )
         rows.append(Row("ack_message", f"{ACKS} acks, {pattern}", "whole", whole, "us"))
     return rows
 
@@ -55,7 +66,11 @@ def messages(pattern: str) -> Iterator[bytes]:
     while True:
         seq += 1
         for _ in range(MACHINES):
-            at = rng.integers(0, ENTRIES, ACKS) if pattern == "uniform" else (seq - 1) * ACKS + rng.choice(WINDOW, ACKS, replace=False)
+            at = (
+                rng.integers(0, ENTRIES, ACKS)
+                if pattern == "uniform"
+                else (seq - 1) * ACKS + rng.choice(WINDOW, ACKS, replace=False)
+            )
             ledgers = []
             for ledger in np.unique(at // LEDGER_ENTRIES).tolist():
                 entries = at[at // LEDGER_ENTRIES == ledger] % LEDGER_ENTRIES
@@ -98,7 +113,9 @@ class Cursor:
         at, append_at = m.timer_at_s, m.append_at_s
         self._spent["timers"] += time.thread_time() - stepped
         self._spent[stage] += stepped - begun
-        self._wake_at_s = append_at if at is None else at if append_at is None else min(at, append_at)
+        self._wake_at_s = (
+            append_at if at is None else at if append_at is None else min(at, append_at)
+        )
         self._todo += effects
 
     def _do(self) -> None:
@@ -119,7 +136,11 @@ class Cursor:
             case fx.WriteFooter():
                 return ev.FooterWritten(effect.token, effect.expected_version + 1)
             case fx.ReadFooter():
-                return ev.FooterRead(effect.token, self.machine.ownership.commit.committed, self.machine.ownership.commit.version)
+                return ev.FooterRead(
+                    effect.token,
+                    self.machine.ownership.commit.committed,
+                    self.machine.ownership.commit.version,
+                )
             case fx.CheckFooter():
                 return ev.FooterChecked(effect.token)
             case fx.ReadChain():
@@ -129,7 +150,9 @@ class Cursor:
 
 
 def measure(pattern: str) -> dict[str, float]:
-    """Microseconds of each stage for a message. The garbage collector is off: it would look at the bench's own messages."""
+    """Microseconds of each stage for a message. The garbage collector is off: it would look at the
+    bench's own messages.
+    """
     gc.disable()
     spent: dict[str, float] = defaultdict(float)
     source = messages(pattern)
@@ -145,4 +168,7 @@ def measure(pattern: str) -> dict[str, float]:
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or PATTERNS:
-        print(json.dumps({"pattern": name, **{k: round(v, 1) for k, v in measure(name).items()}}), flush=True)
+        print(
+            json.dumps({"pattern": name, **{k: round(v, 1) for k, v in measure(name).items()}}),
+            flush=True,
+        )

@@ -22,7 +22,9 @@ def _patterns() -> dict[str, tuple[dict[int, np.ndarray], str]]:
 
     def many(size: int) -> dict[int, np.ndarray]:
         keys = rng.choice(100_000_000, N, replace=False)
-        return split(((keys // size).astype(np.uint64) << np.uint64(32)) | (keys % size).astype(np.uint64))
+        return split(
+            ((keys // size).astype(np.uint64) << np.uint64(32)) | (keys % size).astype(np.uint64)
+        )
 
     window = rng.choice(65_536, 65_536 // 2, replace=False)
     shared = np.flatnonzero(rng.random(4 * N) < 0.4)[:N]
@@ -44,6 +46,19 @@ def run() -> list[Row]:
         acks = {ledger: bitmaps.from_unsorted(values) for ledger, values in sorted(columns.items())}
         count = sum(map(len, acks.values()))
         stored = len(record.encode(Record(1, 1, 1, 1, Delta(acks=acks)))) - RECORD_HEADER_BYTES
-        rows.append(Row("delta_bytes", name, "body", stored, "B", aim=aim if aim in ("11 B", "31 B") else ""))
-        rows.append(Row("delta_bytes", name, "body per ack", stored / count, "B/ack", aim="" if aim in ("11 B", "31 B") else aim))
+        rows.append(
+            Row(
+                "delta_bytes", name, "body", stored, "B", aim=aim if aim in ("11 B", "31 B") else ""
+            )
+        )
+        rows.append(
+            Row(
+                "delta_bytes",
+                name,
+                "body per ack",
+                stored / count,
+                "B/ack",
+                aim="" if aim in ("11 B", "31 B") else aim,
+            )
+        )
     return rows

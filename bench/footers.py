@@ -1,7 +1,8 @@
-"""Footers in bulk from a real ZooKeeper on one connection: multiRead against single gets, with decoding, as Arrow rows; and planning.
+"""Footers in bulk from a real ZooKeeper on one connection: multiRead against single gets, with
+decoding, as Arrow rows; and planning.
 
-Owns a fleet of footers of about 600 bytes below roots of its own. Rates are the best of `ROUNDS`: the server and other programs share the
-cores. CPU is this process's alone.
+Owns a fleet of footers of about 600 bytes below roots of its own. Rates are the best of `ROUNDS`:
+the server and other programs share the cores. CPU is this process's alone.
 """
 
 from __future__ import annotations
@@ -46,7 +47,13 @@ def run(stack: Standalone) -> list[Row]:
 
 
 def _options(stack: Standalone, cursors: int) -> Options:
-    return Options.parse({"zookeeper": stack.zookeeper, "root": f"/bench-{cursors}/cursors", "splitBytes": str(1 << 30)})
+    return Options.parse(
+        {
+            "zookeeper": stack.zookeeper,
+            "root": f"/bench-{cursors}/cursors",
+            "splitBytes": str(1 << 30),
+        }
+    )
 
 
 async def _client(stack: Standalone) -> ZooKeeperClient:
@@ -58,7 +65,9 @@ async def _client(stack: Standalone) -> ZooKeeperClient:
 async def _write(stack: Standalone, cursors: int) -> None:
     client = await _client(stack)
     for start in range(0, cursors, WRITTEN_AT_ONCE):
-        some = [footer_of(name_of(at), at) for at in range(start, min(cursors, start + WRITTEN_AT_ONCE))]
+        some = [
+            footer_of(name_of(at), at) for at in range(start, min(cursors, start + WRITTEN_AT_ONCE))
+        ]
         await write_footers(client, _options(stack, cursors).root, some)
     await client.close()
 
@@ -76,22 +85,38 @@ async def _best(things: int, work: Callable[[], Awaitable[object]]) -> Cost:
 async def _reads(stack: Standalone) -> list[Row]:
     client, options = await _client(stack), _options(stack, FLEETS[-1])
     reader = shards.Reader(client, options)
-    names = [name for _, some in [found async for found in reader.names(await reader.buckets())] for name in some]
+    names = [
+        name
+        for _, some in [found async for found in reader.names(await reader.buckets())]
+        for name in some
+    ]
     paths = [name.path(options.root) for name in names]
-    parts = [paths[start : start + shards.READ_BATCH] for start in range(0, len(paths), shards.READ_BATCH)]
-    data_bytes = sum(len(node.data) for node in await client.multi_read(paths) if node is not None) // len(paths)
+    parts = [
+        paths[start : start + shards.READ_BATCH]
+        for start in range(0, len(paths), shards.READ_BATCH)
+    ]
+    data_bytes = sum(
+        len(node.data) for node in await client.multi_read(paths) if node is not None
+    ) // len(paths)
 
     async def each() -> AsyncIterator[Sequence[str]]:
         for part in parts:
             yield part
 
     async def multi_reads() -> None:
-        read = sum([len(nodes) async for nodes in shards.in_rounds(each(), client.multi_read, shards.READS_AT_ONCE)])
+        read = sum(
+            [
+                len(nodes)
+                async for nodes in shards.in_rounds(each(), client.multi_read, shards.READS_AT_ONCE)
+            ]
+        )
         assert read == len(paths)
 
     async def gets() -> None:
         for start in range(0, GETS, GETS_AHEAD):
-            await asyncio.gather(*[client.get(path) for path in paths[start : min(GETS, start + GETS_AHEAD)]])
+            await asyncio.gather(
+                *[client.get(path) for path in paths[start : min(GETS, start + GETS_AHEAD)]]
+            )
 
     async def decoded() -> None:
         assert sum([len(batch) async for batch in shards.footers_in(client, options)]) == len(paths)
@@ -104,10 +129,44 @@ async def _reads(stack: Standalone) -> list[Row]:
     gets_ahead = f"gets, {GETS_AHEAD} ahead"
     return [
         Row("footers", case, gets_ahead, single.per_s, "footers/s"),
-        Row("footers", case, "multiRead", multi.per_s, "footers/s", multi.per_s / single.per_s, gets_ahead, "100,000/s"),
-        Row("footers", case, "multiRead, CPU", multi.cpu_us, "us/footer", multi.cpu_us / single.cpu_us, gets_ahead, "1/8"),
-        Row("footers", case, "listed, read, decoded", whole.per_s, "footers/s", whole.per_s / multi.per_s, "multiRead"),
-        Row("footers", case, "listed, read, decoded, CPU", whole.cpu_us, "us/footer", whole.cpu_us / multi.cpu_us, "multiRead"),
+        Row(
+            "footers",
+            case,
+            "multiRead",
+            multi.per_s,
+            "footers/s",
+            multi.per_s / single.per_s,
+            gets_ahead,
+            "100,000/s",
+        ),
+        Row(
+            "footers",
+            case,
+            "multiRead, CPU",
+            multi.cpu_us,
+            "us/footer",
+            multi.cpu_us / single.cpu_us,
+            gets_ahead,
+            "1/8",
+        ),
+        Row(
+            "footers",
+            case,
+            "listed, read, decoded",
+            whole.per_s,
+            "footers/s",
+            whole.per_s / multi.per_s,
+            "multiRead",
+        ),
+        Row(
+            "footers",
+            case,
+            "listed, read, decoded, CPU",
+            whole.cpu_us,
+            "us/footer",
+            whole.cpu_us / multi.cpu_us,
+            "multiRead",
+        ),
     ]
 
 
@@ -116,10 +175,20 @@ def _table(stack: Standalone) -> Row:
     best_s = float("inf")
     for _ in range(ROUNDS):
         began_s = time.perf_counter()
-        rows = sum(batch.num_rows for part in Cursors().plan(options) for batch in Cursors().read(options, part))
+        rows = sum(
+            batch.num_rows
+            for part in Cursors().plan(options)
+            for batch in Cursors().read(options, part)
+        )
         best_s = min(best_s, time.perf_counter() - began_s)
         assert rows == cursors
-    return Row("footers", f"table cursors, {cursors:,}, one task after another", "Arrow rows", cursors / best_s, "rows/s")
+    return Row(
+        "footers",
+        f"table cursors, {cursors:,}, one task after another",
+        "Arrow rows",
+        cursors / best_s,
+        "rows/s",
+    )
 
 
 def _planning(stack: Standalone) -> list[Row]:
@@ -132,7 +201,18 @@ def _planning(stack: Standalone) -> list[Row]:
             took_s = min(_seconds(table, options) for _ in range(ROUNDS))
             ratio = took_s / before[name] if before[name] else None
             aim = "10 s, linear" if cursors == FLEETS[-1] else ""
-            rows.append(Row("footers", f"plan of {cursors:,} cursors", f"table {name}", took_s, "s", ratio, f"{FLEETS[0]:,} cursors", aim))
+            rows.append(
+                Row(
+                    "footers",
+                    f"plan of {cursors:,} cursors",
+                    f"table {name}",
+                    took_s,
+                    "s",
+                    ratio,
+                    f"{FLEETS[0]:,} cursors",
+                    aim,
+                )
+            )
             before[name] = took_s
     return rows
 

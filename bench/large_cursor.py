@@ -1,6 +1,8 @@
-"""A cursor of a billion entries on the real stack, made through the engine of `import`: acks of whole data ledgers as bitmaps.
+"""A cursor of a billion entries on the real stack, made through the engine of `import`: acks of
+whole data ledgers as bitmaps.
 
-The holes are random (so nearly every one is a run), from a seed by ledger: who reads them can count them again.
+The holes are random (so nearly every one is a run), from a seed by ledger: who reads them can count
+them again.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ STALL_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class LargeCursor:
-    """A `StateSource`: `ledgers` data ledgers of `entries_each`, of which `hole_share` are not acked."""
+    """A `StateSource`: `ledgers` data ledgers of `entries_each`, of which `hole_share` are not
+    acked.
+    """
 
     name: CursorName
     ledgers: int
@@ -40,10 +44,14 @@ class LargeCursor:
     mark_delete_properties: Mapping[str, int] | None = None
 
     def holes(self, at: int) -> BitMap:
-        """Of one ledger; its first and never its last entry, so that mark-delete stays and every entry is described."""
+        """Of one ledger; its first and never its last entry, so that mark-delete stays and every
+        entry is described.
+        """
         rng = np.random.default_rng(at)
         count = int(self.entries_each * self.hole_share)
-        found = bitmaps.from_unsorted(rng.integers(1, self.entries_each - 1, count, dtype=np.uint32))
+        found = bitmaps.from_unsorted(
+            rng.integers(1, self.entries_each - 1, count, dtype=np.uint32)
+        )
         found.add(0)
         return found
 
@@ -56,10 +64,15 @@ class LargeCursor:
 
     def layout(self) -> Sequence[LayoutItem]:
         """All closed."""
-        return [LayoutItem(FIRST_LEDGER + at, LayoutState.CLOSED, self.entries_each) for at in range(self.ledgers)]
+        return [
+            LayoutItem(FIRST_LEDGER + at, LayoutState.CLOSED, self.entries_each)
+            for at in range(self.ledgers)
+        ]
 
 
 async def make(settings: Settings, source: LargeCursor) -> Imported:
     """Raises ProblemError."""
     async with connections.ports(settings, "writer") as ports:
-        return await make_cursor(ports, settings, source, Bar("large cursor"), stall_s=STALL_S, rng=random.Random(1))
+        return await make_cursor(
+            ports, settings, source, Bar("large cursor"), stall_s=STALL_S, rng=random.Random(1)
+        )

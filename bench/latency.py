@@ -1,5 +1,6 @@
-"""Flush latency over a raw gateway add of the same size, in turns on the same stack; and what recovery costs over a raw
-read of the same bytes."""
+"""Flush latency over a raw gateway add of the same size, in turns on the same stack; and what
+recovery costs over a raw read of the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,14 @@ class Ear:
 
 
 async def run(stack: Standalone) -> list[Row]:
-    daemon = Daemon(Settings(listen="127.0.0.1:0", metrics_listen="", gateway=stack.gateway, zookeeper=stack.zookeeper))
+    daemon = Daemon(
+        Settings(
+            listen="127.0.0.1:0",
+            metrics_listen="",
+            gateway=stack.gateway,
+            zookeeper=stack.zookeeper,
+        )
+    )
     await daemon.start()
     try:
         return [*await _flush(daemon, stack), *await _recovery(daemon)]
@@ -77,7 +85,8 @@ async def _opened(daemon: Daemon, topic: str) -> tuple[CursorRunner, Ear, int]:
 
 async def _flush(daemon: Daemon, stack: Standalone) -> list[Row]:
     runner, ear, attach = await _opened(daemon, "flush")
-    gateway = GatewayClient(GatewayClientSettings(stack.gateway))  # the daemon's own appends to ledgers of its deployment only
+    # the daemon's own appends to ledgers of its deployment only
+    gateway = GatewayClient(GatewayClientSettings(stack.gateway))
     await gateway.start()
     raw_ledger = await gateway.create(daemon.settings.policy.full, {"application": APPLICATION})
     rng = np.random.default_rng(3)
@@ -89,7 +98,9 @@ async def _flush(daemon: Daemon, stack: Standalone) -> list[Row]:
         before = runner.machine.counters.flushed_bytes
         began = time.perf_counter()
         columns = LedgerColumns(7, bitmaps.from_unsorted(entries))
-        runner.dispatch(ev.Acks(attach, AckBatch(number, 1, ledgers=(columns,), size_bytes=4 * ACKS, acks=ACKS)))
+        runner.dispatch(
+            ev.Acks(attach, AckBatch(number, 1, ledgers=(columns,), size_bytes=4 * ACKS, acks=ACKS))
+        )
         await ear.until(number)
         flushes.append(time.perf_counter() - began)
         size = runner.machine.counters.flushed_bytes - before
@@ -122,11 +133,18 @@ async def _recovery(daemon: Daemon) -> list[Row]:
     for ledgers, size, share in ((20, 5_000_000, 0.1), (2_000, 50_000, 0.001)):
         runner, ear, attach = await _opened(daemon, f"recovery-{ledgers}")
         machine = runner.machine
-        machine.flow.check._limits = replace(machine.limits, open_ledger_span_max=1 << 31)  # the state is made, not acked one by one
+        # the state is made, not acked one by one
+        machine.flow.check._limits = replace(machine.limits, open_ledger_span_max=1 << 31)
         for ledger in range(1, ledgers + 1):
-            values = np.flatnonzero(np.random.default_rng(ledger).random(size) >= share).astype(np.uint32)
+            values = np.flatnonzero(np.random.default_rng(ledger).random(size) >= share).astype(
+                np.uint32
+            )
             columns = LedgerColumns(ledger, bitmap=bitmaps.from_sorted(values))
-            runner.dispatch(ev.Acks(attach, AckBatch(ledger, 1, ledgers=(columns,), size_bytes=1, acks=values.size)))
+            runner.dispatch(
+                ev.Acks(
+                    attach, AckBatch(ledger, 1, ledgers=(columns,), size_bytes=1, acks=values.size)
+                )
+            )
             if ledger % 20 == 0:
                 await ear.until(ledger)
         snapshots = machine.counters.snapshots
@@ -137,7 +155,11 @@ async def _recovery(daemon: Daemon) -> list[Row]:
         runner.dispatch(ev.Close())
         while not runner.is_ended:
             await asyncio.sleep(0.01)
-        rows += await _read_both(daemon, machine, f"{ledgers * size // 1_000_000} M entries, {ledgers} ledgers, {share:.1%} holes")
+        rows += await _read_both(
+            daemon,
+            machine,
+            f"{ledgers * size // 1_000_000} M entries, {ledgers} ledgers, {share:.1%} holes",
+        )
     return rows
 
 
@@ -155,10 +177,20 @@ async def _read_both(daemon: Daemon, machine: CursorMachine, case: str) -> list[
         total, began = 0, time.perf_counter()
         for item in footer.chain:
             assert item.last_entry is not None
-            async for chunk in daemon.gateway.read(item.ledger, 0, item.last_entry, max_bytes=4 << 20):
+            async for chunk in daemon.gateway.read(
+                item.ledger, 0, item.last_entry, max_bytes=4 << 20
+            ):
                 total += sum(map(len, chunk.payloads))
         raws.append(time.perf_counter() - began)
     recovered, raw = quantile(mine, 0.5), quantile(raws, 0.5)
     return [
-        Row("recovery", case, f"recovery of {total / 1e6:.1f} MB", recovered * 1e3, "ms", recovered / raw, "a raw read of the same bytes")
+        Row(
+            "recovery",
+            case,
+            f"recovery of {total / 1e6:.1f} MB",
+            recovered * 1e3,
+            "ms",
+            recovered / raw,
+            "a raw read of the same bytes",
+        )
     ]

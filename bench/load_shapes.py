@@ -1,7 +1,9 @@
-"""The four loads that make Pulsar's cursor state too large (PIP-299): missed acks, mixed delays, many consumers, many producers.
+"""The four loads that make Pulsar's cursor state too large (PIP-299): missed acks, mixed delays,
+many consumers, many producers.
 
-Owns which entries are acked in which order, and what must be acked at the end; all of it from one seed, so that every
-process that asks gets the same. Does not own who sends it (`shapes`, and the tests with small numbers). Pure.
+Owns which entries are acked in which order, and what must be acked at the end; all of it from one
+seed, so that every process that asks gets the same. Does not own who sends it (`shapes`, and the
+tests with small numbers). Pure.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """`entries` over ledgers of `ledger_entries`. `order` gives what is acked, in the order of acking, as entry numbers."""
+    """`entries` over ledgers of `ledger_entries`. `order` gives what is acked, in the order of
+    acking, as entry numbers.
+    """
 
     name: str
     entries: int
@@ -61,7 +65,9 @@ class Shape:
     def keys(self, numbers: npt.NDArray[np.int64]) -> Keys:
         """Entry numbers of the topic as keys."""
         ledger = FIRST_LEDGER + LEDGER_STEP * (numbers // self.ledger_entries)
-        keys: Keys = (ledger.astype(np.uint64) << np.uint64(32)) | (numbers % self.ledger_entries).astype(np.uint64)
+        keys: Keys = (ledger.astype(np.uint64) << np.uint64(32)) | (
+            numbers % self.ledger_entries
+        ).astype(np.uint64)
         return keys
 
     def batches(self) -> Iterator[Batch]:
@@ -73,7 +79,9 @@ class Shape:
             yield Batch(split(self.keys(numbers[start : start + self.batch_acks])))
 
     def _deduplication(self) -> Iterator[Batch]:
-        """The cursor `pulsar.dedup`: mark-delete moves, and with it the last sequence id of every producer."""
+        """The cursor `pulsar.dedup`: mark-delete moves, and with it the last sequence id of every
+        producer.
+        """
         rng = np.random.default_rng(self.seed)
         last = {f"producer-{number:05d}": -1 for number in range(self.producers)}
         names = list(last)
@@ -85,8 +93,15 @@ class Shape:
 
     def acked(self) -> dict[int, BitMap]:
         """Entries that are acked at the end, per ledger."""
-        numbers = np.arange(self.entries // self.batch_acks * self.batch_acks) if self.producers else self._acked_in_order()
-        return {ledger: bitmaps.from_unsorted(values) for ledger, values in split(self.keys(numbers)).items()}
+        numbers = (
+            np.arange(self.entries // self.batch_acks * self.batch_acks)
+            if self.producers
+            else self._acked_in_order()
+        )
+        return {
+            ledger: bitmaps.from_unsorted(values)
+            for ledger, values in split(self.keys(numbers)).items()
+        }
 
     def properties(self) -> dict[str, int]:
         """The last sequence ids at the end."""
@@ -97,8 +112,12 @@ class Shape:
         return found
 
 
-def missed(share: float, window: int) -> Callable[[np.random.Generator, int], npt.NDArray[np.int64]]:
-    """Consumers work in windows, a little out of order, and never ack a share of what they received."""
+def missed(
+    share: float, window: int
+) -> Callable[[np.random.Generator, int], npt.NDArray[np.int64]]:
+    """Consumers work in windows, a little out of order, and never ack a share of what they
+    received.
+    """
 
     def order(rng: np.random.Generator, entries: int) -> npt.NDArray[np.int64]:
         acked = np.flatnonzero(rng.random(entries) >= share)
@@ -108,15 +127,20 @@ def missed(share: float, window: int) -> Callable[[np.random.Generator, int], np
     return order
 
 
-def delayed(long_share: float, short: int, long: int) -> Callable[[np.random.Generator, int], npt.NDArray[np.int64]]:
-    """An entry is due `delay` entries after it was published: short delays for most, long ones for a share. What is not due
-    when the last entry is published is still un-acked."""
+def delayed(
+    long_share: float, short: int, long: int
+) -> Callable[[np.random.Generator, int], npt.NDArray[np.int64]]:
+    """An entry is due `delay` entries after it was published: short delays for most, long ones for
+    a share. What is not due when the last entry is published is still un-acked.
+    """
 
     def order(rng: np.random.Generator, entries: int) -> npt.NDArray[np.int64]:
         numbers = np.arange(entries)
         is_long = rng.random(entries) < long_share
         is_long[0] = True
-        delay = np.where(is_long, rng.integers(long // 2, long, entries), rng.integers(0, short, entries))
+        delay = np.where(
+            is_long, rng.integers(long // 2, long, entries), rng.integers(0, short, entries)
+        )
         delay[0] = entries
         due = numbers + delay
         ripe = numbers[due < entries]
@@ -126,8 +150,9 @@ def delayed(long_share: float, short: int, long: int) -> Callable[[np.random.Gen
 
 
 def scattered(consumers: int) -> Callable[[np.random.Generator, int], npt.NDArray[np.int64]]:
-    """Each consumer owns the entries of its keys and works at its own speed: the slowest has done a fifth when the fastest is
-    through, and the acks of a moment lie all over the backlog."""
+    """Each consumer owns the entries of its keys and works at its own speed: the slowest has done a
+    fifth when the fastest is through, and the acks of a moment lie all over the backlog.
+    """
 
     def order(rng: np.random.Generator, entries: int) -> npt.NDArray[np.int64]:
         owner = rng.integers(0, consumers, entries)
@@ -140,7 +165,9 @@ def scattered(consumers: int) -> Callable[[np.random.Generator, int], npt.NDArra
     return order
 
 
-def _by(numbers: npt.NDArray[np.int64], when: npt.NDArray[np.int64] | npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+def _by(
+    numbers: npt.NDArray[np.int64], when: npt.NDArray[np.int64] | npt.NDArray[np.float64]
+) -> npt.NDArray[np.int64]:
     ordered: npt.NDArray[np.int64] = numbers[np.argsort(when, kind="stable")]
     return ordered
 
@@ -154,5 +181,12 @@ def shapes(scale: float = 1.0) -> list[Shape]:
         Shape("missed acks: 2 % never acked", entries, ledger, batch, missed(0.02, 2 * batch)),
         Shape("mixed delays: 10 % long", entries, ledger, batch, delayed(0.1, batch, entries)),
         Shape("1,000 consumers", entries, ledger, batch, scattered(max(20, int(1_000 * scale)))),
-        Shape("2,000 producers", entries // 10, ledger, max(10, int(1_000 * scale)), missed(0, 1), producers=max(40, int(2_000 * scale))),
+        Shape(
+            "2,000 producers",
+            entries // 10,
+            ledger,
+            max(10, int(1_000 * scale)),
+            missed(0, 1),
+            producers=max(40, int(2_000 * scale)),
+        ),
     ]

@@ -1,8 +1,9 @@
-"""The four loads of PIP-299 on the real stack: a source process, a daemon process, `kill -9`, and a comparison at the end.
+"""The four loads of PIP-299 on the real stack: a source process, a daemon process, `kill -9`, and a
+comparison at the end.
 
-Bytes per flush are set against what Pulsar would write with each of its flushes: one PositionInfo with the whole state,
-in the smaller of its two forms. Pulsar flushes at most once a second, this daemon a hundred times: `written per ack` has
-everything, snapshots included.
+Bytes per flush are set against what Pulsar would write with each of its flushes: one PositionInfo
+with the whole state, in the smaller of its two forms. Pulsar flushes at most once a second, this
+daemon a hundred times: `written per ack` has everything, snapshots included.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.totals import Totals
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from cursorkeeper_client.ack_stream import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, ResumingSource, SourceConnection
+from cursorkeeper_client.ack_stream import (
+    Acks,
+    CursorState,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    ResumingSource,
+    SourceConnection,
+)
 from cursorkeeper_client.ack_stream import Position as StreamPosition
 
 IN_FLIGHT = 24
@@ -53,7 +62,13 @@ def _topic(number: int) -> str:
 
 async def _one(daemon: DaemonProcess, shape: Shape, number: int, scale: float) -> list[Row]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "bench.loads", daemon.address, str(number), str(scale), stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "bench.loads",
+        daemon.address,
+        str(number),
+        str(scale),
+        stdout=asyncio.subprocess.PIPE,
     )
     out, _ = await asyncio.wait_for(process.communicate(), 300)
     seconds = json.loads(out)["seconds"]
@@ -63,7 +78,9 @@ async def _one(daemon: DaemonProcess, shape: Shape, number: int, scale: float) -
     await daemon.start()
     async with SourceConnection(daemon.address) as session:
         began = time.perf_counter()
-        state = await session.open(_topic(number), SUBSCRIPTION, create=False, takeover=True).wait_opened()
+        state = await session.open(
+            _topic(number), SUBSCRIPTION, create=False, takeover=True
+        ).wait_opened()
         recovery = time.perf_counter() - began
     truth = shape.acked()
     _compare(state, shape, truth)
@@ -79,7 +96,22 @@ async def _one(daemon: DaemonProcess, shape: Shape, number: int, scale: float) -
         Row("loads", case, "written per acked entry", totals.bytes_written() / acked, "B"),
         Row("loads", case, "recovery after kill -9", recovery * 1e3, "ms"),
     ]
-    return [*rows, Row("loads", case, "snapshot of the end", snapshot, "B", snapshot / pulsar, f"Pulsar's {form}")] if snapshot else rows
+    return (
+        [
+            *rows,
+            Row(
+                "loads",
+                case,
+                "snapshot of the end",
+                snapshot,
+                "B",
+                snapshot / pulsar,
+                f"Pulsar's {form}",
+            ),
+        ]
+        if snapshot
+        else rows
+    )
 
 
 def _compare(state: CursorState, shape: Shape, truth: dict[int, BitMap]) -> None:
@@ -87,7 +119,10 @@ def _compare(state: CursorState, shape: Shape, truth: dict[int, BitMap]) -> None
     for ledger, count in shape.layout():
         found, wanted = acked_in(state, ledger, count), truth.get(ledger, BitMap())
         if found != wanted:
-            raise RuntimeError(f"{shape.name}: ledger {ledger}: {len(wanted - found)} acks lost, {len(found - wanted)} entries skipped")
+            raise RuntimeError(
+                f"{shape.name}: ledger {ledger}: {len(wanted - found)} acks lost, "
+                f"{len(found - wanted)} entries skipped"
+            )
     if dict(state.mark_delete_properties) != shape.properties():
         raise RuntimeError(f"{shape.name}: the properties are not those that were sent last")
 
@@ -99,9 +134,14 @@ def _pulsar_bytes(shape: Shape, truth: dict[int, BitMap]) -> tuple[str, int]:
         last = max(ledger for ledger, entries in truth.items() if entries)
         info = PositionInfo(Position(last, truth[last].max()), properties=shape.properties())
         return "properties", position_info.encoded_bytes(info, Form.RANGES)
-    info = PositionInfo(Position(first, -1), acked={ledger: truth[ledger] for ledger in sorted(truth)})
+    info = PositionInfo(
+        Position(first, -1), acked={ledger: truth[ledger] for ledger in sorted(truth)}
+    )
     sizes = {"long array": Form.LONG_ARRAY, "ranges": Form.RANGES}
-    return min(((name, position_info.encoded_bytes(info, form)) for name, form in sizes.items()), key=lambda found: found[1])
+    return min(
+        ((name, position_info.encoded_bytes(info, form)) for name, form in sizes.items()),
+        key=lambda found: found[1],
+    )
 
 
 async def _source(address: str, number: int, scale: float) -> None:
@@ -117,7 +157,9 @@ async def _source(address: str, number: int, scale: float) -> None:
     ]
     changed = asyncio.Event()
     async with ResumingSource.dialling(address) as source:
-        cursor = source.cursor(_topic(number), SUBSCRIPTION, layout=layout, on_durable=lambda _: changed.set())
+        cursor = source.cursor(
+            _topic(number), SUBSCRIPTION, layout=layout, on_durable=lambda _: changed.set()
+        )
         await cursor.wait_opened()
         began = time.perf_counter()
         for acks in batches:

@@ -1,8 +1,9 @@
-"""Many cursors on one daemon, each with a little to write: opening them, a message of acks from each of them every second,
-more than the daemon can do, and `kill -9` with all of them open. A source process, a daemon process, and the stack on the same cores.
+"""Many cursors on one daemon, each with a little to write: opening them, a message of acks from
+each of them every second, more than the daemon can do, and `kill -9` with all of them open. A
+source process, a daemon process, and the stack on the same cores.
 
-Whether a daemon is busy or the systems behind it are away are different things: a source is to be paused for the second only. The
-source sends by the clock and waits for nobody, as consumers do.
+Whether a daemon is busy or the systems behind it are away are different things: a source is to be
+paused for the second only. The source sends by the clock and waits for nobody, as consumers do.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ CASES = (("uniform", 1_000), ("window", 1_000), ("uniform", 3_000), ("window", 3
 LOAD_S = 20.0
 
 
-async def run(stack: Standalone, cases: tuple[tuple[str, int], ...] = CASES, load_s: float = LOAD_S) -> list[Row]:
+async def run(
+    stack: Standalone, cases: tuple[tuple[str, int], ...] = CASES, load_s: float = LOAD_S
+) -> list[Row]:
     """Each case on a daemon and cursors of its own."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +58,9 @@ async def run(stack: Standalone, cases: tuple[tuple[str, int], ...] = CASES, loa
     return rows
 
 
-async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, load_s: float) -> list[Row]:
+async def _case(
+    daemon: DaemonProcess, pattern: str, cursors: int, number: int, load_s: float
+) -> list[Row]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.many_cursors"),
         *(daemon.address, str(daemon.pid), pattern, str(cursors), str(number), str(load_s)),
@@ -64,7 +69,9 @@ async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, 
     )
     assert process.stdin is not None and process.stdout is not None
     try:
-        first = json.loads(await asyncio.wait_for(process.stdout.readline(), 2 * OPEN_MAX_S + load_s + DRAIN_MAX_S))
+        first = json.loads(
+            await asyncio.wait_for(process.stdout.readline(), 2 * OPEN_MAX_S + load_s + DRAIN_MAX_S)
+        )
         work = await daemon.scrape()
         await daemon.kill()
         await daemon.start()
@@ -76,26 +83,66 @@ async def _case(daemon: DaemonProcess, pattern: str, cursors: int, number: int, 
         await process.wait()
     case = f"{cursors} cursors, {pattern}"
 
-    def row(figure: str, value: float, unit: str, aim: str = "", ratio: float | None = None, against: str = "") -> Row:
+    def row(
+        figure: str,
+        value: float,
+        unit: str,
+        aim: str = "",
+        ratio: float | None = None,
+        against: str = "",
+    ) -> Row:
         return Row("many_cursors", case, figure, value, unit, ratio, against, aim)
 
     named = sum(v for k, v in work.items() if k.startswith("cursorkeeper_rolls"))
     aim_3x = "3x" if cursors > 1_000 else ""
     seen = {key: first[key] for key in ("p50_ms", "p99_ms", "max_ms")}
     return [
-        row("opened and first acks durable", first["first_s"], "s", "15 s" if cursors > 1_000 else ""),
+        row(
+            "opened and first acks durable",
+            first["first_s"],
+            "s",
+            "15 s" if cursors > 1_000 else "",
+        ),
         row("Opened to first acks durable p99", first["settled_ms"], "ms", "500 ms"),
-        *(row(f"message to durable {key[:-3]}", value, "ms", "500 ms" if key == "p99_ms" else "") for key, value in seen.items()),
-        row("messages durable under load", first["durable_per_s"], "/s", "", first["durable_per_s"] / cursors, "what is sent"),
-        row("longest wait of a cursor", first["worst_cursor_ms"], "ms", aim_3x, first["unfairness"], "the median cursor's"),
+        *(
+            row(f"message to durable {key[:-3]}", value, "ms", "500 ms" if key == "p99_ms" else "")
+            for key, value in seen.items()
+        ),
+        row(
+            "messages durable under load",
+            first["durable_per_s"],
+            "/s",
+            "",
+            first["durable_per_s"] / cursors,
+            "what is sent",
+        ),
+        row(
+            "longest wait of a cursor",
+            first["worst_cursor_ms"],
+            "ms",
+            aim_3x,
+            first["unfairness"],
+            "the median cursor's",
+        ),
         row("daemon's CPU under load", first["daemon_cores"], "cores"),
-        row("daemon's CPU of a durable message", 1e6 * first["daemon_cores"] / max(first["durable_per_s"], 1e-9), "us"),
+        row(
+            "daemon's CPU of a durable message",
+            1e6 * first["daemon_cores"] / max(first["durable_per_s"], 1e-9),
+            "us",
+        ),
         row("source's CPU under load", first["source_cores"], "cores"),
         row("pauses", first["pauses"], "", "0"),
         row("until normal after the load", first["normal_s"], "s", "5 s"),
         row("ledgers named", named, "", "1x", named / cursors, "the cursors"),
-        row("states into footers", sum(v for k, v in work.items() if k.startswith("cursorkeeper_inline")), "", "0"),
-        row("kill -9, all durable again", second["first_s"], "s", "15 s" if cursors > 1_000 else ""),
+        row(
+            "states into footers",
+            sum(v for k, v in work.items() if k.startswith("cursorkeeper_inline")),
+            "",
+            "0",
+        ),
+        row(
+            "kill -9, all durable again", second["first_s"], "s", "15 s" if cursors > 1_000 else ""
+        ),
     ]
 
 
@@ -141,21 +188,33 @@ class Load:
         for cursor in self.cursors:
             cursor.is_open, cursor.granted, cursor.spent, cursor.settled_ms = False, 0, 0, None
             cursor.unsent.clear()
-        channel = grpc.aio.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
+        channel = grpc.aio.insecure_channel(
+            address, options=[("grpc.max_receive_message_length", -1)]
+        )
         await channel.channel_ready()
         self.call = channel.stream_stream("/cursorkeeper.acks.v1.AckSink/Publish")()
         self.out.clear()
         self.group_messages_max = 1
-        hello = pb.Hello(name="many", incarnation="1", protocol_versions=[1], group_messages_max=GROUP_MESSAGES_MAX)
+        hello = pb.Hello(
+            name="many",
+            incarnation="1",
+            protocol_versions=[1],
+            group_messages_max=GROUP_MESSAGES_MAX,
+        )
         self._put(pb.SourceMessage(hello=hello).SerializeToString())
-        self._tasks = [asyncio.ensure_future(self._write(self.call)), asyncio.ensure_future(self._read(self.call))]
+        self._tasks = [
+            asyncio.ensure_future(self._write(self.call)),
+            asyncio.ensure_future(self._read(self.call)),
+        ]
 
     async def _write(self, call: Any) -> None:
         while True:
             await self.wake.wait()
             self.wake.clear()
             while self.out:
-                together = [self.out.popleft() for _ in range(min(len(self.out), self.group_messages_max))]
+                together = [
+                    self.out.popleft() for _ in range(min(len(self.out), self.group_messages_max))
+                ]
                 await call.write(source_group(together))
 
     async def _read(self, call: Any) -> None:
@@ -222,7 +281,17 @@ class Load:
         entries = (at % LEDGER_ENTRIES).astype(np.uint32)
         bounds = [*firsts.tolist(), len(at)]
         columns = [entries[first:end] for first, end in pairwise(bounds)]
-        self._send(cursor, encode_acks(Acks([LedgerAcks(n + 1, column) for n, column in zip(numbers.tolist(), columns, strict=True)])))
+        self._send(
+            cursor,
+            encode_acks(
+                Acks(
+                    [
+                        LedgerAcks(n + 1, column)
+                        for n, column in zip(numbers.tolist(), columns, strict=True)
+                    ]
+                )
+            ),
+        )
 
     def _send(self, cursor: Cursor, body: bytes) -> None:
         cursor.seq += 1
@@ -242,7 +311,11 @@ class Load:
         for cursor in self.cursors:
             cursor.seq = 0
             opening = pb.OpenCursor(
-                handle=cursor.number, topic=f"{self.topic}-{cursor.number}", subscription="s", create=True, takeover=True
+                handle=cursor.number,
+                topic=f"{self.topic}-{cursor.number}",
+                subscription="s",
+                create=True,
+                takeover=True,
             )
             self._put(pb.SourceMessage(open_cursor=opening).SerializeToString())
         await self.until(lambda: all(c.settled_ms is not None for c in self.cursors), OPEN_MAX_S)
@@ -274,7 +347,9 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-async def _source(address: str, daemon_pid: int, pattern: str, cursors: int, number: int, load_s: float) -> None:
+async def _source(
+    address: str, daemon_pid: int, pattern: str, cursors: int, number: int, load_s: float
+) -> None:
     load = Load(pattern, cursors, f"persistent://bench/ns/many-{number}")
     await load.connect(address)
     # each cursor sends from the moment it is open; the goal of 3,000 is to be there first
@@ -287,8 +362,14 @@ async def _source(address: str, daemon_pid: int, pattern: str, cursors: int, num
         cursor.longest_ms = 0.0
     began, daemon_s, source_s = load.now(), _cpu_s(daemon_pid), _cpu_s(os.getpid())
     await load.at_a_rate(cursors, load_s)
-    ended, daemon_s, source_s = load.now(), _cpu_s(daemon_pid) - daemon_s, _cpu_s(os.getpid()) - source_s
-    settled_ms = quantile([c.settled_ms for c in load.cursors if c.settled_ms is not None] or [0.0], 0.99)
+    ended, daemon_s, source_s = (
+        load.now(),
+        _cpu_s(daemon_pid) - daemon_s,
+        _cpu_s(os.getpid()) - source_s,
+    )
+    settled_ms = quantile(
+        [c.settled_ms for c in load.cursors if c.settled_ms is not None] or [0.0], 0.99
+    )
     durable = sum(1 for at in load.durable_at if began <= at <= ended)
     # a tenth of the load goes on
     await load.at_a_rate(cursors / 10, 10.0)
@@ -328,4 +409,13 @@ if __name__ == "__main__":
     parser.add_argument("number", type=int)
     parser.add_argument("load_s", type=float)
     given = parser.parse_args()
-    asyncio.run(_source(given.address, given.daemon_pid, given.pattern, given.cursors, given.number, given.load_s))
+    asyncio.run(
+        _source(
+            given.address,
+            given.daemon_pid,
+            given.pattern,
+            given.cursors,
+            given.number,
+            given.load_s,
+        )
+    )

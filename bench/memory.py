@@ -36,12 +36,23 @@ def run() -> list[Row]:
     for ledgers in (20, 2_000):
         for share in (0.001, 0.1):
             done = subprocess.run(
-                [sys.executable, "-m", "bench.memory", str(ledgers), str(share)], capture_output=True, text=True, check=True
+                [sys.executable, "-m", "bench.memory", str(ledgers), str(share)],
+                capture_output=True,
+                text=True,
+                check=True,
             )
             found = json.loads(done.stdout)
             case = f"100 M entries, {ledgers} ledgers, {share:.1%} holes"
             rows.append(
-                Row("memory", case, "resident growth", found["grown"] / 1e6, "MB", found["grown"] / found["roaring"], "roaring bytes")
+                Row(
+                    "memory",
+                    case,
+                    "resident growth",
+                    found["grown"] / 1e6,
+                    "MB",
+                    found["grown"] / found["roaring"],
+                    "roaring bytes",
+                )
             )
     return rows
 

@@ -1,5 +1,6 @@
-"""What a receipt costs where there is little to do: one cursor, one ack a message, the next one when the last is durable; over a raw
-add through the same gateway, in turns. A source, a daemon process, and the stack on the same cores.
+"""What a receipt costs where there is little to do: one cursor, one ack a message, the next one
+when the last is durable; over a raw add through the same gateway, in turns. A source, a daemon
+process, and the stack on the same cores.
 """
 
 from __future__ import annotations
@@ -33,10 +34,21 @@ async def run(stack: Standalone) -> list[Row]:
     rows = []
     for share, name in ((0.5, "p50"), (0.99, "p99")):
         mine, raw = quantile(receipts[WARM_UP:], share) * 1e3, quantile(raws[WARM_UP:], share) * 1e3
-        rows.append(Row("receipt_latency", "one cursor, one ack at a time", f"raw add {name}", raw, "ms"))
+        rows.append(
+            Row("receipt_latency", "one cursor, one ack at a time", f"raw add {name}", raw, "ms")
+        )
         against = f"the raw add's {name}"
         rows.append(
-            Row("receipt_latency", "one cursor, one ack at a time", f"ack to receipt {name}", mine, "ms", mine / raw, against, "2x")
+            Row(
+                "receipt_latency",
+                "one cursor, one ack at a time",
+                f"ack to receipt {name}",
+                mine,
+                "ms",
+                mine / raw,
+                against,
+                "2x",
+            )
         )
     return rows
 
@@ -55,7 +67,9 @@ async def _in_turns(daemon: DaemonProcess, stack: Standalone) -> tuple[list[floa
             for turn in range(TURNS):
                 for number in range(turn * IN_A_TURN, (turn + 1) * IN_A_TURN):
                     began = time.perf_counter()
-                    await cursor.wait_durable(await cursor.send_acks(Acks([LedgerAcks(7, [2 * number])])))
+                    await cursor.wait_durable(
+                        await cursor.send_acks(Acks([LedgerAcks(7, [2 * number])]))
+                    )
                     receipts.append(time.perf_counter() - began)
                 for number in range(turn * IN_A_TURN, (turn + 1) * IN_A_TURN):
                     began = time.perf_counter()

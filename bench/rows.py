@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. `ratio` is the figure over its baseline, or over its aim; `aim` what it should be."""
+    """One figure. `ratio` is the figure over its baseline, or over its aim; `aim` what it should
+    be.
+    """
 
     bench: str
     case: str
@@ -27,7 +29,10 @@ def show(rows: list[Row], as_json: bool) -> None:
             continue
         ratio = f"{row.ratio:8.3g}x of {row.against}" if row.ratio is not None else ""
         aim = f"   (aim: {row.aim})" if row.aim else ""
-        print(f"{row.case:<44} {row.figure:<26} {row.value:>14,.3f} {row.unit:<10} {ratio}{aim}", flush=True)
+        print(
+            f"{row.case:<44} {row.figure:<26} {row.value:>14,.3f} {row.unit:<10} {ratio}{aim}",
+            flush=True,
+        )
 
 
 def quantile(values: list[float], share: float) -> float:

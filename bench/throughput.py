@@ -1,4 +1,6 @@
-"""Acks per second from the stream to durable: a source process, a daemon process and the stack, on this machine."""
+"""Acks per second from the stream to durable: a source process, a daemon process and the stack, on
+this machine.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ async def run(stack: Standalone) -> list[Row]:
             await daemon.start()
             try:
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "bench.throughput", daemon.address, kind, str(entries), stdout=asyncio.subprocess.PIPE
+                    sys.executable,
+                    "-m",
+                    "bench.throughput",
+                    daemon.address,
+                    kind,
+                    str(entries),
+                    stdout=asyncio.subprocess.PIPE,
                 )
                 out, _ = await asyncio.wait_for(process.communicate(), 300)
                 found = json.loads(out)
@@ -49,7 +57,15 @@ async def run(stack: Standalone) -> list[Row]:
                     "the aim",
                 )
             )
-            rows.append(Row("throughput", f"{kind}, {entries / 1e6:.0f} M entries", "batch to durable p50", ms, "ms"))
+            rows.append(
+                Row(
+                    "throughput",
+                    f"{kind}, {entries / 1e6:.0f} M entries",
+                    "batch to durable p50",
+                    ms,
+                    "ms",
+                )
+            )
     return rows
 
 
@@ -66,7 +82,9 @@ async def _source(address: str, kind: str, entries: int) -> None:
         changed.set()
 
     async with ResumingSource.dialling(address) as source:
-        cursor = source.cursor(f"persistent://bench/ns/{kind}", "sub", layout=layout, on_durable=durable)
+        cursor = source.cursor(
+            f"persistent://bench/ns/{kind}", "sub", layout=layout, on_durable=durable
+        )
         await cursor.wait_opened()
         began = time.perf_counter()
         for batch, count in _random(case) if kind == "random" else _runs(case):
@@ -79,19 +97,30 @@ async def _source(address: str, kind: str, entries: int) -> None:
         await cursor.wait_durable()
         seconds = time.perf_counter() - began
     waits.sort()
-    print(json.dumps({"acks": acks, "seconds": seconds, "batch_ms_p50": waits[len(waits) // 2] * 1e3}))
+    print(
+        json.dumps({"acks": acks, "seconds": seconds, "batch_ms_p50": waits[len(waits) // 2] * 1e3})
+    )
 
 
 def _random(case: BadCase):  # type: ignore[no-untyped-def]
     for columns in case.batches():
-        yield Acks([LedgerAcks(ledger, values) for ledger, values in columns.items()]), sum(v.size for v in columns.values())
+        yield (
+            Acks([LedgerAcks(ledger, values) for ledger, values in columns.items()]),
+            sum(v.size for v in columns.values()),
+        )
 
 
 def _runs(case: BadCase):  # type: ignore[no-untyped-def]
-    """Runs of 100 of a window of four ledgers, shuffled, 160 runs a batch; the first entry stays a hole."""
+    """Runs of 100 of a window of four ledgers, shuffled, 160 runs a batch; the first entry stays a
+    hole.
+    """
     layout = case.layout()
     for start in range(0, len(layout), case.window_ledgers):
-        runs = [(ledger, first) for ledger, count in layout[start : start + case.window_ledgers] for first in range(0, count, 100)]
+        runs = [
+            (ledger, first)
+            for ledger, count in layout[start : start + case.window_ledgers]
+            for first in range(0, count, 100)
+        ]
         order = np.random.default_rng(start).permutation(len(runs))
         for part in np.array_split(order, max(1, len(order) // 160)):
             ledgers: dict[int, list[int]] = {}

@@ -1,6 +1,7 @@
 """Build hook: a distribution holds the message code, which no checkout does.
 
-In a checkout it is generated first; an sdist brings it along, so that a wheel can be built from the sdist alone.
+In a checkout it is generated first; an sdist brings it along, so that a wheel can be built from the
+sdist alone.
 """
 
 from __future__ import annotations

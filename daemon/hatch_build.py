@@ -1,8 +1,10 @@
-"""Build hook: what a distribution holds that no checkout does. The message code, and the gateway's jar.
+"""Build hook: what a distribution holds that no checkout does. The message code, and the gateway's
+jar.
 
-In a checkout the message code is generated first, and the jar is taken from where Maven puts it. Both distributions hold the jar beside
-`demo/stack/jar.py`, which finds it there; a wheel is built from the sdist alone, without Maven. An editable install takes
-the checkout's own jar. Invariant: a wheel or an sdist that lacks the jar was asked for, by `CURSORKEEPER_WHEEL_JAR=no` (of wheels only).
+In a checkout the message code is generated first, and the jar is taken from where Maven puts it.
+Both distributions hold the jar beside `demo/stack/jar.py`, which finds it there; a wheel is built
+from the sdist alone, without Maven. An editable install takes the checkout's own jar. Invariant: a
+wheel or an sdist that lacks the jar was asked for, by `CURSORKEEPER_WHEEL_JAR=no` (of wheels only).
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ class DistributionHook(BuildHookInterface):  # type: ignore[type-arg]
         if not jar.is_file():
             self.app.abort(
                 f"no gateway jar at {jar}: build it with `make jar` (needs a JDK and Maven). "
-                f"{JAR_VARIABLE}=no in the environment builds a wheel without it, for a daemon whose gateway runs elsewhere."
+                f"{JAR_VARIABLE}=no in the environment builds a wheel without it, for a daemon "
+                f"whose gateway runs elsewhere."
             )
         build_data["force_include"][str(jar)] = JAR
 

@@ -1,8 +1,9 @@
-"""Fixtures of the containerised suite: Docker, images, stacks, verdicts; logs of every container when a test fails; the sweep.
+"""Fixtures of the containerised suite: Docker, images, stacks, verdicts; logs of every container
+when a test fails; the sweep.
 
-Owns: what happens before the first and after the last test, and what workers (`pytest -n`) tell the process that leads them. Invariant:
-whatever happens, nothing that carries this run's label is left on the host when it ends; what a killed run left is removed when the
-next one begins.
+Owns: what happens before the first and after the last test, and what workers (`pytest -n`) tell the
+process that leads them. Invariant: whatever happens, nothing that carries this run's label is left
+on the host when it ends; what a killed run left is removed when the next one begins.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ _open: list[ContainerStack] = []
 Opener = Callable[..., ContainerStack]
 TEST_MAX_S = 1_200
 ACKS = "acks"
-"""The property of a test's report that holds its verdicts: (words, present, lost, phantom) of each."""
+"""The property of a test's report that holds its verdicts: (words, present, lost, phantom) of
+each.
+"""
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -46,7 +49,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first. The first one waits for the images, and a story has many waits: their own limits say more than this one."""
+    """The longest first. The first one waits for the images, and a story has many waits: their own
+    limits say more than this one.
+    """
     items.sort(key=lambda item: workers.order_of(item.nodeid))
     for item in items:
         if workers.FOLDER in item.nodeid:
@@ -70,9 +75,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """What became of every ack, test by test."""
-    reports = [r for found in terminalreporter.stats.values() for r in found if getattr(r, "when", "") == "call"]
+    reports = [
+        r
+        for found in terminalreporter.stats.values()
+        for r in found
+        if getattr(r, "when", "") == "call"
+    ]
     reports.sort(key=lambda report: workers.order_of(report.nodeid))
-    verdicts = [(r.nodeid.rpartition("::")[2], v) for r in reports for name, v in r.user_properties if name == ACKS]
+    verdicts = [
+        (r.nodeid.rpartition("::")[2], v)
+        for r in reports
+        for name, v in r.user_properties
+        if name == ACKS
+    ]
     if not verdicts:
         return
     terminalreporter.section("acks")
@@ -80,7 +95,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     for name, (words, *_) in verdicts:
         terminalreporter.write_line(f"{name:{wide}}  {words}")
     present, lost, phantom = (sum(verdict[at] for _, verdict in verdicts) for at in (1, 2, 3))
-    terminalreporter.write_line(f"{'all':{wide}}  {present:,} confirmed and present, {lost} lost, {phantom} phantom")
+    terminalreporter.write_line(
+        f"{'all':{wide}}  {present:,} confirmed and present, {lost} lost, {phantom} phantom"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +108,9 @@ def built() -> Images:
 
 @contextmanager
 def opening(built: Images) -> Iterator[Opener]:
-    """Starts stacks; they are removed at the end. While they are there, a failed test shows their logs."""
+    """Starts stacks; they are removed at the end. While they are there, a failed test shows their
+    logs.
+    """
     mine: list[ContainerStack] = []
 
     def start(**arguments: Any) -> ContainerStack:
@@ -117,7 +136,9 @@ def opener(built: Images) -> Iterator[Opener]:
 
 @pytest.fixture(scope="module")
 def shared_stack(opener: Opener) -> ContainerStack:
-    """One ZooKeeper, three bookies, a gateway, two daemons, for all tests of a module; each test leaves it whole."""
+    """One ZooKeeper, three bookies, a gateway, two daemons, for all tests of a module; each test
+    leaves it whole.
+    """
     return opener()
 
 

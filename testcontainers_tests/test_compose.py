@@ -1,5 +1,7 @@
-"""deploy/compose.yaml as a user runs it: one command brings it up healthy, acks flow, Prometheus sees both, a crash heals, data
-outlives the containers, and in the end nothing is left. The tests are one story, in this order, on one project."""
+"""deploy/compose.yaml as a user runs it: one command brings it up healthy, acks flow, Prometheus
+sees both, a crash heals, data outlives the containers, and in the end nothing is left. The tests
+are one story, in this order, on one project.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from testcontainers_tests.cluster.compose_project import NO_COMPOSE, SCRIPT, Com
 from testcontainers_tests.cluster.images import ROOT, Images
 from testcontainers_tests.cluster.waiting import until
 
-CURSORS = {f"persistent://demo/compose/{name}|steady" for name in ("orders", "payments", "shipments")}
+CURSORS = {
+    f"persistent://demo/compose/{name}|steady" for name in ("orders", "payments", "shipments")
+}
 CHECK_TOPIC = "persistent://check/installation/one"
 """Of the check that docs/run/index.md tells."""
 ONCE, WITHOUT_CHECK = "init-cluster", "source"
@@ -43,7 +47,9 @@ def project(built: Images, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 async def progress(project: ComposeProject) -> None:
-    """More acks come, and none waits. A daemon that was started again counts from 0, and a source sends again what it had sent."""
+    """More acks come, and none waits. A daemon that was started again counts from 0, and a source
+    sends again what it had sent.
+    """
     seen: list[float] = []
 
     def grows() -> bool:
@@ -55,13 +61,18 @@ async def progress(project: ComposeProject) -> None:
 
 def epochs(project: ComposeProject) -> dict[str, int]:
     """Cursor -> its owner's epoch, from ZooKeeper."""
-    rows = [json.loads(line) for line in project.inside("daemon", "cursorkeeper", "ls", "--json").splitlines()]
+    rows = [
+        json.loads(line)
+        for line in project.inside("daemon", "cursorkeeper", "ls", "--json").splitlines()
+    ]
     return {row["cursor"]: row["epoch"] for row in rows}
 
 
 async def test_one_command_brings_it_up_healthy_and_acks_flow(project: ComposeProject) -> None:
     health = project.health()
-    assert health.pop(ONCE) == "exited" and project.containers()[ONCE].attrs["State"]["ExitCode"] == 0
+    assert (
+        health.pop(ONCE) == "exited" and project.containers()[ONCE].attrs["State"]["ExitCode"] == 0
+    )
     assert health.pop(WITHOUT_CHECK) == "running"
     assert set(health.values()) == {"healthy"} and len(health) == 7, health
     await progress(project)
@@ -71,9 +82,13 @@ def test_every_container_is_confined(project: ComposeProject) -> None:
     for name, container in project.containers().items():
         limits = container.attrs["HostConfig"]
         assert container.attrs["Config"]["User"] == "10001:10001", name
-        assert limits["ReadonlyRootfs"] and limits["CapDrop"] == ["ALL"] and not limits["Privileged"], name
+        assert (
+            limits["ReadonlyRootfs"] and limits["CapDrop"] == ["ALL"] and not limits["Privileged"]
+        ), name
         assert limits["SecurityOpt"] == ["no-new-privileges:true"] and limits["Memory"] > 0, name
-        bound = [b["HostIp"] for bindings in (limits["PortBindings"] or {}).values() for b in bindings]
+        bound = [
+            b["HostIp"] for bindings in (limits["PortBindings"] or {}).values() for b in bindings
+        ]
         assert set(bound) <= {"127.0.0.1"}, name
         assert {mount["Type"] for mount in container.attrs["Mounts"]} <= {"volume", "tmpfs"}, name
 
@@ -81,25 +96,50 @@ def test_every_container_is_confined(project: ComposeProject) -> None:
 def test_the_tools_answer_in_the_daemons_container(project: ComposeProject) -> None:
     assert set(epochs(project)) == CURSORS
     assert "named as" in project.inside("daemon", "cursorkeeper", "inspect", min(CURSORS))
-    assert "3 cursor(s), 0 damaged" in project.run("exec", "-T", "daemon", "cursorkeeper", "verify", "--all")
-    assert "SERVING" in project.inside("daemon", "cursorkeeper", "health", "--timeout-s", "60", "--address", "gateway:7651")
+    assert "3 cursor(s), 0 damaged" in project.run(
+        "exec", "-T", "daemon", "cursorkeeper", "verify", "--all"
+    )
+    assert "SERVING" in project.inside(
+        "daemon", "cursorkeeper", "health", "--timeout-s", "60", "--address", "gateway:7651"
+    )
     check = ("--daemon", "127.0.0.1:7650", "--topic", CHECK_TOPIC, "--batches", "20")
-    assert '"done":true' in project.inside("daemon", "/opt/cursorkeeper/bin/python3", "-m", "cursorkeeper.demo.steady", *check)
+    assert '"done":true' in project.inside(
+        "daemon", "/opt/cursorkeeper/bin/python3", "-m", "cursorkeeper.demo.steady", *check
+    )
 
 
-async def test_prometheus_sees_both_and_its_rules_use_metrics_that_exist(project: ComposeProject) -> None:
+async def test_prometheus_sees_both_and_its_rules_use_metrics_that_exist(
+    project: ComposeProject,
+) -> None:
     def up() -> bool:
-        targets = {t["labels"]["job"]: t["health"] for t in project.prometheus("targets")["activeTargets"]}
+        targets = {
+            t["labels"]["job"]: t["health"] for t in project.prometheus("targets")["activeTargets"]
+        }
         return targets == {"cursorkeeper-daemon": "up", "cursorkeeper-gateway": "up"}
 
     await until(up, "Prometheus reaches daemon and gateway")
-    assert "SUCCESS" in project.inside("prometheus", "promtool", "check", "rules", "/etc/prometheus/alerts.yaml")
-    rules = [rule for group in yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"] for rule in group["rules"]]
+    assert "SUCCESS" in project.inside(
+        "prometheus", "promtool", "check", "rules", "/etc/prometheus/alerts.yaml"
+    )
+    rules = [
+        rule
+        for group in yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())["groups"]
+        for rule in group["rules"]
+    ]
     loaded = [rule for group in project.prometheus("rules")["groups"] for rule in group["rules"]]
     assert [rule["name"] for rule in loaded] == [rule["alert"] for rule in rules]
-    live = {p: project.page(p, "/metrics") for p in ("CURSORKEEPER_METRICS_PORT", "CURSORKEEPER_GATEWAY_METRICS_PORT")}
-    there = {name for page in live.values() for name in re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)}
-    used = {name for rule in rules for name in re.findall(r"\b(?:cursorkeeper|process)_\w+", rule["expr"])}
+    live = {
+        p: project.page(p, "/metrics")
+        for p in ("CURSORKEEPER_METRICS_PORT", "CURSORKEEPER_GATEWAY_METRICS_PORT")
+    }
+    there = {
+        name for page in live.values() for name in re.findall(r"^# TYPE (\S+)", page, re.MULTILINE)
+    }
+    used = {
+        name
+        for rule in rules
+        for name in re.findall(r"\b(?:cursorkeeper|process)_\w+", rule["expr"])
+    }
     assert used and used <= there, f"not on any page: {sorted(used - there)}"
     assert all((ROOT / rule["annotations"]["runbook"]).is_file() for rule in rules)
 
@@ -111,7 +151,11 @@ async def test_what_crashes_comes_back_and_acks_flow_again(project: ComposeProje
 
     def back() -> bool:
         now = project.containers()
-        return all(now[name].attrs["RestartCount"] == 1 and now[name].attrs["State"]["Health"]["Status"] == "healthy" for name in crashed)
+        return all(
+            now[name].attrs["RestartCount"] == 1
+            and now[name].attrs["State"]["Health"]["Status"] == "healthy"
+            for name in crashed
+        )
 
     await until(back, f"{crashed} are healthy again")
     await progress(project)
@@ -120,7 +164,10 @@ async def test_what_crashes_comes_back_and_acks_flow_again(project: ComposeProje
 async def test_everything_stops_in_order_and_the_data_stays(project: ComposeProject) -> None:
     before = epochs(project)
     project.run("stop")
-    ended = {name: container.attrs["State"]["ExitCode"] for name, container in project.containers().items()}
+    ended = {
+        name: container.attrs["State"]["ExitCode"]
+        for name, container in project.containers().items()
+    }
     assert {name: code for name, code in ended.items() if code != JVM_TERMINATED} == dict.fromkeys(
         ("source", "daemon", "prometheus", ONCE), 0
     )
@@ -131,7 +178,9 @@ async def test_everything_stops_in_order_and_the_data_stays(project: ComposeProj
     project.run("up")
     await progress(project)
     after = epochs(project)
-    assert set(after) == {*CURSORS, f"{CHECK_TOPIC}|steady"} and all(after[name] > before[name] for name in CURSORS), (before, after)
+    assert set(after) == {*CURSORS, f"{CHECK_TOPIC}|steady"} and all(
+        after[name] > before[name] for name in CURSORS
+    ), (before, after)
 
 
 def test_down_with_volumes_leaves_nothing(project: ComposeProject) -> None:
@@ -142,6 +191,12 @@ def test_down_with_volumes_leaves_nothing(project: ComposeProject) -> None:
 
 def test_without_compose_the_script_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "dirname").symlink_to("/usr/bin/dirname")
-    done = subprocess.run(["/bin/sh", str(SCRIPT), "up"], env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["/bin/sh", str(SCRIPT), "up"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == NO_COMPOSE
     assert "What to do: install Docker's compose plugin" in done.stderr

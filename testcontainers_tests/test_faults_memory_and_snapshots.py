@@ -1,4 +1,6 @@
-"""A gateway that is replaced while a snapshot is being written, and a daemon that runs out of memory."""
+"""A gateway that is replaced while a snapshot is being written, and a daemon that runs out of
+memory.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from cursorkeeper.demo.source import TOPIC
 from cursorkeeper.demo.workload import BadCase
 from testcontainers_tests.cluster import faults
 from testcontainers_tests.cluster.node import Node
-from testcontainers_tests.cluster.nodes import GATEWAY_PORT, PYTHON, STREAM_PORT, BadCaseNode, DaemonNode
+from testcontainers_tests.cluster.nodes import (
+    GATEWAY_PORT,
+    PYTHON,
+    STREAM_PORT,
+    BadCaseNode,
+    DaemonNode,
+)
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
 from testcontainers_tests.cluster.waiting import until
@@ -38,7 +46,9 @@ def records(daemon: DaemonNode, kind: str) -> float:
 
 
 async def in_a_snapshot(daemon: DaemonNode, segments: int = 8) -> float:
-    """So many segments of a snapshot are written and its end is not; returns the snapshots that ended before."""
+    """So many segments of a snapshot are written and its end is not; returns the snapshots that
+    ended before.
+    """
     seen = (-1.0, 0.0)
 
     def look() -> bool:
@@ -52,12 +62,21 @@ async def in_a_snapshot(daemon: DaemonNode, segments: int = 8) -> float:
     return seen[0]
 
 
-async def test_the_gateway_goes_in_the_middle_of_a_snapshot(stack: ContainerStack, accept: Accept) -> None:
-    """Behind a slow wire a snapshot of many segments takes seconds; when some of them are written the gateway is killed, and in a
-    later snapshot it is replaced by another one."""
-    proxy = stack.make_proxy("slow", f"{stack.gateway.name}:{GATEWAY_PORT}", GATEWAY_PORT, delay_ms=SLOW_GATEWAY_MS)
+async def test_the_gateway_goes_in_the_middle_of_a_snapshot(
+    stack: ContainerStack, accept: Accept
+) -> None:
+    """Behind a slow wire a snapshot of many segments takes seconds; when some of them are written
+    the gateway is killed, and in a later snapshot it is replaced by another one.
+    """
+    proxy = stack.make_proxy(
+        "slow", f"{stack.gateway.name}:{GATEWAY_PORT}", GATEWAY_PORT, delay_ms=SLOW_GATEWAY_MS
+    )
     await stack.add(proxy)
-    small = {"max_entry_bytes": 64 << 10, "mark_delete_properties_bytes_max": 16 << 10, "cursor_properties_bytes_max": 16 << 10}
+    small = {
+        "max_entry_bytes": 64 << 10,
+        "mark_delete_properties_bytes_max": 16 << 10,
+        "cursor_properties_bytes_max": 16 << 10,
+    }
     slow = {"snapshot_bytes_min": 3_000, "snapshot_segments_in_flight_max": 1}
     daemon = stack.make_daemon(3, gateway=f"{proxy.name}:{GATEWAY_PORT}", **small, **slow)
     await stack.add(daemon)
@@ -78,18 +97,29 @@ async def test_the_gateway_goes_in_the_middle_of_a_snapshot(stack: ContainerStac
 
 
 async def test_the_daemon_runs_out_of_memory(stack: ContainerStack, accept: Accept) -> None:
-    """While BookKeeper is away acks wait in memory, as much as credit was given for: more than this container has."""
+    """While BookKeeper is away acks wait in memory, as much as credit was given for: more than this
+    container has.
+    """
     daemon = stack.make_daemon(4, docker_arguments={"memory": MEMORY_SMALL})
     await stack.add(daemon)
     source = await stack.source("memory", daemon=f"{daemon.name}:{STREAM_PORT}")
     program = {flood.__file__: {"bind": "/flood.py", "mode": "ro"}}
     command = ["/flood.py", f"{daemon.name}:{STREAM_PORT}", str(FLOOD_CURSORS), str(FLOOD_BATCHES)]
-    other = Node("flood", stack.images.daemon, command, stack.network, entrypoint=[PYTHON], volumes=program, memory="2g")
+    other = Node(
+        "flood",
+        stack.images.daemon,
+        command,
+        stack.network,
+        entrypoint=[PYTHON],
+        volumes=program,
+        memory="2g",
+    )
     await stack.add(other)
     with faults.paused(*stack.bookies):
         await until(lambda: daemon.status == "exited", "the daemon was killed for want of memory")
     assert daemon.was_out_of_memory and daemon.exit_code == 137
-    daemon.docker.update(mem_limit=MEMORY_ENOUGH, memswap_limit=MEMORY_ENOUGH)  # what an operator does
+    # what an operator does
+    daemon.docker.update(mem_limit=MEMORY_ENOUGH, memswap_limit=MEMORY_ENOUGH)
     await asyncio.to_thread(daemon.start_again)
     await daemon.ready()
     await source.flows(10, limit_s=90)
@@ -98,7 +128,10 @@ async def test_the_daemon_runs_out_of_memory(stack: ContainerStack, accept: Acce
     verdict = await stack.verdict(source)
     for cursor in range(FLOOD_CURSORS):
         state = await stack.read(flood.topic(cursor))
-        sent, found = flood.acked(cursor, FLOOD_BATCHES), BitMap(state.acked.get(flood.LEDGER, BitMap()))
+        sent, found = (
+            flood.acked(cursor, FLOOD_BATCHES),
+            BitMap(state.acked.get(flood.LEDGER, BitMap())),
+        )
         if state.mark_delete.ledger == flood.LEDGER:
             found |= BitMap(range(state.mark_delete.entry + 1))
         verdict.cursors += 1

@@ -1,9 +1,11 @@
-"""Processes are killed or frozen while acks flow, one by one, several at once, all bookies at once: nothing confirmed is lost,
-nothing is found that was not sent, and writes succeed again by themselves.
+"""Processes are killed or frozen while acks flow, one by one, several at once, all bookies at once:
+nothing confirmed is lost, nothing is found that was not sent, and writes succeed again by
+themselves.
 
-Two kinds of daemons. daemon-1 rolls its ledgers often and puts hardly anything into footers, so that its source is asked to pause
-when BookKeeper or ZooKeeper is away. daemon-3 rolls late and puts whole states into footers: appends need no ZooKeeper and footers no
-BookKeeper, so the acks of its source are confirmed all the same.
+Two kinds of daemons. daemon-1 rolls its ledgers often and puts hardly anything into footers, so
+that its source is asked to pause when BookKeeper or ZooKeeper is away. daemon-3 rolls late and puts
+whole states into footers: appends need no ZooKeeper and footers no BookKeeper, so the acks of its
+source are confirmed all the same.
 """
 
 from __future__ import annotations
@@ -44,14 +46,23 @@ async def test_killed_alone_and_together(stack: ContainerStack, accept: Accept) 
         pass
     async with story.step("ZooKeeper is killed"), faults.killed(stack.zookeeper):
         pass
-    async with story.step("gateway and daemon are killed"), faults.killed(stack.gateway, stack.daemon):
+    async with (
+        story.step("gateway and daemon are killed"),
+        faults.killed(stack.gateway, stack.daemon),
+    ):
         pass
     async with story.step("two bookies are killed"), faults.killed(*stack.bookies[:2]):
         pass
-    async with story.step("daemon, source and gateway are killed"), faults.killed(stack.daemon, story.source, stack.gateway):
+    async with (
+        story.step("daemon, source and gateway are killed"),
+        faults.killed(stack.daemon, story.source, stack.gateway),
+    ):
         pass
     await stack.settled()
-    async with story.step("ZooKeeper and gateway are killed"), faults.killed(stack.zookeeper, stack.gateway):
+    async with (
+        story.step("ZooKeeper and gateway are killed"),
+        faults.killed(stack.zookeeper, stack.gateway),
+    ):
         pass
     await story.end(accept)
 
@@ -59,7 +70,10 @@ async def test_killed_alone_and_together(stack: ContainerStack, accept: Accept) 
 async def test_all_bookies_are_killed(stack: ContainerStack, accept: Accept) -> None:
     pauses = await Story.begin(stack, "all-bookies-killed")
     goes_on = await Story.begin(stack, "all-bookies-killed-footers", daemon=ROBUST)
-    async with goes_on.step("acks are confirmed by footers"), pauses.step("the source is asked to pause, and goes on by itself"):
+    async with (
+        goes_on.step("acks are confirmed by footers"),
+        pauses.step("the source is asked to pause, and goes on by itself"),
+    ):
         before = len(pauses.source.pauses())
         async with faults.killed(*stack.bookies):
             await asyncio.gather(pauses.source.paused_by(since=before), goes_on.flows())
@@ -67,14 +81,18 @@ async def test_all_bookies_are_killed(stack: ContainerStack, accept: Accept) -> 
     await asyncio.gather(pauses.end(accept), goes_on.end(accept))
 
 
-async def test_the_source_is_killed_with_acks_on_their_way(stack: ContainerStack, accept: Accept) -> None:
+async def test_the_source_is_killed_with_acks_on_their_way(
+    stack: ContainerStack, accept: Accept
+) -> None:
     source = await stack.source("source-killed", flows=5)
     with faults.paused(stack.gateway):
         await source.waits_with(20)
         await asyncio.to_thread(source.kill)
     verdict = await stack.verdict(source)
     accept(verdict)
-    assert verdict.unconfirmed, "a source that is killed while nothing can be confirmed leaves acks of which nobody knows"
+    assert verdict.unconfirmed, (
+        "a source that is killed while nothing can be confirmed leaves acks of which nobody knows"
+    )
 
 
 async def test_frozen_alone_and_together(stack: ContainerStack, accept: Accept) -> None:
@@ -82,10 +100,14 @@ async def test_frozen_alone_and_together(stack: ContainerStack, accept: Accept) 
     await stack.settled()
     story = await Story.begin(stack, "frozen", moves=True)
     goes_on = await Story.begin(stack, "frozen-goes-on", daemon=ROBUST)
-    async with story.step("ZooKeeper is frozen past all sessions, until a ledger would have to be rolled"):
+    async with story.step(
+        "ZooKeeper is frozen past all sessions, until a ledger would have to be rolled"
+    ):
         with faults.paused(stack.zookeeper):
             before = len(story.source.pauses())
-            await asyncio.gather(story.source.paused_by(since=before), goes_on.source.flows_for(PAST_THE_SESSION_S))
+            await asyncio.gather(
+                story.source.paused_by(since=before), goes_on.source.flows_for(PAST_THE_SESSION_S)
+            )
     async with story.step("a bookie is frozen past its session: acks flow on"):
         with faults.paused(stack.bookies[1]):
             await stack.lists_bookies(2)

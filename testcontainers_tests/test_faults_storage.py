@@ -22,7 +22,16 @@ from testcontainers_tests.conftest import Opener
 WRITABLE = "cursorkeeper_gateway_writable_bookies"
 Accept = Callable[[Verdict], None]
 DISK_BYTES, NEARLY_FULL_BYTES = 160 << 20, 12 << 20
-SMALL = ["--disk-usage-threshold-percent", "90", "--disk-check-interval-ms", "500", "--entry-log-mib", "16", "--journal-mib", "16"]
+SMALL = [
+    "--disk-usage-threshold-percent",
+    "90",
+    "--disk-check-interval-ms",
+    "500",
+    "--entry-log-mib",
+    "16",
+    "--journal-mib",
+    "16",
+]
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +62,16 @@ async def writable_bookies(stack: ContainerStack, wanted: int) -> None:
     await until(look, f"{wanted} bookies are writable")
 
 
-async def test_a_disk_is_nearly_full_and_has_room_again(stack: ContainerStack, accept: Accept) -> None:
+async def test_a_disk_is_nearly_full_and_has_room_again(
+    stack: ContainerStack, accept: Accept
+) -> None:
     """Above its threshold a bookie only reads; that ends by itself."""
     source = await stack.source("disk", interval_ms=60)
     with full_disks(stack.bookies[0], leave_bytes=NEARLY_FULL_BYTES):
         await writable_bookies(stack, 2)
         await source.flows(20)
-        async with faults.killed(stack.daemon):  # the next owner has to make ledgers with what is left
+        # the next owner has to make ledgers with what is left
+        async with faults.killed(stack.daemon):
             pass
         await source.flows(20)
     await writable_bookies(stack, 3)
@@ -68,7 +80,9 @@ async def test_a_disk_is_nearly_full_and_has_room_again(stack: ContainerStack, a
     accept(await stack.verdict(source))
 
 
-async def test_every_disk_is_full_and_the_source_is_told(stack: ContainerStack, accept: Accept) -> None:
+async def test_every_disk_is_full_and_the_source_is_told(
+    stack: ContainerStack, accept: Accept
+) -> None:
     source = await stack.source("disks", interval_ms=60)
     with full_disks(*stack.bookies, leave_bytes=NEARLY_FULL_BYTES):
         await writable_bookies(stack, 0)
@@ -80,7 +94,9 @@ async def test_every_disk_is_full_and_the_source_is_told(stack: ContainerStack, 
 
 
 async def test_not_a_byte_is_free_on_a_bookie(stack: ContainerStack, accept: Accept) -> None:
-    """A bookie that cannot write its journal ends, with a status for whoever starts it again; it comes back once there is room."""
+    """A bookie that cannot write its journal ends, with a status for whoever starts it again; it
+    comes back once there is room.
+    """
     source = await stack.source("no-room", interval_ms=60)
     bookie = stack.bookies[1]
     with full_disks(bookie):
@@ -102,7 +118,9 @@ async def test_not_a_byte_is_free_on_a_bookie(stack: ContainerStack, accept: Acc
 
 
 async def test_a_read_only_bookie_takes_no_part(stack: ContainerStack, accept: Accept) -> None:
-    """Two that write, one that only reads: ledgers are made with the ack quorum's ensemble, and with three again later."""
+    """Two that write, one that only reads: ledgers are made with the ack quorum's ensemble, and
+    with three again later.
+    """
     reader = BookieNode(stack.images, stack.network, 4, stack.uri, [*SMALL, "--read-only", "true"])
     await stack.add(reader)
     source = await stack.source("read-only", interval_ms=60)
@@ -116,14 +134,23 @@ async def test_a_read_only_bookie_takes_no_part(stack: ContainerStack, accept: A
     accept(await stack.verdict(source))
 
 
-async def test_autorecovery_fences_ledgers_that_are_being_written(stack: ContainerStack, accept: Accept) -> None:
-    """A bookie of open ledgers is gone and there is no spare one: the replicator fences them. That is no new owner: the daemon rolls."""
-    await stack.replace_daemon(1, snapshot_bytes_min=1 << 30)  # ledgers stay open long enough to be fenced
+async def test_autorecovery_fences_ledgers_that_are_being_written(
+    stack: ContainerStack, accept: Accept
+) -> None:
+    """A bookie of open ledgers is gone and there is no spare one: the replicator fences them. That
+    is no new owner: the daemon rolls.
+    """
+    # ledgers stay open long enough to be fenced
+    await stack.replace_daemon(1, snapshot_bytes_min=1 << 30)
     source = await stack.source("autorecovery", cursors=6, interval_ms=60)
     await stack.add(stack.make_autorecovery())
 
     def fenced() -> list[str]:
-        lines = (line for line in stack.daemon.log_tail(5_000).splitlines() if '"ledger failed"' in line and "fenced" in line.lower())
+        lines = (
+            line
+            for line in stack.daemon.log_tail(5_000).splitlines()
+            if '"ledger failed"' in line and "fenced" in line.lower()
+        )
         return list(lines)
 
     async with faults.killed(stack.bookies[0]):

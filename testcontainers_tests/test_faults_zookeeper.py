@@ -1,8 +1,9 @@
-"""Members of an ensemble of three go away while acks flow, up to all of them. Appends need no ZooKeeper: as long as no ledger has to be
-rolled, acks are confirmed without it, however long it is away. Afterwards sessions and registrations come back by themselves.
+"""Members of an ensemble of three go away while acks flow, up to all of them. Appends need no
+ZooKeeper: as long as no ledger has to be rolled, acks are confirmed without it, however long it is
+away. Afterwards sessions and registrations come back by themselves.
 
-The daemons here take snapshots as late as the product does, because a snapshot begins with a roll. A ZooKeeper that stands alone goes
-away in `test_faults_processes` and `test_faults_network`.
+The daemons here take snapshots as late as the product does, because a snapshot begins with a roll.
+A ZooKeeper that stands alone goes away in `test_faults_processes` and `test_faults_network`.
 """
 
 from __future__ import annotations
@@ -32,12 +33,17 @@ def shared_stack(opener: Opener) -> ContainerStack:
 
 async def test_members_of_the_ensemble_go_away(stack: ContainerStack, accept: Accept) -> None:
     story = await Story.begin(stack, "ensemble", moves=True)
-    async with story.step("the leader is killed: new cursors open all the same"), faults.killed(with_mode(stack, "leader")):
+    async with (
+        story.step("the leader is killed: new cursors open all the same"),
+        faults.killed(with_mode(stack, "leader")),
+    ):
         late = await Story.begin(stack, "ensemble-late", cursors=1)
         await story.flows()
     async with story.step("a follower is killed"), faults.killed(with_mode(stack, "follower")):
         await story.flows()
-    async with story.step("the member that the daemon is connected to is frozen past its session: it moves on"):
+    async with story.step(
+        "the member that the daemon is connected to is frozen past its session: it moves on"
+    ):
         member, *others = sorted(stack.zookeepers, key=lambda z: not z.talks_with(stack.daemon.ip))
         with faults.paused(member):
             await story.source.flows_for(PAST_THE_SESSION_S)
@@ -70,7 +76,9 @@ async def stopped_past_the_session(story: Story, *nodes: ZooKeeperNode) -> None:
     finally:
         await asyncio.gather(*(asyncio.to_thread(node.start_again) for node in nodes))
         await asyncio.gather(*(node.ready() for node in nodes))
-    assert 137 not in codes, f"{[n.name for n in nodes]} ended with {codes}: 137 is a stop that took too long"
+    assert 137 not in codes, (
+        f"{[n.name for n in nodes]} ended with {codes}: 137 is a stop that took too long"
+    )
 
 
 def with_mode(stack: ContainerStack, mode: str) -> ZooKeeperNode:

@@ -1,5 +1,7 @@
-"""The images as such: who they run as, what is in them and what is not, how they end, what they say to bad settings and to Docker's
-health check, and that building again builds nothing. Sizes, versions and seconds are printed."""
+"""The images as such: who they run as, what is in them and what is not, how they end, what they say
+to bad settings and to Docker's health check, and that building again builds nothing. Sizes,
+versions and seconds are printed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from packaging.requirements import Requirement
 from testcontainers_tests.cluster import host, images
 from testcontainers_tests.cluster.images import ROOT, VERSION, Images
 from testcontainers_tests.cluster.node import Node
-from testcontainers_tests.cluster.nodes import CLIENT_PORT, GATEWAY_METRICS_PORT, GATEWAY_PORT, STREAM_PORT, DaemonNode
+from testcontainers_tests.cluster.nodes import (
+    CLIENT_PORT,
+    GATEWAY_METRICS_PORT,
+    GATEWAY_PORT,
+    STREAM_PORT,
+    DaemonNode,
+)
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
 from testcontainers_tests.cluster.waiting import until
@@ -30,7 +38,12 @@ from testcontainers_tests.cluster.waiting import until
 SECOND_NS = 1_000_000_000
 OFTEN = {"interval": SECOND_NS}
 """Laid over an image's own health check: asked more often."""
-SIZE_MAX_MB = {"cursorkeeper": 260, "cursorkeeper-gateway": 250, "cursorkeeper-node": 250, "cursorkeeper-pulsar-plugin": 30}
+SIZE_MAX_MB = {
+    "cursorkeeper": 260,
+    "cursorkeeper-gateway": 250,
+    "cursorkeeper-node": 250,
+    "cursorkeeper-pulsar-plugin": 30,
+}
 """About a tenth above what they are: who makes one larger should know it."""
 JVM_TERMINATED, JVM_OUT_OF_MEMORY = 143, 3
 PYTHON = "/opt/cursorkeeper/bin/python3"
@@ -40,20 +53,30 @@ ASK = """
 import importlib.metadata, json, os, platform, sys
 here = [path for path in sys.path if "site-packages" in path]
 print(json.dumps({
-    "distributions": {d.name.lower().replace("_", "-"): d.version for d in importlib.metadata.distributions(path=here)},
+    "distributions": {
+        d.name.lower().replace("_", "-"): d.version
+        for d in importlib.metadata.distributions(path=here)
+    },
     "environment": {
-        "python_version": ".".join(platform.python_version_tuple()[:2]), "python_full_version": platform.python_version(),
-        "sys_platform": sys.platform, "os_name": os.name, "platform_machine": platform.machine(), "platform_system": platform.system(),
-        "implementation_name": sys.implementation.name, "platform_python_implementation": platform.python_implementation(),
+        "python_version": ".".join(platform.python_version_tuple()[:2]),
+        "python_full_version": platform.python_version(),
+        "sys_platform": sys.platform,
+        "os_name": os.name,
+        "platform_machine": platform.machine(),
+        "platform_system": platform.system(),
+        "implementation_name": sys.implementation.name,
+        "platform_python_implementation": platform.python_implementation(),
     },
 }))
 """
 SEARCH = """
 import json, os, shutil, sys
-found = {"tools": [tool for tool in sys.argv[1:] if shutil.which(tool)], "jars": [], "root_programs": [], "writable": []}
+tools = [tool for tool in sys.argv[1:] if shutil.which(tool)]
+found = {"tools": tools, "jars": [], "root_programs": [], "writable": []}
+OTHERS = ("/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/run/lock")
 for folder, folders, files in os.walk("/"):
     there = {name: os.path.join(folder, name) for name in folders + files}
-    folders[:] = [n for n in folders if there[n] not in ("/proc", "/sys", "/dev", "/tmp", "/var/tmp", "/run/lock")]
+    folders[:] = [n for n in folders if there[n] not in OTHERS]
     for path in (there[name] for name in folders + files if not os.path.islink(there[name])):
         if path.endswith(".jar"):
             found["jars"].append(path)
@@ -76,12 +99,22 @@ class Ended:
 
 def run(image: str, *command: str, **arguments: Any) -> Ended:
     """A container that ends by itself, confined as all are; removed afterwards."""
-    confined = {"read_only": True, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges"], "network_mode": "none", "mem_limit": "512m"}
+    confined = {
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "network_mode": "none",
+        "mem_limit": "512m",
+    }
     client = host.connect()
-    container = client.containers.run(image, list(command), detach=True, labels=host.LABELS, **{**confined, **arguments})
+    container = client.containers.run(
+        image, list(command), detach=True, labels=host.LABELS, **{**confined, **arguments}
+    )
     try:
         code = container.wait(timeout=60)["StatusCode"]
-        return Ended(code, container.logs(stderr=False).decode(), container.logs(stdout=False).decode())
+        return Ended(
+            code, container.logs(stderr=False).decode(), container.logs(stdout=False).decode()
+        )
     finally:
         container.remove(force=True, v=True)
 
@@ -100,14 +133,28 @@ def test_what_the_images_say_of_themselves(built: Images) -> None:
         image = client.images.get(name)
         config, size_mb = image.attrs["Config"], image.attrs["Size"] / 1e6
         short = name.partition(":")[0]
-        layers = [f"{layer['Size'] / 1e6:.0f}" for layer in reversed(image.history()) if layer["Size"] > 500_000]
+        layers = [
+            f"{layer['Size'] / 1e6:.0f}"
+            for layer in reversed(image.history())
+            if layer["Size"] > 500_000
+        ]
         print(f"{name}: {size_mb:.0f} MB, in layers of {' + '.join(layers)} MB")
         assert size_mb <= SIZE_MAX_MB[short], f"{name} has {size_mb:.0f} MB"
-        labels = {key.rpartition(".")[2]: value for key, value in config["Labels"].items() if key.startswith("org.opencontainers.image.")}
+        labels = {
+            key.rpartition(".")[2]: value
+            for key, value in config["Labels"].items()
+            if key.startswith("org.opencontainers.image.")
+        }
         assert labels["title"] == short and labels["licenses"] == "Apache-2.0"
-        assert labels["version"] == VERSION and labels["revision"] == images.REVISION and labels["description"]
+        assert (
+            labels["version"] == VERSION
+            and labels["revision"] == images.REVISION
+            and labels["description"]
+        )
         assert config["User"] == "10001:10001"
-        assert isinstance(config["Entrypoint"], list) and config["Entrypoint"][0].startswith("/"), "exec form, absolute path"
+        assert isinstance(config["Entrypoint"], list) and config["Entrypoint"][0].startswith("/"), (
+            "exec form, absolute path"
+        )
     said = run(built.daemon, "--version").stdout.strip()
     java = run(built.gateway, "-version", entrypoint="/opt/java/bin/java").stderr.splitlines()[0]
     python = run(built.daemon, "--version", entrypoint=PYTHON).stdout.strip()
@@ -118,22 +165,31 @@ def test_what_the_images_say_of_themselves(built: Images) -> None:
 def test_the_daemons_image_holds_what_the_lock_says(built: Images) -> None:
     answer = json.loads(run(built.daemon, "-c", ASK, entrypoint=PYTHON).stdout)
     locked = {}
-    for line in re.findall(r"^([A-Za-z0-9].*?)(?: \\)?$", (ROOT / "requirements.lock").read_text(), re.MULTILINE):
+    for line in re.findall(
+        r"^([A-Za-z0-9].*?)(?: \\)?$", (ROOT / "requirements.lock").read_text(), re.MULTILINE
+    ):
         wanted = Requirement(line)
         if wanted.marker is None or wanted.marker.evaluate(answer["environment"]):
             (pin,) = wanted.specifier
             locked[wanted.name.lower().replace("_", "-")] = pin.version
     assert len(locked) > 15
-    assert answer["distributions"] == {**locked, "cursorkeeper": VERSION, "cursorkeeper-client": VERSION}
+    assert answer["distributions"] == {
+        **locked,
+        "cursorkeeper": VERSION,
+        "cursorkeeper-client": VERSION,
+    }
 
 
 def test_there_is_nothing_in_them_for_an_intruder(built: Images) -> None:
-    found = json.loads(run(built.daemon, "-c", SEARCH, *TOOLS, entrypoint=PYTHON, read_only=False).stdout)
+    found = json.loads(
+        run(built.daemon, "-c", SEARCH, *TOOLS, entrypoint=PYTHON, read_only=False).stdout
+    )
     assert found == {"tools": [], "jars": [], "root_programs": [], "writable": []}
     missing = run(built.daemon, "-c", "import pip", entrypoint=PYTHON)
     assert "No module named 'pip'" in missing.stderr
     look = (
-        f"for t in {' '.join(TOOLS)}; do command -v $t; done; find / -xdev -type f -perm /6000; find /opt /usr /etc -writable -not -type l"
+        f"for t in {' '.join(TOOLS)}; do command -v $t; done; find / -xdev -type f -perm "
+        f"/6000; find /opt /usr /etc -writable -not -type l"
     )
     for image in (built.gateway, built.node):
         assert run(image, "-c", look, entrypoint="/bin/bash", read_only=False).stdout == "", image
@@ -143,13 +199,19 @@ def test_the_plugins_image_is_its_files_and_a_way_to_copy_them(built: Images) ->
     container = host.connect().containers.create(built.plugin, labels=host.LABELS)
     try:
         with tarfile.open(fileobj=io.BytesIO(b"".join(container.export()))) as root:
-            sizes = {member.name: member.size for member in root.getmembers() if member.isfile() and member.size}
+            sizes = {
+                member.name: member.size
+                for member in root.getmembers()
+                if member.isfile() and member.size
+            }
     finally:
         container.remove(force=True)
     jar, nar = f"plugin/{images.PLUGIN.name}", "plugin/cursorkeeper-pulsar-receipts.nar"
     assert sizes[jar] == images.PLUGIN.stat().st_size and sizes[nar]
     assert {name for name in sizes if not name.startswith("plugin/")} == {"bin/cp"}
-    copied = run(built.plugin, f"/{jar}", f"/{nar}", "/cursorkeeper/", tmpfs={"/cursorkeeper": "mode=1777"})
+    copied = run(
+        built.plugin, f"/{jar}", f"/{nar}", "/cursorkeeper/", tmpfs={"/cursorkeeper": "mode=1777"}
+    )
     assert (copied.code, copied.stdout, copied.stderr) == (0, "", "")
 
 
@@ -158,26 +220,49 @@ def test_the_same_sources_give_the_same_layers(built: Images, tmp_path: Path) ->
     for copy in ("one", "two"):
         for part in parts:
             (tmp_path / copy / part).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / part if copy == "one" else tmp_path / "one" / part, tmp_path / copy / part)
+            shutil.copyfile(
+                ROOT / part if copy == "one" else tmp_path / "one" / part, tmp_path / copy / part
+            )
     client = docker.from_env()
 
     def build(copy: str, **arguments: str) -> Any:
-        return client.images.get(images.build("cursorkeeper:test-again", tmp_path / copy, "Dockerfile", **arguments))
+        return client.images.get(
+            images.build("cursorkeeper:test-again", tmp_path / copy, "Dockerfile", **arguments)
+        )
 
     first, began = build("one"), time.monotonic()
     again = build("two")
     print(f"built again in {time.monotonic() - began:.1f} s")
     assert again.id == first.id
     other = build("two", version="0.0.0")
-    assert other.id != first.id and other.attrs["RootFS"]["Layers"] == first.attrs["RootFS"]["Layers"], "only a label differs"
+    assert (
+        other.id != first.id and other.attrs["RootFS"]["Layers"] == first.attrs["RootFS"]["Layers"]
+    ), "only a label differs"
 
 
 def _context() -> list[str]:
     """What the daemon's image is made of, as files of the repository."""
-    folders = [p for part in ("proto", "clients/cursorkeeper_client", "daemon/cursorkeeper") for p in (ROOT / part).rglob("*")]
-    files = [p for p in (*folders, *(ROOT / "tools").glob("*.py")) if p.is_file() and "__pycache__" not in p.parts and "_pb2" not in p.name]
-    ours = (f"{folder}/{name}" for folder in ("clients", "daemon") for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"))
-    return ["requirements.lock", "requirements-build.lock", *ours, *(str(p.relative_to(ROOT)) for p in files)]
+    folders = [
+        p
+        for part in ("proto", "clients/cursorkeeper_client", "daemon/cursorkeeper")
+        for p in (ROOT / part).rglob("*")
+    ]
+    files = [
+        p
+        for p in (*folders, *(ROOT / "tools").glob("*.py"))
+        if p.is_file() and "__pycache__" not in p.parts and "_pb2" not in p.name
+    ]
+    ours = (
+        f"{folder}/{name}"
+        for folder in ("clients", "daemon")
+        for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE")
+    )
+    return [
+        "requirements.lock",
+        "requirements-build.lock",
+        *ours,
+        *(str(p.relative_to(ROOT)) for p in files),
+    ]
 
 
 # --- how the daemon's behaves
@@ -192,7 +277,13 @@ def test_bad_settings_are_refused_with_the_name_and_a_remedy(built: Images) -> N
         "codec": {"CURSORKEEPER_CODEC": "zip"},
     }
     with ThreadPoolExecutor(2) as two:
-        ended = dict(zip(cases, two.map(lambda env: run(built.daemon, "run", environment=env), cases.values()), strict=True))
+        ended = dict(
+            zip(
+                cases,
+                two.map(lambda env: run(built.daemon, "run", environment=env), cases.values()),
+                strict=True,
+            )
+        )
     for name, end in ended.items():
         print(end.stderr.strip())
         assert end.code == 2, f"{name}: {end}"
@@ -209,17 +300,36 @@ async def test_it_runs_confined_and_without_a_shell(stack: ContainerStack, tmp_p
         empty = tmp_path / Path(shell).name
         empty.touch(mode=0o644)
         binds[str(empty)] = {"bind": shell, "mode": "ro"}
-    where = {"gateway": f"{stack.gateway.name}:{GATEWAY_PORT}", "zookeeper": stack.zookeeper_address}
-    node = DaemonNode(stack.images, stack.network, 9, {**where, **stack.settings}, volumes=binds, healthcheck=OFTEN)
+    where = {
+        "gateway": f"{stack.gateway.name}:{GATEWAY_PORT}",
+        "zookeeper": stack.zookeeper_address,
+    }
+    node = DaemonNode(
+        stack.images,
+        stack.network,
+        9,
+        {**where, **stack.settings},
+        volumes=binds,
+        healthcheck=OFTEN,
+    )
     stack.others.append(node)
     node.start()
     await node.ready()
     for shell in ("/bin/sh", "/bin/bash"):
-        assert node.run(shell, "-c", "true")[0] != 0, f"{shell} still works: this test would prove nothing"
-    assert node.run(PYTHON, "-c", "import os; print(os.getuid(), os.getgid())") == (0, "10001 10001\n")
+        assert node.run(shell, "-c", "true")[0] != 0, (
+            f"{shell} still works: this test would prove nothing"
+        )
+    assert node.run(PYTHON, "-c", "import os; print(os.getuid(), os.getgid())") == (
+        0,
+        "10001 10001\n",
+    )
     assert "Read-only file system" in node.run(PYTHON, "-c", "open('/opt/new', 'w')")[1]
     status = node.run(PYTHON, "-c", "print(open('/proc/1/status').read())")[1]
-    assert "CapEff:\t0000000000000000" in status and "NoNewPrivs:\t1" in status and "CapBnd:\t0000000000000000" in status
+    assert (
+        "CapEff:\t0000000000000000" in status
+        and "NoNewPrivs:\t1" in status
+        and "CapBnd:\t0000000000000000" in status
+    )
     code, said = node.run("cursorkeeper", "health")
     assert (code, said) == (0, f"127.0.0.1:{STREAM_PORT}: SERVING\n")
     await until(lambda: health_of(node) == "healthy", "Docker calls it healthy")
@@ -227,9 +337,17 @@ async def test_it_runs_confined_and_without_a_shell(stack: ContainerStack, tmp_p
     node.remove()
 
 
-async def test_sigterm_while_it_waits_ends_it_at_once_and_until_then_it_is_unhealthy(stack: ContainerStack) -> None:
+async def test_sigterm_while_it_waits_ends_it_at_once_and_until_then_it_is_unhealthy(
+    stack: ContainerStack,
+) -> None:
     soon = {**OFTEN, "start_period": SECOND_NS, "retries": 1}
-    node = DaemonNode(stack.images, stack.network, 8, {"zookeeper": "nobody:2181", "gateway": "nobody:7651"}, healthcheck=soon)
+    node = DaemonNode(
+        stack.images,
+        stack.network,
+        8,
+        {"zookeeper": "nobody:2181", "gateway": "nobody:7651"},
+        healthcheck=soon,
+    )
     stack.others.append(node)
     node.start()
     await until(lambda: '"event":"waiting"' in node.log_tail(), "it says what it waits for")
@@ -241,11 +359,16 @@ async def test_sigterm_while_it_waits_ends_it_at_once_and_until_then_it_is_unhea
     node.remove()
 
 
-async def test_sigterm_with_acks_flowing_ends_it_within_its_deadline(stack: ContainerStack, accept: Callable[[Verdict], None]) -> None:
+async def test_sigterm_with_acks_flowing_ends_it_within_its_deadline(
+    stack: ContainerStack, accept: Callable[[Verdict], None]
+) -> None:
     source = await stack.source("sigterm", flows=20, interval_ms=10)
     began = time.monotonic()
     code = stack.daemon.stop()
-    print(f"exit code {code}, {time.monotonic() - began:.1f} s after SIGTERM, with 3 cursors open and acks flowing")
+    print(
+        f"exit code {code}, {time.monotonic() - began:.1f} s after SIGTERM, with 3 cursors open "
+        f"and acks flowing"
+    )
     stack.daemon.start_again()
     await stack.daemon.ready()
     await source.flows(20)
@@ -259,11 +382,29 @@ async def test_sigterm_with_acks_flowing_ends_it_within_its_deadline(stack: Cont
 
 async def test_gateway_and_nodes_run_confined_and_end_by_sigterm(stack: ContainerStack) -> None:
     gateway = Node(
-        "gateway-9", stack.images.gateway,
-        ["gateway", "--insecure", "--host", "0.0.0.0", "--port", str(GATEWAY_PORT), "--metrics-port", str(GATEWAY_METRICS_PORT),
-         "--metadata-service-uri", stack.uri], stack.network, healthcheck=OFTEN,
-    )  # fmt: skip
-    alone = Node("zk-9", stack.images.node, ["zookeeper", "--data-dir", "/data", "--port", str(CLIENT_PORT)], stack.network)
+        "gateway-9",
+        stack.images.gateway,
+        [
+            "gateway",
+            "--insecure",
+            "--host",
+            "0.0.0.0",
+            "--port",
+            str(GATEWAY_PORT),
+            "--metrics-port",
+            str(GATEWAY_METRICS_PORT),
+            "--metadata-service-uri",
+            stack.uri,
+        ],
+        stack.network,
+        healthcheck=OFTEN,
+    )
+    alone = Node(
+        "zk-9",
+        stack.images.node,
+        ["zookeeper", "--data-dir", "/data", "--port", str(CLIENT_PORT)],
+        stack.network,
+    )
     stack.others += [gateway, alone]
     for node in (gateway, alone):
         node.start()
@@ -284,7 +425,10 @@ async def test_gateway_and_nodes_run_confined_and_end_by_sigterm(stack: Containe
 
 @pytest.mark.parametrize("kind", ["gateway", "node"])
 def test_a_jvm_without_memory_ends(built: Images, kind: str) -> None:
-    small = {"environment": {"JAVA_TOOL_OPTIONS": "-Xmx4m"}, "tmpfs": {"/tmp": "", "/data": "uid=10001"}}
+    small = {
+        "environment": {"JAVA_TOOL_OPTIONS": "-Xmx4m"},
+        "tmpfs": {"/tmp": "", "/data": "uid=10001"},
+    }
     end = run(getattr(built, kind), "zookeeper", "--data-dir", "/data", "--port", "2181", **small)
     assert end.code == JVM_OUT_OF_MEMORY, end
     assert "Terminating due to java.lang.OutOfMemoryError" in end.stdout + end.stderr

@@ -1,5 +1,6 @@
-"""The pods of deploy/kubernetes' example, as containers: what kustomize rendered comes up, keeps acks, passes its probes, lives
-without its neighbours, and stops in time. Only a Kubernetes itself is missing.
+"""The pods of deploy/kubernetes' example, as containers: what kustomize rendered comes up, keeps
+acks, passes its probes, lives without its neighbours, and stops in time. Only a Kubernetes itself
+is missing.
 """
 
 from __future__ import annotations
@@ -56,26 +57,53 @@ class Pods:
 
     def answers(self, path: str) -> bool:
         """An HTTP probe of the gateway."""
-        with urllib.request.urlopen(f"http://{self.gateway.address(METRICS)}{path}", timeout=60) as page:
+        with urllib.request.urlopen(
+            f"http://{self.gateway.address(METRICS)}{path}", timeout=60
+        ) as page:
             return bool(page.status == 200)
 
     def says(self, *where: str) -> int:
-        """The exit code of `cursorkeeper health` in the daemon's container: 0 SERVING, 1 NOT_SERVING, 3 no answer."""
+        """The exit code of `cursorkeeper health` in the daemon's container: 0 SERVING, 1
+        NOT_SERVING, 3 no answer.
+        """
         return self.daemon.run("cursorkeeper", "health", *where)[0]
 
 
 @pytest.fixture(scope="module")
 def pods(built: Images, opener: Opener, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
-    """ZooKeeper and three bookies under the names that the example has for them, and its two containers, ready."""
-    storage, cluster, folder = opener(gateways=0, daemons=0), Cluster.of("example"), tmp_path_factory.mktemp("mounted")
+    """ZooKeeper and three bookies under the names that the example has for them, and its two
+    containers, ready.
+    """
+    storage, cluster, folder = (
+        opener(gateways=0, daemons=0),
+        Cluster.of("example"),
+        tmp_path_factory.mktemp("mounted"),
+    )
     folder.chmod(0o755)
     names = [server.partition(":")[0] for server in cluster.daemon_file()["zookeeper"].split(",")]
     hosts = dict.fromkeys(names, storage.zookeeper.ip)
     made = [
         node_of(
-            cluster, cluster.gateway, "gateway", "cursorkeeper-gateway", built, storage.network, folder, ports=[METRICS], extra_hosts=hosts
+            cluster,
+            cluster.gateway,
+            "gateway",
+            "cursorkeeper-gateway",
+            built,
+            storage.network,
+            folder,
+            ports=[METRICS],
+            extra_hosts=hosts,
         ),
-        node_of(cluster, cluster.broker, "cursorkeeper", "pulsar-broker-0", built, storage.network, folder, extra_hosts=hosts),
+        node_of(
+            cluster,
+            cluster.broker,
+            "cursorkeeper",
+            "pulsar-broker-0",
+            built,
+            storage.network,
+            folder,
+            extra_hosts=hosts,
+        ),
     ]
 
     async def start() -> None:
@@ -89,7 +117,11 @@ def pods(built: Images, opener: Opener, tmp_path_factory: pytest.TempPathFactory
 async def test_the_probes_pass(pods: Pods) -> None:
     asked = probes(container(pods.cluster.gateway, "gateway"))
     budget_s = asked["startup"]["periodSeconds"] * asked["startup"]["failureThreshold"]
-    await until(lambda: pods.answers(asked["startup"]["httpGet"]["path"]), "the gateway has started", budget_s)
+    await until(
+        lambda: pods.answers(asked["startup"]["httpGet"]["path"]),
+        "the gateway has started",
+        budget_s,
+    )
     await until(lambda: pods.says("--address", LEDGERS) == 0, "the gateway is ready")
     for probe in probes(pods.cluster.daemon).values():
         code, said = pods.daemon.run(*probe["exec"]["command"])
@@ -97,16 +129,26 @@ async def test_the_probes_pass(pods: Pods) -> None:
 
 
 def test_a_source_of_the_pod_is_served_and_keeps_its_acks(pods: Pods) -> None:
-    code, said = pods.daemon.run(PYTHON, "-c", ACK, "persistent://pods/kubernetes/acks", SOURCE_TOKEN)
+    code, said = pods.daemon.run(
+        PYTHON, "-c", ACK, "persistent://pods/kubernetes/acks", SOURCE_TOKEN
+    )
     assert code == 0, said
-    code, said = pods.daemon.run("cursorkeeper", "ls", "--json", "--config", "/etc/cursorkeeper/config/cursorkeeper.toml")
+    code, said = pods.daemon.run(
+        "cursorkeeper", "ls", "--json", "--config", "/etc/cursorkeeper/config/cursorkeeper.toml"
+    )
     assert code == 0, said
     assert "persistent://pods/kubernetes/acks" in said
 
 
 def test_nobody_else_is_served(pods: Pods) -> None:
     assert pods.says("--address", f"{pods.daemon.ip}:{STREAM_PORT}") == 3, "the pod's own address"
-    code, said = pods.daemon.run(PYTHON, "-c", ACK, "persistent://pods/kubernetes/others", "/etc/cursorkeeper/tokens/writer-token")
+    code, said = pods.daemon.run(
+        PYTHON,
+        "-c",
+        ACK,
+        "persistent://pods/kubernetes/others",
+        "/etc/cursorkeeper/tokens/writer-token",
+    )
     assert code != 0 and "SessionRefused" in said and "credentials" in said, said
 
 
@@ -127,7 +169,9 @@ async def test_both_stop_within_their_grace_period(pods: Pods) -> None:
     began = time.monotonic()
     code, said = pods.gateway.run(*hook)
     assert code == 0, f"{shlex.join(hook)}: {said}"
-    assert time.monotonic() - began >= sleep_before_stop_s(container(pods.cluster.gateway, "gateway"))
+    assert time.monotonic() - began >= sleep_before_stop_s(
+        container(pods.cluster.gateway, "gateway")
+    )
     ended = {
         node.name: await asyncio.to_thread(node.stop, pod(body)["terminationGracePeriodSeconds"])
         for node, body in ((pods.daemon, pods.cluster.broker), (pods.gateway, pods.cluster.gateway))

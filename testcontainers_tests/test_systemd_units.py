@@ -1,5 +1,6 @@
-"""The units of deploy/systemd under a real systemd: it takes them, they are closed, both programs run in them and confirm acks,
-stop in time, come back when they are killed, and stay down when their settings are wrong.
+"""The units of deploy/systemd under a real systemd: it takes them, they are closed, both programs
+run in them and confirm acks, stop in time, come back when they are killed, and stay down when their
+settings are wrong.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ async def machine(installed: Machine) -> Machine:
 
 
 def source(machine: Machine, token: str = TOKENS["source-token"]) -> SourceConnection:
-    return SourceConnection(machine.address(STREAM_PORT), SourceSettings(credentials=token.encode()))
+    return SourceConnection(
+        machine.address(STREAM_PORT), SourceSettings(credentials=token.encode())
+    )
 
 
 async def acks_become_durable(machine: Machine, topic: str, batches: int = 50) -> None:
@@ -78,23 +81,33 @@ async def test_systemd_has_nothing_to_say_about_the_unit(machine: Machine, unit:
 
 @pytest.mark.parametrize("unit", [DAEMON, GATEWAY])
 async def test_the_unit_is_closed(machine: Machine, unit: str) -> None:
-    said = machine.must(f"systemd-analyze security --no-pager --offline=true --threshold={EXPOSURE_MAX} /etc/systemd/system/{unit} 2>&1")
+    said = machine.must(
+        f"systemd-analyze security --no-pager --offline=true --threshold={EXPOSURE_MAX} "
+        f"/etc/systemd/system/{unit} 2>&1"
+    )
     print(said.strip().splitlines()[-1])
 
 
 @pytest.mark.parametrize("unit", [DAEMON, GATEWAY])
 async def test_the_process_is_closed(machine: Machine, unit: str) -> None:
     pid = machine.shows(unit)["MainPID"]
-    status = dict(line.split(":\t", 1) for line in machine.must(f"cat /proc/{pid}/status").splitlines() if ":\t" in line)
+    status = dict(
+        line.split(":\t", 1)
+        for line in machine.must(f"cat /proc/{pid}/status").splitlines()
+        if ":\t" in line
+    )
     assert min(int(uid) for uid in status["Uid"].split()) > 0
-    assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {NO_CAPABILITIES}
+    assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {
+        NO_CAPABILITIES
+    }
     assert status["NoNewPrivs"] == "1"
     assert status["Seccomp"] == "2", "a filter"
     inside = f"nsenter --target {pid} --mount -- touch"
     machine.must(f"{inside} /tmp/mine")
     for path in ("/opt/cursorkeeper/mine", "/etc/mine", "/var/mine"):
         code, said = machine.run("sh", "-c", f"{inside} {path}")
-        # Docker loses the output of a short command now and then, if the machine is busy; never its exit code.
+        # Docker loses the output of a short command now and then, if the machine is busy; never its
+        # exit code.
         said = said or machine.run("sh", "-c", f"{inside} {path}")[1]
         assert code != 0 and "Read-only file system" in said
 
@@ -110,7 +123,9 @@ async def test_tokens_reach_the_daemon(machine: Machine) -> None:
 
 
 async def test_both_stop_in_time_and_well(machine: Machine) -> None:
-    """systemd forgets the numbers of a unit that it stopped; its journal keeps how it ended: 143 of a JVM is success, too."""
+    """systemd forgets the numbers of a unit that it stopped; its journal keeps how it ended: 143 of
+    a JVM is success, too.
+    """
     await acks_become_durable(machine, "persistent://units/systemd/stop")
     words = {unit: f"{unit}: Deactivated successfully" for unit in (DAEMON, GATEWAY)}
     before = {unit: machine.said(text) for unit, text in words.items()}
@@ -124,7 +139,10 @@ async def test_both_stop_in_time_and_well(machine: Machine) -> None:
 async def test_a_killed_one_comes_back(machine: Machine, unit: str) -> None:
     before = machine.shows(unit)
     machine.must(f"systemctl kill --signal=KILL {unit}")
-    await until(lambda: int(machine.shows(unit)["NRestarts"]) > int(before["NRestarts"]), f"{unit} is started again")
+    await until(
+        lambda: int(machine.shows(unit)["NRestarts"]) > int(before["NRestarts"]),
+        f"{unit} is started again",
+    )
     await machine.serves()
     assert machine.shows(unit)["MainPID"] != before["MainPID"]
     await acks_become_durable(machine, f"persistent://units/systemd/killed-{unit}")
@@ -137,7 +155,9 @@ async def test_a_killed_one_comes_back(machine: Machine, unit: str) -> None:
         (GATEWAY, "etc/cursorkeeper/gateway.properties", "no-such-flag=1\n"),
     ],
 )
-async def test_wrong_settings_end_it_once(machine: Machine, unit: str, file: str, text: str) -> None:
+async def test_wrong_settings_end_it_once(
+    machine: Machine, unit: str, file: str, text: str
+) -> None:
     machine.put({file: text})
     machine.must(f"systemctl restart {unit}")
     await until(lambda: machine.shows(unit)["ActiveState"] == "failed", f"{unit} has failed")

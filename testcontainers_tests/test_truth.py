@@ -1,5 +1,6 @@
-"""The checker itself, without a container: it counts what is there, and sees one lost or one phantom ack among thousands, down to
-a single index of a batch. What it would not see, no story could show.
+"""The checker itself, without a container: it counts what is there, and sees one lost or one
+phantom ack among thousands, down to a single index of a batch. What it would not see, no story
+could show.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ Line = dict[str, list[int]]
 
 def lines(sent: int, durable: int) -> list[Line]:
     """What a source says of its first cursor."""
-    return [*({"sent": [0, n]} for n in range(1, sent + 1)), *({"durable": [0, n]} for n in range(1, durable + 1))]
+    return [
+        *({"sent": [0, n]} for n in range(1, sent + 1)),
+        *({"durable": [0, n]} for n in range(1, durable + 1)),
+    ]
 
 
 def truth_of(sent: int, durable: int, *, moves: bool = False) -> Truth:
@@ -64,12 +68,18 @@ def test_everything_confirmed_is_there(moves: bool) -> None:
     verdict = judge(truth, state_of(truth.sent))
     assert verdict.is_good
     assert counts(verdict) == (len(truth.sent), 0, 0, 0)
-    assert len(only_indexes(truth.sent)) > 500 < sum(a[2] == WHOLE for a in truth.sent), "both kinds are in it"
+    assert len(only_indexes(truth.sent)) > 500 < sum(a[2] == WHOLE for a in truth.sent), (
+        "both kinds are in it"
+    )
 
 
 def test_each_single_lost_ack_is_seen() -> None:
     truth = truth_of(30, 30)
-    whole = sorted(a for a in truth.sent if a[2] == WHOLE and not any((*a[:2], i) in truth.sent for i in range(BATCH_SIZE)))
+    whole = sorted(
+        a
+        for a in truth.sent
+        if a[2] == WHOLE and not any((*a[:2], i) in truth.sent for i in range(BATCH_SIZE))
+    )
     rng = random.Random(1)
     for lost in [*rng.sample(whole, 20), *rng.sample(only_indexes(truth.sent), 20)]:
         verdict = judge(truth, state_of(truth.sent - {lost}))
@@ -79,12 +89,17 @@ def test_each_single_lost_ack_is_seen() -> None:
 
 
 def test_an_entry_that_is_lost_loses_its_indexes() -> None:
-    truth = Truth({(11, 20, WHOLE), (11, 20, 3), (11, 21, WHOLE)}, {(11, 20, WHOLE), (11, 20, 3), (11, 21, WHOLE)})
+    truth = Truth(
+        {(11, 20, WHOLE), (11, 20, 3), (11, 21, WHOLE)},
+        {(11, 20, WHOLE), (11, 20, 3), (11, 21, WHOLE)},
+    )
     assert counts(judge(truth, state_of({(11, 20, 3), (11, 21, WHOLE)}))) == (2, 1, 0, 0)
     assert counts(judge(truth, state_of({(11, 21, WHOLE)}))) == (1, 2, 0, 0)
 
 
-@pytest.mark.parametrize("phantom", [(11, KEPT, WHOLE), (OPEN_LEDGER, 1_000_000, WHOLE), (99, 0, WHOLE), (11, KEPT, 39)])
+@pytest.mark.parametrize(
+    "phantom", [(11, KEPT, WHOLE), (OPEN_LEDGER, 1_000_000, WHOLE), (99, 0, WHOLE), (11, KEPT, 39)]
+)
 def test_a_phantom_is_seen(phantom: Ack) -> None:
     truth = truth_of(30, 20)
     assert phantom not in truth.sent
@@ -147,8 +162,12 @@ def test_an_entry_of_which_every_index_is_acked_is_acked() -> None:
     truth = Truth(set(indexes), set(indexes)).completed()
     assert (14, 0, WHOLE) in truth.confirmed
     assert judge(truth, state_of({(14, 0, WHOLE)})).is_good, "the keeper keeps it as an entry"
-    assert judge(truth, state_of(indexes - {(14, 0, 7)})).confirmed_lost == 2, "the index, and so the entry"
-    by_two = Truth({(14, 0, i) for i in range(20)}) | Truth({(14, 0, i) for i in range(20, BATCH_SIZE)})
+    assert judge(truth, state_of(indexes - {(14, 0, 7)})).confirmed_lost == 2, (
+        "the index, and so the entry"
+    )
+    by_two = Truth({(14, 0, i) for i in range(20)}) | Truth(
+        {(14, 0, i) for i in range(20, BATCH_SIZE)}
+    )
     assert (14, 0, WHOLE) in by_two.sent and not by_two.confirmed
 
 

@@ -1,7 +1,7 @@
 """Rolling upgrades from the previous release, in both orders, while acks flow; and the way back.
 
-Daemons and gateway of the previous release are built from its own sources (testdata/releases). At every step writes succeed, and
-either release can take over what the other one wrote.
+Daemons and gateway of the previous release are built from its own sources (testdata/releases). At
+every step writes succeed, and either release can take over what the other one wrote.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def old_stack(opener: Opener, release: ReleaseImages) -> ContainerStack:
     return opener(daemon_image=release.daemon, gateway_image=release.gateway)
 
 
-async def test_daemons_first_then_the_gateway_then_back(old_stack: ContainerStack, release: ReleaseImages, accept: Accept) -> None:
+async def test_daemons_first_then_the_gateway_then_back(
+    old_stack: ContainerStack, release: ReleaseImages, accept: Accept
+) -> None:
     stack, new = old_stack, old_stack.images
     assert "0.1.0" in stack.daemon.run("cursorkeeper", "--version")[1]
     source = await stack.source("daemons-first", moves=True, interval_ms=60)
@@ -43,10 +45,12 @@ async def test_daemons_first_then_the_gateway_then_back(old_stack: ContainerStac
     assert await stack.replace_daemon(1, new.daemon) == 0
     assert "0.1.0" not in stack.daemon.run("cursorkeeper", "--version")[1]
     await source.flows(20)
-    accept(await stack.verdict(early, daemon=stack.daemon))  # the new one opens what the old one wrote
+    # the new one opens what the old one wrote
+    accept(await stack.verdict(early, daemon=stack.daemon))
     middle = await stack.source("daemons-first", flows=20)
     await middle.finish()
-    accept(await stack.verdict(middle))  # daemon-2 is still of the old release: it opens what the new one wrote
+    # daemon-2 is still of the old release: it opens what the new one wrote
+    accept(await stack.verdict(middle))
     assert await stack.replace_daemon(2, new.daemon) == 0
     await stack.replace_gateway(1, new.gateway, FOR_OLD_DAEMONS)
     await source.flows(20)
@@ -56,7 +60,9 @@ async def test_daemons_first_then_the_gateway_then_back(old_stack: ContainerStac
     accept(await stack.verdict(source, early, middle))
 
 
-async def test_the_gateway_first_then_the_daemons(old_stack: ContainerStack, release: ReleaseImages, accept: Accept) -> None:
+async def test_the_gateway_first_then_the_daemons(
+    old_stack: ContainerStack, release: ReleaseImages, accept: Accept
+) -> None:
     stack, new = old_stack, old_stack.images
     for number in (1, 2):
         await stack.replace_daemon(number, release.daemon)

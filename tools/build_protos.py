@@ -1,7 +1,7 @@
 """Generates the Python message code from `proto/`, each file into the package that speaks it.
 
-Run by `make`, by the wheel's build hook and by nothing else. The virtual include path makes the generated imports
-absolute inside our own packages, so that no top-level package is claimed.
+Run by `make`, by the wheel's build hook and by nothing else. The virtual include path makes the
+generated imports absolute inside our own packages, so that no top-level package is claimed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from importlib.resources import files
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGETS = {"acks": ("clients", "cursorkeeper_client/_proto"), "ledgers": ("daemon", "cursorkeeper/bookkeeper/_proto")}
+TARGETS = {
+    "acks": ("clients", "cursorkeeper_client/_proto"),
+    "ledgers": ("daemon", "cursorkeeper/bookkeeper/_proto"),
+}
 """By the name of a source: the folder of a distribution, and in it that of the package."""
 
 
@@ -25,7 +28,15 @@ def build() -> list[Path]:
         folder, package = TARGETS[source.stem]
         out, include = ROOT / folder, files("grpc_tools") / "_proto"
         written = (f"--{kind}_out={out}" for kind in ("python", "pyi", "grpc_python"))
-        code = protoc.main(["protoc", f"-I{package}={ROOT / 'proto'}", f"-I{include}", *written, f"{package}/{source.name}"])
+        code = protoc.main(
+            [
+                "protoc",
+                f"-I{package}={ROOT / 'proto'}",
+                f"-I{include}",
+                *written,
+                f"{package}/{source.name}",
+            ]
+        )
         if code != 0:
             raise SystemExit(f"protoc failed with exit code {code}")
     return stale

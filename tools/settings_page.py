@@ -1,6 +1,8 @@
-"""The tables of docs/reference/settings.md, for operators: made of what `cursorkeeper run --help` says.
+"""The tables of docs/reference/settings.md, for operators: made of what `cursorkeeper run --help`
+says.
 
-`python tools/settings_page.py` writes them; a test compares. The text around them is written by hand.
+`python tools/settings_page.py` writes them; a test compares. The text around them is written by
+hand.
 """
 
 from __future__ import annotations
@@ -25,11 +27,18 @@ def tables() -> str:
         found = SAID.match(getattr(option, "help", ""))
         assert found is not None, option.name
         text, pulsars, default = (part or "" for part in found.groups())
-        named = f"{text} Pulsar's name: {' or '.join(f'`{each}`' for each in pulsars.split(' or '))}." if pulsars else text
-        groups.setdefault(panel.removeprefix("Settings: "), []).append(f"| `{option.name}` | {default} | {escaped(named)} |")
+        named = (
+            f"{text} Pulsar's name: {' or '.join(f'`{each}`' for each in pulsars.split(' or '))}."
+            if pulsars
+            else text
+        )
+        groups.setdefault(panel.removeprefix("Settings: "), []).append(
+            f"| `{option.name}` | {default} | {escaped(named)} |"
+        )
     return (
         "".join(
-            f"\n## {name[0].upper()}{name[1:]}\n\n| setting | default | what it is |\n| --- | --- | --- |\n" + "\n".join(rows) + "\n"
+            f"\n## {name[0].upper()}{name[1:]}\n\n| setting | default | what it is |\n| --- | "
+            f"--- | --- |\n" + "\n".join(rows) + "\n"
             for name, rows in groups.items()
         )
         + "\n"

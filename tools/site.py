@@ -1,5 +1,5 @@
-"""What `make docs` does beyond MkDocs, for readers of the site: pages that lie beside their code are on it, too, and links to other
-files of the repository lead to copies of them.
+"""What `make docs` does beyond MkDocs, for readers of the site: pages that lie beside their code
+are on it, too, and links to other files of the repository lead to copies of them.
 
 Invariant: nothing on the site is loaded from elsewhere.
 """
@@ -36,7 +36,9 @@ LOADED = re.compile(
 
 
 def target(page: str, link: str) -> str:
-    """The file in the repository that a link of a page leads to; both by their path from the root."""
+    """The file in the repository that a link of a page leads to; both by their path from the
+    root.
+    """
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
 
 
@@ -45,15 +47,21 @@ def links(page: str) -> set[str]:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Adds what lies outside docs/: the pages, and every file that a page links to. Raises PluginError for a folder."""
+    """Adds what lies outside docs/: the pages, and every file that a page links to. Raises
+    PluginError for a folder.
+    """
     pages = [*BESIDE_CODE, *(DOCS + file.src_uri for file in files.documentation_pages())]
     named = {name for page in pages for name in links(page) if not name.startswith((DOCS, ".."))}
     for name in sorted({*BESIDE_CODE, *named} - {"README.md"}):
         if (ROOT / name).is_dir():
             raise PluginError(f"a page links to the folder {name}: link to a file, or only name it")
         if (ROOT / name).is_file():
-            inclusion = InclusionLevel.INCLUDED if name in BESIDE_CODE else InclusionLevel.NOT_IN_NAV
-            files.append(File.generated(config, name, abs_src_path=str(ROOT / name), inclusion=inclusion))
+            inclusion = (
+                InclusionLevel.INCLUDED if name in BESIDE_CODE else InclusionLevel.NOT_IN_NAV
+            )
+            files.append(
+                File.generated(config, name, abs_src_path=str(ROOT / name), inclusion=inclusion)
+            )
     return files
 
 

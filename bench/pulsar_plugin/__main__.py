@@ -1,5 +1,6 @@
-"""`python -m bench.pulsar_plugin [--json] [--version V] [--pairs N] [PART ...]`: some parts or cases only; `PARTS` and `cost.CASES` have
-their names, e.g. `"individual, receipts"`."""
+"""`python -m bench.pulsar_plugin [--json] [--version V] [--pairs N] [PART ...]`: some parts or
+cases only; `PARTS` and `cost.CASES` have their names, e.g. `"individual, receipts"`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from cursorkeeper.demo.stack.pulsar import DEFAULT_VERSION, VERSIONS
 PARTS = ("cost", "full", "loads", "memory")
 
 
-async def run(wanted: Sequence[str] = PARTS, version: str = DEFAULT_VERSION, pairs: int = cost.PAIRS) -> AsyncIterator[list[Row]]:
+async def run(
+    wanted: Sequence[str] = PARTS, version: str = DEFAULT_VERSION, pairs: int = cost.PAIRS
+) -> AsyncIterator[list[Row]]:
     """Rows, as soon as they are there."""
     cases = tuple(each for each in cost.CASES if "cost" in wanted or each.name in wanted)
     if cases:
@@ -25,7 +28,12 @@ async def run(wanted: Sequence[str] = PARTS, version: str = DEFAULT_VERSION, pai
             yield await part()
 
 
-async def shown(as_json: bool, wanted: Sequence[str] = PARTS, version: str = DEFAULT_VERSION, pairs: int = cost.PAIRS) -> None:
+async def shown(
+    as_json: bool,
+    wanted: Sequence[str] = PARTS,
+    version: str = DEFAULT_VERSION,
+    pairs: int = cost.PAIRS,
+) -> None:
     async for rows in run(wanted, version, pairs):
         show(rows, as_json)
 

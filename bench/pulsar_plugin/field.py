@@ -1,8 +1,10 @@
-"""Two brokers over one ZooKeeper and its bookies: one as Pulsar ships it, one with the plugin; and the client that loads both.
+"""Two brokers over one ZooKeeper and its bookies: one as Pulsar ships it, one with the plugin; and
+the client that loads both.
 
-Owns: the order of the start and the end, the settings, the CPU seconds of each process. Does not own: what is measured (`cost`).
-Each broker is a Pulsar cluster of its own, below a path of its own in ZooKeeper, so that neither has the other's topics. The gateway is
-a process of its own, so that its CPU is seen; the one that the stack brings has nothing to do. JVMs compile as far as they can.
+Owns: the order of the start and the end, the settings, the CPU seconds of each process. Does not
+own: what is measured (`cost`). Each broker is a Pulsar cluster of its own, below a path of its own
+in ZooKeeper, so that neither has the other's topics. The gateway is a process of its own, so that
+its CPU is seen; the one that the stack brings has nothing to do. JVMs compile as far as they can.
 """
 
 from __future__ import annotations
@@ -36,7 +38,11 @@ def cpu_seconds(pid: int) -> float:
 
 def compiler_seconds(pid: int) -> float:
     """Those of a JVM's compilers, of the threads that it has now."""
-    threads = [each.parent for each in Path(f"/proc/{pid}/task").glob("*/comm") if "Compiler" in each.read_text()]
+    threads = [
+        each.parent
+        for each in Path(f"/proc/{pid}/task").glob("*/comm")
+        if "Compiler" in each.read_text()
+    ]
     return sum(_seconds(each / "stat") for each in threads)
 
 
@@ -51,11 +57,24 @@ class Load:
     def __init__(self, version: str, folder: Path) -> None:
         self._version, self._classes = version, folder / "load"
         path = os.pathsep.join([str(self._classes), class_path(version)])
-        self._process = LineProcess("load", ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", path, LOAD.stem], folder / "load.log")
+        self._process = LineProcess(
+            "load",
+            ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", path, LOAD.stem],
+            folder / "load.log",
+        )
 
     async def start(self) -> None:
-        compiler = ["java", "-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none", "-d", str(self._classes)]
-        compiling = await asyncio.create_subprocess_exec(*compiler, "-cp", class_path(self._version), str(LOAD))
+        compiler = [
+            "java",
+            "-m",
+            "jdk.compiler/com.sun.tools.javac.Main",
+            "-proc:none",
+            "-d",
+            str(self._classes),
+        ]
+        compiling = await asyncio.create_subprocess_exec(
+            *compiler, "-cp", class_path(self._version), str(LOAD)
+        )
         if await compiling.wait() != 0:
             raise RuntimeError(f"{LOAD} does not compile")
         await self._process.start()
@@ -85,7 +104,12 @@ class Field:
 
     def cpu(self, broker: PulsarBroker) -> dict[str, float]:
         """CPU seconds so far, by part; `stack` is ZooKeeper and the bookies."""
-        parts = {"broker": broker.pid, "daemon": self.daemon.pid, "gateway": self.gateway.pid, "stack": self.stack.process.pid}
+        parts = {
+            "broker": broker.pid,
+            "daemon": self.daemon.pid,
+            "gateway": self.gateway.pid,
+            "stack": self.stack.process.pid,
+        }
         return {name: cpu_seconds(pid) for name, pid in parts.items()}
 
 
@@ -94,7 +118,9 @@ async def field(version: str) -> AsyncIterator[Field]:
     """Raises StackError if something does not start."""
     plugin = find_plugin(version)
     if plugin is None:
-        raise RuntimeError("the plugin's jar is missing. What to do: `make broker-classes plugin-jar`")
+        raise RuntimeError(
+            "the plugin's jar is missing. What to do: `make broker-classes plugin-jar`"
+        )
     with tempfile.TemporaryDirectory(prefix="cursorkeeper-bench-") as name:
         folder = Path(name)
         plugin = Path(shutil.copy(plugin, folder))  # one may build meanwhile
@@ -112,12 +138,19 @@ async def field(version: str) -> AsyncIterator[Field]:
             settings = {"stock": {}, "plugin": plugin_conf(version, daemon.address)}
             brokers = []
             for kind, own in settings.items():
-                cluster = PulsarCluster(folder / kind, f"{stack.zookeeper}/{kind}", version=version, name=kind)
+                cluster = PulsarCluster(
+                    folder / kind, f"{stack.zookeeper}/{kind}", version=version, name=kind
+                )
                 clusters.append(cluster)
                 await asyncio.to_thread(cluster.set_up)
-                conf = {"bookkeeperMetadataServiceUri": f"zk+hierarchical://{stack.zookeeper}/ledgers", **own}
+                conf = {
+                    "bookkeeperMetadataServiceUri": f"zk+hierarchical://{stack.zookeeper}/ledgers",
+                    **own,
+                }
                 path = [plugin] if own else []
-                brokers.append(cluster.broker(kind, conf=conf, extra_class_path=path, heap_mib=BROKER_HEAP_MIB))
+                brokers.append(
+                    cluster.broker(kind, conf=conf, extra_class_path=path, heap_mib=BROKER_HEAP_MIB)
+                )
             await asyncio.gather(*(asyncio.to_thread(each.start) for each in brokers))
             yield Field(stack, gateway, daemon, brokers[0], brokers[1], load)
         finally:

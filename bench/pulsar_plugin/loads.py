@@ -1,7 +1,9 @@
-"""Loads of topics, in one JVM with Pulsar's managed ledgers and the plugin: what a large state adds, what thousands of loads leave behind,
-what a kept cursor takes of the heap. `LoadsMain`, of the plugin's tests, does it.
+"""Loads of topics, in one JVM with Pulsar's managed ledgers and the plugin: what a large state
+adds, what thousands of loads leave behind, what a kept cursor takes of the heap. `LoadsMain`, of
+the plugin's tests, does it.
 
-Managed ledgers and no whole broker: what a broker adds to a load is the same for all topics, and would hide the difference.
+Managed ledgers and no whole broker: what a broker adds to a load is the same for all topics, and
+would hide the difference.
 """
 
 from __future__ import annotations
@@ -45,11 +47,30 @@ async def _daemon() -> AsyncIterator[tuple[Path, Standalone, DaemonProcess]]:
             await asyncio.to_thread(stack.kill)
 
 
-async def _said(folder: Path, stack: Standalone, daemon: DaemonProcess, *arguments: object) -> list[dict[str, Any]]:
+async def _said(
+    folder: Path, stack: Standalone, daemon: DaemonProcess, *arguments: object
+) -> list[dict[str, Any]]:
     """The lines of LoadsMain. Raises ProcessFailed."""
-    opens = [word for package in _OPENS for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
-    java = ["java", "-Xmx768m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", f"-Djava.io.tmpdir={folder}", *opens]
-    command = [*java, "-cp", class_path("4.2"), _MAIN, stack.zookeeper, daemon.address, *map(str, arguments)]
+    opens = [
+        word for package in _OPENS for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")
+    ]
+    java = [
+        "java",
+        "-Xmx768m",
+        "-XX:+UseSerialGC",
+        "-Djava.net.preferIPv4Stack=true",
+        f"-Djava.io.tmpdir={folder}",
+        *opens,
+    ]
+    command = [
+        *java,
+        "-cp",
+        class_path("4.2"),
+        _MAIN,
+        stack.zookeeper,
+        daemon.address,
+        *map(str, arguments),
+    ]
     process = LineProcess("LoadsMain", command, folder / "loads.log")
     await process.start()
     lines = []
@@ -61,7 +82,15 @@ async def _said(folder: Path, stack: Standalone, daemon: DaemonProcess, *argumen
     return lines
 
 
-def _row(case: str, figure: str, value: float, unit: str, ratio: float | None = None, against: str = "", aim: str = "") -> Row:
+def _row(
+    case: str,
+    figure: str,
+    value: float,
+    unit: str,
+    ratio: float | None = None,
+    against: str = "",
+    aim: str = "",
+) -> Row:
     return Row("pulsar_plugin", case, figure, value, unit, ratio, against, aim)
 
 
@@ -72,7 +101,10 @@ async def full(entries: int = FULL_ENTRIES, times: int = FULL_TIMES) -> list[Row
     case = f"load, {made['acked'] / 1e6:.1f} M acked, {made['ranges'] / 1e6:.2f} M ranges"
     empty, ours = (median(each[name] for each in loads) for name in ("empty_s", "full_s"))
     beyond = median(each["full_s"] - 1.2 * each["empty_s"] for each in loads)
-    spread = f"an empty topic's ({min(each['full_s'] for each in loads):.2f} to {max(each['full_s'] for each in loads):.2f} s)"
+    spread = (
+        f"an empty topic's ({min(each['full_s'] for each in loads):.2f} to "
+        f"{max(each['full_s'] for each in loads):.2f} s)"
+    )
     return [
         _row(case, "load of an empty topic", empty, "s"),
         _row(case, "load", ours, "s", ours / empty, spread),
@@ -87,10 +119,31 @@ async def again(marks: tuple[int, ...] = LOADS, topics: int = TOPICS) -> list[Ro
     rows = []
     for line in (first, *later):
         case = f"{line['loads']} loads and unloads"
-        for name, unit, scale in (("threads", "", 1), ("classes", "", 1), ("heap_bytes", "MB", 1e6), ("load_ms", "ms", 1)):
-            ratio, against = (None, "") if line is first else (line[name] / first[name], f"after {first['loads']} loads")
-            rows.append(_row(case, name.removesuffix("_bytes").removesuffix("_ms"), line[name] / scale, unit, ratio, against))
-        rows.extend(_row(case, f"{name} that are left", line[name], "", aim="0") for name in ("ledgers", "cursors"))
+        for name, unit, scale in (
+            ("threads", "", 1),
+            ("classes", "", 1),
+            ("heap_bytes", "MB", 1e6),
+            ("load_ms", "ms", 1),
+        ):
+            ratio, against = (
+                (None, "")
+                if line is first
+                else (line[name] / first[name], f"after {first['loads']} loads")
+            )
+            rows.append(
+                _row(
+                    case,
+                    name.removesuffix("_bytes").removesuffix("_ms"),
+                    line[name] / scale,
+                    unit,
+                    ratio,
+                    against,
+                )
+            )
+        rows.extend(
+            _row(case, f"{name} that are left", line[name], "", aim="0")
+            for name in ("ledgers", "cursors")
+        )
         rows.append(_row(case, "objects of ours", line["objects"], ""))
     return rows
 
@@ -98,5 +151,17 @@ async def again(marks: tuple[int, ...] = LOADS, topics: int = TOPICS) -> list[Ro
 async def memory(cursors: int = CURSORS) -> list[Row]:
     async with _daemon() as (folder, stack, daemon):
         lines = await _said(folder, stack, daemon, "memory", cursors)
-    stock, ours = (median(each["bytes_a_cursor"] for each in lines if each["kept"] is kept) for kept in (False, True))
-    return [_row(f"{cursors} cursors without acks", "heap of a kept cursor", ours / 1e3, "kB", ours / stock, "Pulsar's own")]
+    stock, ours = (
+        median(each["bytes_a_cursor"] for each in lines if each["kept"] is kept)
+        for kept in (False, True)
+    )
+    return [
+        _row(
+            f"{cursors} cursors without acks",
+            "heap of a kept cursor",
+            ours / 1e3,
+            "kB",
+            ours / stock,
+            "Pulsar's own",
+        )
+    ]

@@ -1,9 +1,11 @@
-"""The pause between two messages of a stream, for whoever sends many small ones: the daemon to the gateway and to sources, a source to
-the daemon. A gRPC message costs either side about 100 us, whatever it holds, so what comes shortly after a message goes together.
+"""The pause between two messages of a stream, for whoever sends many small ones: the daemon to the
+gateway and to sources, a source to the daemon. A gRPC message costs either side about 100 us,
+whatever it holds, so what comes shortly after a message goes together.
 
 Who knows that nothing will follow does not wait.
 
-Invariants: the first message after a pause leaves at once; none waits longer than the gap; more than fits one message does not wait.
+Invariants: the first message after a pause leaves at once; none waits longer than the gap; more
+than fits one message does not wait.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ GAP_MS = 5.0
 
 
 class Gap:
-    """Of one sender, who waits, takes what there is, sends it, and says so unless more follows than one message holds. 0: no pause."""
+    """Of one sender, who waits, takes what there is, sends it, and says so unless more follows than
+    one message holds. 0: no pause.
+    """
 
     def __init__(self, gap_ms: float = GAP_MS) -> None:
         self._gap_s, self._until_s = gap_ms / 1000, 0.0

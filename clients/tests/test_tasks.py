@@ -53,7 +53,9 @@ async def test_what_a_task_raised_is_told() -> None:
 
 
 class Breaking:
-    """The first session breaks at once, on a connection that takes its time to close; there must be no second one."""
+    """The first session breaks at once, on a connection that takes its time to close; there must be
+    no second one.
+    """
 
     def __init__(self) -> None:
         self.connection = SlowToEnd()

@@ -1,8 +1,10 @@
-"""The daemon's life: start, serve, drain. Wires clients, keeper, servers and telemetry together; decides nothing.
+"""The daemon's life: start, serve, drain. Wires clients, keeper, servers and telemetry together;
+decides nothing.
 
-Ready means: ZooKeeper and the gateway answered, their limits fit ours, and the sink listens. One JSON line on standard
-output says so; until then `starting` waits, if it may. SIGTERM and SIGINT drain: no new cursors, last flush of each, footers,
-exit within `close_timeout_s`. Before ready they end the start. Nothing is written to a file system.
+Ready means: ZooKeeper and the gateway answered, their limits fit ours, and the sink listens. One
+JSON line on standard output says so; until then `starting` waits, if it may. SIGTERM and SIGINT
+drain: no new cursors, last flush of each, footers, exit within `close_timeout_s`. Before ready they
+end the start. Nothing is written to a file system.
 """
 
 from __future__ import annotations
@@ -38,7 +40,13 @@ from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.settings import Settings, SettingsError
 from cursorkeeper.starting import TRY_S, Patience, StartError, check_serving
 from cursorkeeper.stream.credits import CreditPool
-from cursorkeeper.stream.servers import AckSinkService, SessionFactory, Subscriber, WellFormed, channel_options
+from cursorkeeper.stream.servers import (
+    AckSinkService,
+    SessionFactory,
+    Subscriber,
+    WellFormed,
+    channel_options,
+)
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
@@ -61,7 +69,9 @@ CANCEL_MAX_S = 2.0
 
 
 def gateway_client(settings: Settings, *, role: str = "writer") -> GatewayClient:
-    """The client of the ledger gateway. Its window is the keeper's: an append is never refused here for room."""
+    """The client of the ledger gateway. Its window is the keeper's: an append is never refused here
+    for room.
+    """
     return GatewayClient(
         GatewayClientSettings(
             address=settings.gateway,
@@ -89,20 +99,28 @@ def zookeeper_client(settings: Settings) -> ZooKeeperClient:
 
 
 def read_token(settings: Settings, name: str) -> bytes:
-    """The content of the token file that setting `name` names; nothing if it names none. Raises SettingsError, also for an empty
-    file: whoever names one wants to be asked for a token."""
+    """The content of the token file that setting `name` names; nothing if it names none. Raises
+    SettingsError, also for an empty
+    file: whoever names one wants to be asked for a token.
+    """
     file = getattr(settings, name)
     if not file:
         return b""
     try:
         token = Path(file).read_bytes().strip()
     except OSError as e:
-        raise SettingsError(f"{name} = {file!r}: {e.strerror or e}", "make it readable for this user, or name another") from e
+        raise SettingsError(
+            f"{name} = {file!r}: {e.strerror or e}",
+            "make it readable for this user, or name another",
+        ) from e
     if not token:
         raise SettingsError(f"{name} = {file!r} holds no token", "write one into it")
     if token.endswith(PLACEHOLDER):
         remedy = "write one of your own into it, for example with `openssl rand -hex 32`"
-        raise SettingsError(f"{name} = {file!r} holds the placeholder of our examples, which everybody knows", remedy)
+        raise SettingsError(
+            f"{name} = {file!r} holds the placeholder of our examples, which everybody knows",
+            remedy,
+        )
     return token
 
 
@@ -116,7 +134,9 @@ class Daemon:
         self.zookeeper = zookeeper_client(settings)
         self.pulsar_zookeeper = self.zookeeper
         if settings.pulsar_metadata not in ("", settings.zookeeper):
-            self.pulsar_zookeeper = zookeeper_client(structs.replace(settings, zookeeper=settings.pulsar_metadata))
+            self.pulsar_zookeeper = zookeeper_client(
+                structs.replace(settings, zookeeper=settings.pulsar_metadata)
+            )
         self.keeper: Keeper | None = None
         self.address = ""
         self.metrics_address = ""
@@ -140,7 +160,9 @@ class Daemon:
             identity=self.settings.identity,
             rng=random.Random(),
             root=self.settings.root,
-            state_writer=self.settings.state_writer(min(info.entry_bytes_max, info.message_bytes_max - 64 * KIB)),
+            state_writer=self.settings.state_writer(
+                min(info.entry_bytes_max, info.message_bytes_max - 64 * KIB)
+            ),
         )
         await patience.until("ZooKeeper", self.settings.zookeeper, lambda: self._claim_root(keeper))
         self.telemetry.watch(keeper)
@@ -155,33 +177,53 @@ class Daemon:
         )
         await self._serve(keeper, sessions)
         for source in self.settings.sources:
-            subscriber = Subscriber(source, sessions, self.settings.ack_message_bytes_max, hello_timeout_s=self.settings.hello_timeout_s)
+            subscriber = Subscriber(
+                source,
+                sessions,
+                self.settings.ack_message_bytes_max,
+                hello_timeout_s=self.settings.hello_timeout_s,
+            )
             work = supervised(f"the subscription to {source}", subscriber.run, keeper.task_ended)
             self._tasks.append(asyncio.create_task(work))
         if self.settings.gc_interval_s > 0:
-            collecting = supervised("garbage collection", lambda: self._collect_garbage(keeper), keeper.task_ended)
+            collecting = supervised(
+                "garbage collection", lambda: self._collect_garbage(keeper), keeper.task_ended
+            )
             self._tasks.append(asyncio.create_task(collecting))
         if self.settings.pulsar_metadata:
-            searching = supervised("the search for orphans", self._orphan_watch(keeper).run, keeper.task_ended)
+            searching = supervised(
+                "the search for orphans", self._orphan_watch(keeper).run, keeper.task_ended
+            )
             self._tasks.append(asyncio.create_task(searching))
         self._start_metrics()
 
     async def _connect(self, patience: Patience) -> GatewayInfo:
-        # ZooKeeper first: without it the gateway cannot serve, and what is missing should be called by its name.
+        # ZooKeeper first: without it the gateway cannot serve, and what is missing should be called
+        # by its name.
         await patience.until("ZooKeeper", self.settings.zookeeper, self._reach_zookeeper)
         info = await patience.until("the gateway", self.settings.gateway, self._reach_gateway)
         self.settings.check_gateway(info.entry_bytes_max, info.message_bytes_max)
         if info.writable_bookies < self.settings.ack_quorum:
-            log.warning("too few bookies", writable=info.writable_bookies, ack_quorum=self.settings.ack_quorum)
+            log.warning(
+                "too few bookies",
+                writable=info.writable_bookies,
+                ack_quorum=self.settings.ack_quorum,
+            )
         elif info.writable_bookies < self.settings.ensemble:
-            log.warning("fewer bookies than the ensemble", writable=info.writable_bookies, ensemble=self.settings.ensemble)
+            log.warning(
+                "fewer bookies than the ensemble",
+                writable=info.writable_bookies,
+                ensemble=self.settings.ensemble,
+            )
         return info
 
     async def _reach_zookeeper(self) -> None:
         try:
             await self.zookeeper.start()
         except zk.ZooKeeperError as e:
-            raise _zookeeper_missing(e, f"ZooKeeper at {self.settings.zookeeper} does not answer") from e
+            raise _zookeeper_missing(
+                e, f"ZooKeeper at {self.settings.zookeeper} does not answer"
+            ) from e
 
     async def _reach_gateway(self) -> GatewayInfo:
         await check_serving(self.settings.gateway, answers=not self.settings.start_timeout_s)
@@ -190,35 +232,50 @@ class Daemon:
             return await self.gateway.describe()
         except bk.GatewayError as e:
             passing = isinstance(e, bk.GatewayRetry)
-            raise StartError(f"the gateway at {self.settings.gateway} does not answer: {e}", passing=passing) from e
+            raise StartError(
+                f"the gateway at {self.settings.gateway} does not answer: {e}", passing=passing
+            ) from e
 
     async def _claim_root(self, keeper: Keeper) -> None:
         try:
             await self.zookeeper.ensure_path(self.settings.root)
             if await keeper.footers.known_deployment() is None:
                 log.warning(
-                    "a new root: cursors of another root or chroot are not seen", root=self.settings.root, where=self.settings.zookeeper
+                    "a new root: cursors of another root or chroot are not seen",
+                    root=self.settings.root,
+                    where=self.settings.zookeeper,
                 )
             await keeper.footers.deployment()
         except zk.ZooKeeperError as e:
-            raise _zookeeper_missing(e, f"ZooKeeper at {self.settings.zookeeper}: {self.settings.root} cannot be claimed") from e
+            raise _zookeeper_missing(
+                e, f"ZooKeeper at {self.settings.zookeeper}: {self.settings.root} cannot be claimed"
+            ) from e
 
     async def _serve(self, keeper: Keeper, sessions: SessionFactory) -> None:
         server = self._server = grpc.aio.server(
             options=channel_options(self.settings.ack_message_bytes_max, server=True),
             interceptors=[CursorStoreGuard(self._credentials, self._readers_token), WellFormed()],
         )
-        sink = AckSinkService(sessions, hello_timeout_s=self.settings.hello_timeout_s, streams_max=self.settings.streams_max)
+        sink = AckSinkService(
+            sessions,
+            hello_timeout_s=self.settings.hello_timeout_s,
+            streams_max=self.settings.streams_max,
+        )
         sink.add_to(server)
         acks_pb2_grpc.add_CursorStoreServicer_to_server(CursorStoreService(keeper), server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [d.full_name for d in acks_pb2.DESCRIPTOR.services_by_name.values()]
-        reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
+        reflection.enable_server_reflection(
+            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server
+        )
         host, _, port = self.settings.listen.rpartition(":")
         try:
             bound = server.add_insecure_port(self.settings.listen)
         except RuntimeError as e:
-            raise StartError(f"cannot listen on {self.settings.listen}: is another daemon running there? Use --listen") from e
+            raise StartError(
+                f"cannot listen on {self.settings.listen}: is another daemon running there? Use "
+                f"--listen"
+            ) from e
         await server.start()
         self.address = f"{host}:{bound or port}"
         for service in ("", *names):
@@ -231,7 +288,10 @@ class Daemon:
         try:
             bound, self._stop_metrics = self.telemetry.serve(host.strip("[]"), int(port))
         except OSError as e:
-            raise StartError(f"cannot serve metrics on {self.settings.metrics_listen}: {e.strerror or e}; use --metrics-listen") from e
+            raise StartError(
+                f"cannot serve metrics on {self.settings.metrics_listen}: {e.strerror or e}; use "
+                f"--metrics-listen"
+            ) from e
         self.metrics_address = f"{host}:{bound}"
 
     def _footer_in_doubt(self, name: CursorName, why: str) -> None:
@@ -241,7 +301,9 @@ class Daemon:
         while True:
             await asyncio.sleep(self.settings.gc_interval_s * random.uniform(0.9, 1.1))
             try:
-                report = await gc.collect(keeper.ledgers, keeper.footers, on_doubt=self._footer_in_doubt)
+                report = await gc.collect(
+                    keeper.ledgers, keeper.footers, on_doubt=self._footer_in_doubt
+                )
             except (bk.GatewayError, zk.ZooKeeperError) as e:
                 log.info("garbage collection postponed", problem=str(e))
                 continue
@@ -251,8 +313,13 @@ class Daemon:
         def new_writer() -> str:
             return f"{self.settings.identity}/orphans/{random.getrandbits(64):016x}"
 
-        remover = Remover(PulsarStore(self.pulsar_zookeeper), keeper.footers, keeper.ledgers, new_writer)
-        interval_s, delete_after_s = self.settings.orphans_interval_s, self.settings.orphans_delete_after_s
+        remover = Remover(
+            PulsarStore(self.pulsar_zookeeper), keeper.footers, keeper.ledgers, new_writer
+        )
+        interval_s, delete_after_s = (
+            self.settings.orphans_interval_s,
+            self.settings.orphans_delete_after_s,
+        )
         return OrphanWatch(remover, self.telemetry, interval_s, delete_after_s, random.Random())
 
     async def stop(self) -> list[str]:
@@ -262,7 +329,10 @@ class Daemon:
         for task in self._tasks:
             task.cancel()
         if self.keeper is not None:
-            left = [str(n) for n in await self.keeper.close(self.settings.close_timeout_s * CLOSING_SHARE)]
+            left = [
+                str(n)
+                for n in await self.keeper.close(self.settings.close_timeout_s * CLOSING_SHARE)
+            ]
         if self._server is not None:
             await self._server.stop(grace=0.5)
         if self._stop_metrics is not None:
@@ -275,11 +345,15 @@ class Daemon:
 
 
 def _zookeeper_missing(error: zk.ZooKeeperError, what: str) -> StartError:
-    return StartError(f"{what}: {error}", error.remedy, passing=error.kind in (zk.Kind.UNKNOWN, zk.Kind.NOT_DONE))
+    return StartError(
+        f"{what}: {error}", error.remedy, passing=error.kind in (zk.Kind.UNKNOWN, zk.Kind.NOT_DONE)
+    )
 
 
 async def run(settings: Settings, *, parent_pid: int = 0) -> int:
-    """The whole life; returns the exit code. `parent_pid`: stop when that process is gone (0: never)."""
+    """The whole life; returns the exit code. `parent_pid`: stop when that process is gone (0:
+    never).
+    """
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -296,7 +370,12 @@ async def run(settings: Settings, *, parent_pid: int = 0) -> int:
         log.info("stopped before it was ready")
         await daemon.stop()
         return 0
-    ready = {"ready": "cursorkeeper", "listen": daemon.address, "metrics": daemon.metrics_address, "pid": os.getpid()}
+    ready = {
+        "ready": "cursorkeeper",
+        "listen": daemon.address,
+        "metrics": daemon.metrics_address,
+        "pid": os.getpid(),
+    }
     print(msgspec.json.encode(ready).decode(), flush=True)
     log.info("ready", listen=daemon.address, gateway=settings.gateway, zookeeper=settings.zookeeper)
     await stopping.wait()
@@ -305,7 +384,11 @@ async def run(settings: Settings, *, parent_pid: int = 0) -> int:
     if watcher is not None:
         watcher.cancel()
     if left:
-        log.warning("stopped before these cursors were closed; what they had confirmed is durable", cursors=left[:20], count=len(left))
+        log.warning(
+            "stopped before these cursors were closed; what they had confirmed is durable",
+            cursors=left[:20],
+            count=len(left),
+        )
         return 1
     log.info("stopped")
     return 0

@@ -1,4 +1,6 @@
-"""The systems that commands talk to, opened and closed in order. Commands take the ports, so that fakes fit too."""
+"""The systems that commands talk to, opened and closed in order. Commands take the ports, so that
+fakes fit too.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Ports:
     footers: FooterStore
 
 
-def zookeeper_settings(settings: Settings, start_timeout_s: float | None = None) -> ZooKeeperSettings:
+def zookeeper_settings(
+    settings: Settings, start_timeout_s: float | None = None
+) -> ZooKeeperSettings:
     """Raises SettingsError."""
     try:
         servers, chroot = parse_servers(settings.zookeeper)
@@ -43,10 +47,14 @@ def zookeeper_settings(settings: Settings, start_timeout_s: float | None = None)
             jute_maxbuffer_bytes=settings.zookeeper_jute_maxbuffer_bytes,
         )
     except ValueError as e:
-        raise SettingsError(f"zookeeper = {settings.zookeeper!r}: {e}", "write host:port[,host:port...][/chroot]") from e
+        raise SettingsError(
+            f"zookeeper = {settings.zookeeper!r}: {e}", "write host:port[,host:port...][/chroot]"
+        ) from e
 
 
-def gateway_settings(settings: Settings, role: str, start_timeout_s: float | None = None) -> GatewayClientSettings:
+def gateway_settings(
+    settings: Settings, role: str, start_timeout_s: float | None = None
+) -> GatewayClientSettings:
     """Raises SettingsError."""
     from cursorkeeper.app import read_token
 
@@ -79,7 +87,9 @@ async def _reached(start: Awaitable[None], what: str) -> None:
 
 
 @asynccontextmanager
-async def zookeeper(settings: Settings, start_timeout_s: float | None = None) -> AsyncIterator[ZooKeeper]:
+async def zookeeper(
+    settings: Settings, start_timeout_s: float | None = None
+) -> AsyncIterator[ZooKeeper]:
     """Raises ProblemError if it does not answer."""
     from cursorkeeper.zookeeper.client import ZooKeeperClient
 
@@ -99,7 +109,9 @@ async def zookeeper(settings: Settings, start_timeout_s: float | None = None) ->
 
 
 @asynccontextmanager
-async def gateway(settings: Settings, role: str, start_timeout_s: float | None = None) -> AsyncIterator[LedgerStore]:
+async def gateway(
+    settings: Settings, role: str, start_timeout_s: float | None = None
+) -> AsyncIterator[LedgerStore]:
     """Raises ProblemError if it does not answer. A reader cannot fence, write or delete."""
     from cursorkeeper.bookkeeper.client import GatewayClient
 
@@ -109,7 +121,8 @@ async def gateway(settings: Settings, role: str, start_timeout_s: float | None =
             await _reached(client.start(), f"the ledger gateway at {settings.gateway}")
         except bk.GatewayRetry as e:
             raise ProblemError(
-                f"the ledger gateway at {settings.gateway} does not answer: {e.message or e.reason}",
+                f"the ledger gateway at {settings.gateway} does not answer: "
+                f"{e.message or e.reason}",
                 "start it, or name another one with --gateway; its own log says more",
                 Kind.AWAY,
             ) from e

@@ -1,8 +1,10 @@
-"""Serves who changes one cursor from this process (import, compaction, tests): it is held as a daemon holds it, by a keeper of its own.
+"""Serves who changes one cursor from this process (import, compaction, tests): it is held as a
+daemon holds it, by a keeper of its own.
 
-Owns the keeper, what is heard of the cursor, and how long is waited. Invariants: nothing is written past the commit protocol, so a crash
-at any point leaves a whole cursor, whose footer names who held it; whoever waits wakes at each word of the keeper, and at most
-`stall_s` after the last thing that moved. Waiting moves nothing, nor does a call that failed.
+Owns the keeper, what is heard of the cursor, and how long is waited. Invariants: nothing is written
+past the commit protocol, so a crash at any point leaves a whole cursor, whose footer names who held
+it; whoever waits wakes at each word of the keeper, and at most `stall_s` after the last thing that
+moved. Waiting moves nothing, nor does a call that failed.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ STALL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What a cursor is held for. `kind` stands in its footer's writer; `done`, as in "while it was imported", and `again`, what to do
-    when it did not end well, in messages."""
+    """What a cursor is held for. `kind` stands in its footer's writer; `done`, as in "while it was
+    imported", and `again`, what to do when it did not end well, in messages.
+    """
 
     kind: str
     done: str
@@ -45,7 +48,9 @@ class Purpose:
 
 
 class Lost(ProblemError):
-    """The cursor was taken from its holder, or never given to it. `code`: of a refusal, else empty."""
+    """The cursor was taken from its holder, or never given to it. `code`: of a refusal, else
+    empty.
+    """
 
     def __init__(self, message: str, remedy: str, code: str = "") -> None:
         super().__init__(message, remedy)
@@ -53,7 +58,9 @@ class Lost(ProblemError):
 
 
 class Hold:
-    """One cursor that is held here, or about to be. Hears its keeper as `Listener` and as `Telemetry`."""
+    """One cursor that is held here, or about to be. Hears its keeper as `Listener` and as
+    `Telemetry`.
+    """
 
     def __init__(self, name: CursorName, purpose: Purpose, stall_s: float, max_s: float) -> None:
         self.name, self._purpose, self._stall_s, self._max_s = name, purpose, stall_s, max_s
@@ -109,7 +116,9 @@ class Hold:
         await self.until(lambda: False, what, ends="closed")
 
     async def give_up(self, limit_s: float) -> None:
-        """Closes it as it is, if that can be done soon; else its footer stays open, and says who held it."""
+        """Closes it as it is, if that can be done soon; else its footer stays open, and says who
+        held it.
+        """
         self.send(ev.Close())
         try:
             async with asyncio.timeout(min(limit_s, self._stall_s)):
@@ -136,9 +145,15 @@ class Hold:
                     await self._changed.wait()
             except TimeoutError:
                 is_over = self._clock_s() >= self._until_s
-                over = f"not done in {self._max_s:.0f} s" if is_over else f"nothing moved for {self._stall_s:.0f} s"
+                over = (
+                    f"not done in {self._max_s:.0f} s"
+                    if is_over
+                    else f"nothing moved for {self._stall_s:.0f} s"
+                )
                 remedy = f"check both systems, then {self._purpose.again}"
-                raise ProblemError(f"{self.name}: {what}: {over}{self._why()}", remedy, Kind.AWAY) from None
+                raise ProblemError(
+                    f"{self.name}: {what}: {over}{self._why()}", remedy, Kind.AWAY
+                ) from None
 
     def _stuck(self) -> str:
         """Why what was sent can never become durable, in a format with limits; empty: it can."""
@@ -155,7 +170,10 @@ class Hold:
         if self.ended == "refused":
             return Lost(f"{self.name}: {message} ({code})", remedy, code)
         if self.ended == "deposed":
-            return Lost(f"{self.name} was taken over while it was {self._purpose.done}", f"stop its source, then {again}")
+            return Lost(
+                f"{self.name} was taken over while it was {self._purpose.done}",
+                f"stop its source, then {again}",
+            )
         return Lost(f"{self.name} was {self.ended} while it was {self._purpose.done}", again)
 
     # ---- what its keeper says
@@ -237,24 +255,36 @@ async def hold(
     stall_s: float = STALL_S,
     max_s: float = math.inf,
 ) -> AsyncIterator[Hold]:
-    """The cursor, if its footer is still `only`: taken over from whoever has it, or, with `start`, created there.
+    """The cursor, if its footer is still `only`: taken over from whoever has it, or, with `start`,
+    created there.
 
-    Await `claimed` first, and `close` it; who leaves it open leaves it as a crash would. `max_s`: so long at most, whatever moves. Raises
-    what ZooKeeper's client raises.
+    Await `claimed` first, and `close` it; who leaves it open leaves it as a crash would. `max_s`:
+    so long at most, whatever moves. Raises what ZooKeeper's client raises.
     """
     request = ev.Open(create=False, takeover=True, only=only)
     if start is not None:
         request = ev.Open(create=True, takeover=False, start=start, only=only)
     held = Hold(name, purpose, stall_s, max_s)
-    async with _keeper(held, ports, settings, limits or settings.limits, state_writer, rng, purpose.kind) as keeper:
+    async with _keeper(
+        held, ports, settings, limits or settings.limits, state_writer, rng, purpose.kind
+    ) as keeper:
         held.opened_by(keeper, request)
         yield held
 
 
 async def delete(
-    name: CursorName, ports: Ports, settings: Settings, purpose: Purpose, *, only: Mark | None, what: str, stall_s: float = STALL_S
+    name: CursorName,
+    ports: Ports,
+    settings: Settings,
+    purpose: Purpose,
+    *,
+    only: Mark | None,
+    what: str,
+    stall_s: float = STALL_S,
 ) -> None:
-    """Takes the cursor over and deletes it, if its footer is still `only`. Raises Lost, ProblemError."""
+    """Takes the cursor over and deletes it, if its footer is still `only`. Raises Lost,
+    ProblemError.
+    """
     held = Hold(name, purpose, stall_s, math.inf)
     async with _keeper(held, ports, settings, settings.limits, None, None, purpose.kind) as keeper:
         keeper.delete_unopened(name, held, only)
@@ -272,13 +302,22 @@ async def _keeper(
     kind: str,
 ) -> AsyncIterator[Keeper]:
     keeper = Keeper(
-        ports.ledgers, ports.zookeeper, held, limits=limits, keeper_limits=settings.keeper_limits, policy=settings.policy,
-        encode=settings.encode, identity=f"{settings.identity}/{kind}", rng=rng or random.SystemRandom(), root=settings.root,
+        ports.ledgers,
+        ports.zookeeper,
+        held,
+        limits=limits,
+        keeper_limits=settings.keeper_limits,
+        policy=settings.policy,
+        encode=settings.encode,
+        identity=f"{settings.identity}/{kind}",
+        rng=rng or random.SystemRandom(),
+        root=settings.root,
         state_writer=state_writer,
-    )  # fmt: skip
+    )
     await keeper.start()
     try:
         yield keeper
-        await keeper.wait_tasks(DELETE_MAX_S)  # else the ledgers it left would wait for garbage collection
+        # else the ledgers it left would wait for garbage collection
+        await keeper.wait_tasks(DELETE_MAX_S)
     finally:
         keeper.abandon()

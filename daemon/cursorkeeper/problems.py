@@ -1,7 +1,8 @@
-"""Serves everybody who is told that something went wrong, whoever found it: one shape of an error, and what foreign errors are in it.
+"""Serves everybody who is told that something went wrong, whoever found it: one shape of an error,
+and what foreign errors are in it.
 
-Owns which reaction an error calls for. Does not own exit codes, lines on a terminal or a status: each boundary has a table of its own
-for the kinds (`terminal.failure` for command lines).
+Owns which reaction an error calls for. Does not own exit codes, lines on a terminal or a status:
+each boundary has a table of its own for the kinds (`terminal.failure` for command lines).
 """
 
 from __future__ import annotations
@@ -9,7 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cursorkeeper.core.errors import CursorKeeperError, DamageError, ExplainedError, RefusedError, TooNewError
+from cursorkeeper.core.errors import (
+    CursorKeeperError,
+    DamageError,
+    ExplainedError,
+    RefusedError,
+    TooNewError,
+)
 
 REPORT = "run it again with --debug and report what it shows"
 
@@ -31,7 +38,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong and what to do, for people. `cursor` and `where` (a znode, or "ledger L entry E"): empty if the message says it."""
+    """What is wrong and what to do, for people. `cursor` and `where` (a znode, or "ledger L entry
+    E"): empty if the message says it.
+    """
 
     message: str
     remedy: str
@@ -45,13 +54,23 @@ class Problem:
     @property
     def told(self) -> str:
         """With the remedy, on one line."""
-        return " ".join((f"{self}. What to do: {self.remedy}" if self.remedy else str(self)).split())
+        return " ".join(
+            (f"{self}. What to do: {self.remedy}" if self.remedy else str(self)).split()
+        )
 
 
 class ProblemError(CursorKeeperError):
     """A problem that somebody has to be told."""
 
-    def __init__(self, message: str, remedy: str, kind: Kind = Kind.FAILED, *, where: str = "", cursor: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        remedy: str,
+        kind: Kind = Kind.FAILED,
+        *,
+        where: str = "",
+        cursor: str = "",
+    ) -> None:
         self.problem = Problem(message, remedy, kind, where, cursor)
         super().__init__(str(self.problem))
 
@@ -93,13 +112,22 @@ def problem_of(error: BaseException) -> Problem:
         case ExplainedError():
             return _of_explained(error)
         case TooNewError():
-            return Problem(str(error), "upgrade this program: older ones must not touch what newer ones wrote", Kind.TOO_NEW)
+            return Problem(
+                str(error),
+                "upgrade this program: older ones must not touch what newer ones wrote",
+                Kind.TOO_NEW,
+            )
         case DamageError():
             return Problem(
-                str(error), "look closer with `cursorkeeper inspect` and `cursorkeeper verify`; change nothing before", Kind.DAMAGED
+                str(error),
+                "look closer with `cursorkeeper inspect` and `cursorkeeper verify`; change "
+                "nothing before",
+                Kind.DAMAGED,
             )
         case OSError() if error.filename is not None:
-            return Problem(f"{error.filename}: {error.strerror}", "check the path and its rights", Kind.USAGE)
+            return Problem(
+                f"{error.filename}: {error.strerror}", "check the path and its rights", Kind.USAGE
+            )
     return _of_foreign(error)
 
 
@@ -108,8 +136,14 @@ def _of_explained(error: ExplainedError) -> Problem:
     from cursorkeeper.starting import StartError
 
     if isinstance(error, StartError):
-        return Problem(error.message, error.remedy or "start it, or name another address", Kind.AWAY)
-    usual = "correct the setting; `cursorkeeper run --help` lists all of them" if isinstance(error, SettingsError) else ""
+        return Problem(
+            error.message, error.remedy or "start it, or name another address", Kind.AWAY
+        )
+    usual = (
+        "correct the setting; `cursorkeeper run --help` lists all of them"
+        if isinstance(error, SettingsError)
+        else ""
+    )
     return Problem(error.message, error.remedy or usual, Kind.USAGE)
 
 
@@ -123,5 +157,9 @@ def _of_foreign(error: BaseException) -> Problem:
         kind = Kind.FAILED if isinstance(error, bk.GatewayRefused) else Kind.AWAY
         return Problem(f"the ledger gateway: {where}{error.reason}{said}", error.remedy, kind)
     if isinstance(error, zk.ZooKeeperError):
-        return Problem(f"ZooKeeper: {error}", error.remedy, Kind.FAILED if error.kind is zk.Kind.REFUSED else Kind.AWAY)
+        return Problem(
+            f"ZooKeeper: {error}",
+            error.remedy,
+            Kind.FAILED if error.kind is zk.Kind.REFUSED else Kind.AWAY,
+        )
     return Problem(f"an internal error: {error!r}", REPORT, Kind.BUG)

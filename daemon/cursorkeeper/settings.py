@@ -1,8 +1,10 @@
-"""One frozen, validated value for everything that can be set: TOML file, environment, flags, and Pulsar's `broker.conf`.
+"""One frozen, validated value for everything that can be set: TOML file, environment, flags, and
+Pulsar's `broker.conf`.
 
-Later sources win: defaults < broker.conf < TOML < environment (`CURSORKEEPER_` + upper-case name) < flags. Every error
-names the setting, its source and the remedy. Relations between settings are checked by `check()`. What Pulsar has a name for
-may be given by that name in every source (`ALIASES`).
+Later sources win: defaults < broker.conf < TOML < environment (`CURSORKEEPER_` + upper-case name) <
+flags. Every error names the setting, its source and the remedy. Relations between settings are
+checked by `check()`. What Pulsar has a name for may be given by that name in every source
+(`ALIASES`).
 """
 
 from __future__ import annotations
@@ -78,34 +80,60 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "inline_states_per_s_max": (1, 1_000_000),
     "closings_at_once_max": (1, 1_000_000),
 }
-"""What each number may be: below, it would mean a busy loop or that nothing is ever taken; above, no limit at all. Where nothing is
-said: not negative."""
+"""What each number may be: below, it would mean a busy loop or that nothing is ever taken; above,
+no limit at all. Where nothing is
+said: not negative.
+"""
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 OTHER_VARIABLES = frozenset(
-    ["VERSION", "REVISION", "WHEEL_JAR", "GATEWAY_JAR", "PORT", "METRICS_PORT", "GATEWAY_METRICS_PORT", "TEST_RUN", "INTEROP_SEED"]
+    [
+        "VERSION",
+        "REVISION",
+        "WHEEL_JAR",
+        "GATEWAY_JAR",
+        "PORT",
+        "METRICS_PORT",
+        "GATEWAY_METRICS_PORT",
+        "TEST_RUN",
+        "INTEROP_SEED",
+    ]
 )
 """Variables with our prefix that are no settings of the daemon: of builds, of compose, of tests."""
-_OF_KUBERNETES = re.compile(r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+_OF_KUBERNETES = re.compile(
+    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
 """What Kubernetes tells a pod of services whose names begin with our prefix."""
 FORMATS = (FORMAT_NATIVE, FORMAT_PULSAR)
 ALIASES = {
-    "persistentUnackedRangesWithMultipleEntriesEnabled": "persistent_unacked_ranges_with_multiple_entries_enabled",
+    "persistentUnackedRangesWithMultipleEntriesEnabled": (
+        "persistent_unacked_ranges_with_multiple_entries_enabled"
+    ),
     "persistentUnackedRangesMaxEntrySize": "max_entry_bytes",
     "cursorInfoCompressionType": "cursor_info_compression_type",
-    "managedLedgerPersistIndividualAckAsLongArray": "managed_ledger_persist_individual_ack_as_long_array",
+    "managedLedgerPersistIndividualAckAsLongArray": (
+        "managed_ledger_persist_individual_ack_as_long_array"
+    ),
     "managedLedgerMaxUnackedRangesToPersist": "managed_ledger_max_unacked_ranges_to_persist",
     "managedLedgerMaxAckStateInBytesToPersist": "managed_ledger_max_ack_state_in_bytes_to_persist",
-    "dispatcherPauseOnAckPersistentStateEnabled": "dispatcher_pause_on_ack_persistent_state_enabled",
-    "dispatcherPauseOnAckStatePersistentEnabled": "dispatcher_pause_on_ack_persistent_state_enabled",
+    "dispatcherPauseOnAckPersistentStateEnabled": (
+        "dispatcher_pause_on_ack_persistent_state_enabled"
+    ),
+    "dispatcherPauseOnAckStatePersistentEnabled": (
+        "dispatcher_pause_on_ack_persistent_state_enabled"
+    ),
     "batchIndexAcknowledgeEnable": "batch_index_acknowledge_enable",
     "acknowledgmentAtBatchIndexLevelEnabled": "batch_index_acknowledge_enable",
     "managedLedgerDefaultMarkDeleteRateLimit": "managed_ledger_default_mark_delete_rate_limit",
     "managedCursorInfoCompressionType": "managed_cursor_info_compression_type",
-    "managedCursorInfoCompressionThresholdInBytes": "managed_cursor_info_compression_threshold_in_bytes",
+    "managedCursorInfoCompressionThresholdInBytes": (
+        "managed_cursor_info_compression_threshold_in_bytes"
+    ),
 }
 """Pulsar's names (PIP-381, PIP-299, PIP-54 and the released ones) -> ours."""
 BOOKKEEPER_ENTRY_BYTES = 5 * MIB
-"""What bookies take in one entry, unless told otherwise: so large may a whole state in one entry be."""
+"""What bookies take in one entry, unless told otherwise: so large may a whole state in one entry
+be.
+"""
 HIDDEN = ("given",)
 """Fields that are no settings: `load` fills them."""
 BYTE_SIZES = ("managed_ledger_max_ack_state_in_bytes_to_persist", "max_entry_bytes")
@@ -130,13 +158,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     metrics_listen: str = "127.0.0.1:7652"
     """Prometheus text at /metrics; empty: off."""
     source_token_file: str = ""
-    """If given, a source's Hello must carry this file's content, and so must who asks `CursorStore` (authorization: Bearer TOKEN)."""
+    """If given, a source's Hello must carry this file's content, and so must who asks `CursorStore`
+    (authorization: Bearer TOKEN).
+    """
     reader_token_file: str = ""
     """A token that lets ask `CursorStore`, and nothing else; needs source_token_file."""
     insecure: bool = False
-    """Listen for other machines without a token: whoever reaches the port may ack, reset and delete."""
+    """Listen for other machines without a token: whoever reaches the port may ack, reset and
+    delete.
+    """
     hello_timeout_s: float = 10.0
-    """A stream on which no Hello comes for so long ends; to a source that this daemon dials it begins anew."""
+    """A stream on which no Hello comes for so long ends; to a source that this daemon dials it
+    begins anew.
+    """
     streams_max: int = 1_000
     """Streams of sources at once."""
 
@@ -212,15 +246,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     managed_ledger_persist_individual_ack_as_long_array: bool = True
     """Pulsar form: acked entries as long arrays; no: as message ranges."""
     managed_ledger_max_unacked_ranges_to_persist: int = 10_000
-    """Pulsar form: ranges (never entries) of acked entries that may be written; counts if it is set and the limit in bytes is not."""
+    """Pulsar form: ranges (never entries) of acked entries that may be written; counts if it is set
+    and the limit in bytes is not.
+    """
     managed_ledger_max_ack_state_in_bytes_to_persist: int = 5 * MIB
-    """Pulsar form: bytes of the encoded state that may be written, 1K to 5M; counts before the limit in ranges."""
+    """Pulsar form: bytes of the encoded state that may be written, 1K to 5M; counts before the
+    limit in ranges.
+    """
     dispatcher_pause_on_ack_persistent_state_enabled: bool = True
     """Pulsar form: at a limit, tell the source to pause."""
     truncate_ack_state: bool = False
-    """Pulsar form: at a limit, leave the newest acks out of what is written, and confirm them all the same."""
+    """Pulsar form: at a limit, leave the newest acks out of what is written, and confirm them all
+    the same.
+    """
     managed_ledger_default_mark_delete_rate_limit: float = 1.0
-    """Pulsar form: flushes of a cursor per second, unless flush_interval_ms is set; 0: as flush_interval_ms says."""
+    """Pulsar form: flushes of a cursor per second, unless flush_interval_ms is set; 0: as
+    flush_interval_ms says.
+    """
     managed_cursor_info_compression_type: str = "NONE"
     """Pulsar form: codec of a state inside the footer."""
     managed_cursor_info_compression_threshold_in_bytes: int = 16 * KIB
@@ -230,7 +272,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     # per daemon
     start_timeout_s: float = 0.0
-    """How long `run` tries to reach ZooKeeper, and a gateway that can serve, before it gives up; 0: 30 s, and it need only answer."""
+    """How long `run` tries to reach ZooKeeper, and a gateway that can serve, before it gives up; 0:
+    30 s, and it need only answer.
+    """
     daemon_appends_in_flight_max: int = _K.appends_in_flight_max
     """Records of all cursors on their way at once."""
     cursors_max: int = _K.cursors_max
@@ -242,7 +286,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     close_timeout_s: float = _K.close_timeout_s
     """How long a daemon that stops goes on closing cursors."""
     openings_at_once_max: int = _K.openings_at_once_max
-    """Requests of cursors that are being opened, first ledgers included, on their way at once; the others wait, the oldest first."""
+    """Requests of cursors that are being opened, first ledgers included, on their way at once; the
+    others wait, the oldest first.
+    """
     ledger_requests_at_once_max: int = _K.ledger_requests_at_once_max
     """Ledgers of open cursors that are being created or ended at once."""
     footer_requests_at_once_max: int = _K.footer_requests_at_once_max
@@ -260,24 +306,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gc_interval_s: float = 3_600.0
     """How often ledgers that no footer names are looked for; 0: never."""
     pulsar_metadata: str = ""
-    """host:port[,host:port...][/chroot] of Pulsar's own ZooKeeper: cursors that Pulsar has no more are looked for; empty: they are not."""
+    """host:port[,host:port...][/chroot] of Pulsar's own ZooKeeper: cursors that Pulsar has no more
+    are looked for; empty: they are not.
+    """
     orphans_interval_s: float = 3_600.0
     """How often cursors that Pulsar has no more are looked for."""
     orphans_delete_after_s: float = 0.0
-    """For how long this daemon must have seen that Pulsar does not have a closed cursor, to delete it; 0: it is only told."""
+    """For how long this daemon must have seen that Pulsar does not have a closed cursor, to delete
+    it; 0: it is only told.
+    """
     uvloop: bool = False
     """Use uvloop if it is installed."""
     log_level: str = "info"
     """debug, info, warning, error or critical."""
 
     given: tuple[str, ...] = ()
-    """Not a setting: the names that some source gave. A default gives way where another limit was given."""
+    """Not a setting: the names that some source gave. A default gives way where another limit was
+    given.
+    """
 
     @property
     def whole_state_interval_ms(self) -> int:
         """The time from one whole state to the next."""
         rate = self.managed_ledger_default_mark_delete_rate_limit
-        return self.flush_interval_ms if "flush_interval_ms" in self.given or not rate else max(1, round(min(1000 / rate, 1e12)))
+        return (
+            self.flush_interval_ms
+            if "flush_interval_ms" in self.given or not rate
+            else max(1, round(min(1000 / rate, 1e12)))
+        )
 
     @property
     def pause_at_limit(self) -> bool:
@@ -290,22 +346,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.batch_index_acknowledge_enable
 
     def state_writer(self, entry_bytes_max: int) -> StateWriter | None:
-        """How whole states are written; None: the format is native. `entry_bytes_max`: of one entry, as the gateway says."""
-        return PulsarStateWriter(self.whole_state(entry_bytes_max)) if self.format == FORMAT_PULSAR else None
+        """How whole states are written; None: the format is native. `entry_bytes_max`: of one
+        entry, as the gateway says.
+        """
+        return (
+            PulsarStateWriter(self.whole_state(entry_bytes_max))
+            if self.format == FORMAT_PULSAR
+            else None
+        )
 
     def whole_state(self, entry_bytes_max: int) -> WholeStateSettings:
-        """The one limit that counts, and the rest. Bytes before ranges; of defaults only the bytes, and only for one entry."""
+        """The one limit that counts, and the rest. Bytes before ranges; of defaults only the bytes,
+        and only for one entry.
+        """
         multiple = self.persistent_unacked_ranges_with_multiple_entries_enabled
         by_bytes = "managed_ledger_max_ack_state_in_bytes_to_persist" in self.given
         by_ranges = not by_bytes and "managed_ledger_max_unacked_ranges_to_persist" in self.given
         by_bytes = by_bytes or not (by_ranges or multiple)
         return WholeStateSettings(
-            form=Form.LONG_ARRAY if self.managed_ledger_persist_individual_ack_as_long_array else Form.RANGES,
+            form=Form.LONG_ARRAY
+            if self.managed_ledger_persist_individual_ack_as_long_array
+            else Form.RANGES,
             multiple=multiple,
             max_entry_bytes=self.max_entry_bytes,
             entry_bytes_max=entry_bytes_max,
             compression=Compression[self.cursor_info_compression_type.upper()],
-            state_bytes_max=self.managed_ledger_max_ack_state_in_bytes_to_persist if by_bytes else None,
+            state_bytes_max=self.managed_ledger_max_ack_state_in_bytes_to_persist
+            if by_bytes
+            else None,
             ranges_max=self.managed_ledger_max_unacked_ranges_to_persist if by_ranges else None,
             truncate=self.truncate_ack_state,
             inline_compression=Compression[self.managed_cursor_info_compression_type.upper()],
@@ -314,8 +382,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def append_window_bytes(self) -> int:
-        """Of the gateway's client: twice what the daemon may have on its way, so that no append is refused for want of room."""
-        alone = self.format == FORMAT_PULSAR and not self.persistent_unacked_ranges_with_multiple_entries_enabled
+        """Of the gateway's client: twice what the daemon may have on its way, so that no append is
+        refused for want of room.
+        """
+        alone = (
+            self.format == FORMAT_PULSAR
+            and not self.persistent_unacked_ranges_with_multiple_entries_enabled
+        )
         entry = max(self.max_entry_bytes, BOOKKEEPER_ENTRY_BYTES) if alone else self.max_entry_bytes
         return max(64 * MIB, 2 * self.daemon_appends_in_flight_max * entry)
 
@@ -325,7 +398,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.format != FORMAT_NATIVE:
             return limits
         room = sizes.property_map_bytes_max(self.max_entry_bytes)
-        return replace(limits, mark_delete_properties_bytes_max=min(limits.mark_delete_properties_bytes_max, room))
+        return replace(
+            limits,
+            mark_delete_properties_bytes_max=min(limits.mark_delete_properties_bytes_max, room),
+        )
 
     @property
     def keeper_limits(self) -> KeeperLimits:
@@ -345,7 +421,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def policy(self) -> LedgerPolicy:
         return LedgerPolicy(
-            self.ensemble, self.write_quorum, self.ack_quorum, Digest[self.digest], self.password.encode(), self.shrink_ensemble
+            self.ensemble,
+            self.write_quorum,
+            self.ack_quorum,
+            Digest[self.digest],
+            self.password.encode(),
+            self.shrink_ensemble,
         )
 
     @property
@@ -364,45 +445,77 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if isinstance(value, int | float) and not isinstance(value, bool):
                 low, high = BOUNDS.get(name, (0, float("inf")))
                 if not low <= value <= high:  # nor NaN
-                    kind = "must be a number, and must not be negative" if name not in BOUNDS else f"use {low:,} to {high:,.0f}"
-                    raise SettingsError(f"{name} = {value}: {kind}; leave it out for the default of {getattr(_DEFAULTS, name):,}")
+                    kind = (
+                        "must be a number, and must not be negative"
+                        if name not in BOUNDS
+                        else f"use {low:,} to {high:,.0f}"
+                    )
+                    raise SettingsError(
+                        f"{name} = {value}: {kind}; leave it out for the default of "
+                        f"{getattr(_DEFAULTS, name):,}"
+                    )
         try:
             check_path(self.root)
         except ValueError as e:
-            raise SettingsError(f"root = {self.root!r}: {e}", f"write the whole path of a znode, as in {_DEFAULTS.root}") from e
+            raise SettingsError(
+                f"root = {self.root!r}: {e}",
+                f"write the whole path of a znode, as in {_DEFAULTS.root}",
+            ) from e
         if self.root == "/":
-            raise SettingsError("root = '/': other znodes are there, too", f"name one below it, as in {_DEFAULTS.root}")
+            raise SettingsError(
+                "root = '/': other znodes are there, too",
+                f"name one below it, as in {_DEFAULTS.root}",
+            )
         if self.log_level.lower() not in LOG_LEVELS:
-            raise SettingsError(f"log_level = {self.log_level!r}: use one of {', '.join(LOG_LEVELS)}")
+            raise SettingsError(
+                f"log_level = {self.log_level!r}: use one of {', '.join(LOG_LEVELS)}"
+            )
         if self.credit_bytes > self.daemon_credit_bytes:
-            raise SettingsError(f"credit_bytes {self.credit_bytes} must not be above daemon_credit_bytes {self.daemon_credit_bytes}")
+            raise SettingsError(
+                f"credit_bytes {self.credit_bytes} must not be above daemon_credit_bytes "
+                f"{self.daemon_credit_bytes}"
+            )
         if self.orphans_delete_after_s and not self.pulsar_metadata:
             raise SettingsError(
-                f"orphans_delete_after_s = {self.orphans_delete_after_s:g}: nobody looks for orphans", "set pulsar_metadata"
+                f"orphans_delete_after_s = {self.orphans_delete_after_s:g}: nobody looks for "
+                f"orphans",
+                "set pulsar_metadata",
             )
         if self.retry_min_ms > self.retry_max_ms:
-            raise SettingsError(f"retry_min_ms {self.retry_min_ms} must not be above retry_max_ms {self.retry_max_ms}")
+            raise SettingsError(
+                f"retry_min_ms {self.retry_min_ms} must not be above retry_max_ms "
+                f"{self.retry_max_ms}"
+            )
         if self.digest not in Digest.__members__:
-            raise SettingsError(f"digest = {self.digest!r}: use one of {', '.join(Digest.__members__)}")
+            raise SettingsError(
+                f"digest = {self.digest!r}: use one of {', '.join(Digest.__members__)}"
+            )
         if self.codec.upper() not in Codec.__members__:
-            raise SettingsError(f"codec = {self.codec!r}: use one of {', '.join(m.lower() for m in Codec.__members__)}")
+            raise SettingsError(
+                f"codec = {self.codec!r}: use one of "
+                f"{', '.join(m.lower() for m in Codec.__members__)}"
+            )
         if not self.ensemble >= self.write_quorum >= self.ack_quorum >= 1:
             raise SettingsError(
-                f"ensemble {self.ensemble} >= write_quorum {self.write_quorum} >= ack_quorum {self.ack_quorum} >= 1 does not hold"
+                f"ensemble {self.ensemble} >= write_quorum {self.write_quorum} >= ack_quorum "
+                f"{self.ack_quorum} >= 1 does not hold"
             )
         if self.chain_ledgers_max >= self.chain_ledgers_hard_max:
             raise SettingsError(
-                f"chain_ledgers_max {self.chain_ledgers_max} must be below chain_ledgers_hard_max {self.chain_ledgers_hard_max}"
+                f"chain_ledgers_max {self.chain_ledgers_max} must be below "
+                f"chain_ledgers_hard_max {self.chain_ledgers_hard_max}"
             )
         if not 64 * KIB <= self.max_entry_bytes <= 4 * MIB - 128 * KIB:
-            raise SettingsError(f"max_entry_bytes = {self.max_entry_bytes}: use 64 KiB to 4 MiB less 128 KiB")
+            raise SettingsError(
+                f"max_entry_bytes = {self.max_entry_bytes}: use 64 KiB to 4 MiB less 128 KiB"
+            )
         properties = sizes.property_map_bytes_max(self.max_entry_bytes)
         for name in ("mark_delete_properties_bytes_max", "cursor_properties_bytes_max"):
             asked = getattr(self, name)
             if asked > properties and self.format == FORMAT_NATIVE and asked != getattr(_D, name):
                 raise SettingsError(
-                    f"{name} = {asked}: a record of max_entry_bytes = {self.max_entry_bytes} has room for {properties}: "
-                    "lower the one or raise the other"
+                    f"{name} = {asked}: a record of max_entry_bytes = {self.max_entry_bytes} has "
+                    f"room for {properties}: lower the one or raise the other"
                 )
         if self.format not in FORMATS:
             raise SettingsError(f"format = {self.format!r}: use one of {', '.join(FORMATS)}")
@@ -410,33 +523,47 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             self._check_pulsar()
         znode = 16 * KIB + self.inline_state_max_bytes * 4 // 3
         if self.format == FORMAT_PULSAR:
-            znode += 6 * self.cursor_properties_bytes_max  # they are in the footer there; JSON may take six bytes for one
+            # they are in the footer there; JSON may take six bytes for one
+            znode += 6 * self.cursor_properties_bytes_max
         if znode >= self.zookeeper_jute_maxbuffer_bytes:
             raise SettingsError(
-                f"inline_state_max_bytes = {self.inline_state_max_bytes}: a footer could have {znode} bytes, "
+                f"inline_state_max_bytes = {self.inline_state_max_bytes}: a footer could have "
+                f"{znode} bytes, "
                 f"ZooKeeper's jute.maxbuffer is {self.zookeeper_jute_maxbuffer_bytes}"
             )
 
     def _check_pulsar(self) -> None:
         for name in ("cursor_info_compression_type", "managed_cursor_info_compression_type"):
             if getattr(self, name).upper() not in Compression.__members__:
-                raise SettingsError(f"{_both(name)} = {getattr(self, name)!r}: use one of {', '.join(Compression.__members__)}")
-        size, name = self.managed_ledger_max_ack_state_in_bytes_to_persist, "managed_ledger_max_ack_state_in_bytes_to_persist"
+                raise SettingsError(
+                    f"{_both(name)} = {getattr(self, name)!r}: use one of "
+                    f"{', '.join(Compression.__members__)}"
+                )
+        size, name = (
+            self.managed_ledger_max_ack_state_in_bytes_to_persist,
+            "managed_ledger_max_ack_state_in_bytes_to_persist",
+        )
         if not KIB <= size <= 5 * MIB:
             raise SettingsError(f"{_both(name)} = {size}: use 1K to 5M")
         if self.managed_ledger_max_unacked_ranges_to_persist > (1 << 31) - 1:
             name = "managed_ledger_max_unacked_ranges_to_persist"
-            raise SettingsError(f"{_both(name)} = {self.managed_ledger_max_unacked_ranges_to_persist}: use 0 to 2147483647")
+            raise SettingsError(
+                f"{_both(name)} = {self.managed_ledger_max_unacked_ranges_to_persist}: use 0 to "
+                f"2147483647"
+            )
 
     def check_gateway(self, entry_bytes_max: int, message_bytes_max: int) -> None:
         """Our entries must fit the gateway's. Raises SettingsError."""
         if self.max_entry_bytes + 64 * KIB > entry_bytes_max:
             raise SettingsError(
-                f"max_entry_bytes = {self.max_entry_bytes} + 64 KiB is above the gateway's entry limit of {entry_bytes_max}: "
-                "lower the one or raise the other"
+                f"max_entry_bytes = {self.max_entry_bytes} + 64 KiB is above the gateway's entry "
+                f"limit of {entry_bytes_max}: lower the one or raise the other"
             )
         if self.max_entry_bytes >= message_bytes_max:
-            raise SettingsError(f"max_entry_bytes = {self.max_entry_bytes}: the gateway takes messages of {message_bytes_max} bytes")
+            raise SettingsError(
+                f"max_entry_bytes = {self.max_entry_bytes}: the gateway takes messages of "
+                f"{message_bytes_max} bytes"
+            )
 
 
 def _both(name: str) -> str:
@@ -469,29 +596,45 @@ def load(
         ("the command line", {k: v for k, v in (flags or {}).items() if v is not None}),
     ):
         for name, (said, value) in _named(given, source).items():
-            values[name], origins[name] = value, f"{said} of {source}" if source == str(file) else _spelt(said, source)
-    values = {name: _converted(name, _size(name, value), origins.get(name, "")) for name, value in values.items()}
+            values[name], origins[name] = (
+                value,
+                f"{said} of {source}" if source == str(file) else _spelt(said, source),
+            )
+    values = {
+        name: _converted(name, _size(name, value), origins.get(name, ""))
+        for name, value in values.items()
+    }
     settings = Settings(**values, given=tuple(sorted(values)))
     try:
         settings.check()
     except SettingsError as e:
-        theirs = [f"{name} is {where}" for name, where in origins.items() if where != name and _names(e.message, name)]
+        theirs = [
+            f"{name} is {where}"
+            for name, where in origins.items()
+            if where != name and _names(e.message, name)
+        ]
         raise SettingsError("; ".join([e.message, *theirs]), e.remedy) from e
     return settings
 
 
 def _named(values: Mapping[str, Any], source: str) -> dict[str, tuple[str, Any]]:
-    """By our names: how it was said, and the value. Raises SettingsError for what is no setting, and when one is given twice,
-    differently."""
+    """By our names: how it was said, and the value. Raises SettingsError for what is no setting,
+    and when one is given twice, differently.
+    """
     known = {*Settings.__struct_fields__, *ALIASES} - set(HIDDEN)
     if unknown := [key for key in values if key not in known]:
         remedy = "correct the name, or remove it; `cursorkeeper run --help` lists all settings"
-        raise SettingsError(f"{source}: there is no setting {_unknown(unknown, known, source)}", remedy)
+        raise SettingsError(
+            f"{source}: there is no setting {_unknown(unknown, known, source)}", remedy
+        )
     found: dict[str, tuple[str, Any]] = {}
     for key, value in values.items():
         name = ALIASES.get(key, key)
         if name in found and found[name][1] != value:
-            raise SettingsError(f"{source}: {found[name][0]} and {key} are the same setting and differ: give one of them")
+            raise SettingsError(
+                f"{source}: {found[name][0]} and {key} are the same setting and differ: give one "
+                f"of them"
+            )
         found[name] = key, value
     return found
 
@@ -502,13 +645,19 @@ def _unknown(unknown: list[str], known: set[str], source: str) -> str:
     for key in sorted(unknown):
         by_lower = {_spelt(name, source).lower(): _spelt(name, source) for name in known}
         near = difflib.get_close_matches(_spelt(key, source).lower(), by_lower, n=1)
-        said.append(f"{_spelt(key, source)}{f' (did you mean {by_lower[near[0]]}?)' if near else ''}")
+        said.append(
+            f"{_spelt(key, source)}{f' (did you mean {by_lower[near[0]]}?)' if near else ''}"
+        )
     return ", ".join(said)
 
 
 def _spelt(name: str, source: str) -> str:
     """The setting's name as its source writes it."""
-    return ENVIRONMENT_PREFIX + (name.upper() if name.islower() else name) if source == ENVIRONMENT else name
+    return (
+        ENVIRONMENT_PREFIX + (name.upper() if name.islower() else name)
+        if source == ENVIRONMENT
+        else name
+    )
 
 
 def _converted(name: str, value: Any, origin: str) -> Any:
@@ -532,7 +681,9 @@ def _size(name: str, value: Any) -> Any:
         return value
     size = byte_size(value)
     if size is None:
-        raise SettingsError(f"{_both(name)} = {value!r}: write a number of bytes, as in 5242880, 5120K or 5M")
+        raise SettingsError(
+            f"{_both(name)} = {value!r}: write a number of bytes, as in 5242880, 5120K or 5M"
+        )
     return size
 
 

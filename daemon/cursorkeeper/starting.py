@@ -1,8 +1,9 @@
 """Waiting at the start for what the daemon needs: a pod or a machine comes up in any order.
 
-Owns: how long and how often is tried, what is logged meanwhile, and whether a gateway that answers can work. Does not own: what
-is tried (`app`). Invariants: no try outlasts the limit, which is one for all that is waited for; what a person must correct ends
-the start at once; nothing is waited for in silence: the first failure is told at once, and what does not even fail after a moment.
+Owns: how long and how often is tried, what is logged meanwhile, and whether a gateway that answers
+can work. Does not own: what is tried (`app`). Invariants: no try outlasts the limit, which is one
+for all that is waited for; what a person must correct ends the start at once; nothing is waited for
+in silence: the first failure is told at once, and what does not even fail after a moment.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ SHORT_LIMIT_S = 30.0
 PAUSE_MIN_S, PAUSE_MAX_S = 0.1, 1.0
 """The pause between two tries, which doubles."""
 TELL_AFTER_S, TELL_INTERVAL_S = 3.0, 10.0
-"""Until the first line of the log that says what is waited for, if no try has failed before; and between two."""
+"""Until the first line of the log that says what is waited for, if no try has failed before; and
+between two.
+"""
 
 T = TypeVar("T")
 
@@ -43,7 +46,9 @@ class StartError(ExplainedError):
 
 
 class Patience:
-    """The time that one start may wait. Made when the start begins, in its loop. `limit_s` 0: the short limit."""
+    """The time that one start may wait. Made when the start begins, in its loop. `limit_s` 0: the
+    short limit.
+    """
 
     def __init__(self, limit_s: float) -> None:
         short = f"gave up after {SHORT_LIMIT_S:g} s (start_timeout_s waits longer)"
@@ -61,7 +66,9 @@ class Patience:
             try:
                 while not await self._done(trying, waiting.tell_at_s):
                     if self._left_s <= 0:
-                        raise StartError(f"{self._gave_up}: {waiting.problem.message}", waiting.problem.remedy)
+                        raise StartError(
+                            f"{self._gave_up}: {waiting.problem.message}", waiting.problem.remedy
+                        )
                     waiting.tell(self._clock_s(), self._left_s)
                 found = trying.result()
                 break
@@ -73,7 +80,9 @@ class Patience:
                 trying.cancel()
                 await asyncio.gather(trying, return_exceptions=True)
             if self._left_s <= 0:
-                raise StartError(f"{self._gave_up}: {waiting.problem.message}", waiting.problem.remedy)
+                raise StartError(
+                    f"{self._gave_up}: {waiting.problem.message}", waiting.problem.remedy
+                )
             await asyncio.sleep(min(self._left_s, pause_s * random.uniform(0.5, 1.0)))
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
         if waiting.told:
@@ -86,16 +95,23 @@ class Patience:
 
     async def _done(self, trying: asyncio.Future[T], tell_at_s: float) -> bool:
         """Whether it is, before the limit and before something is to be told."""
-        done, _ = await asyncio.wait({trying}, timeout=max(0.0, min(self._left_s, tell_at_s - self._clock_s())))
+        done, _ = await asyncio.wait(
+            {trying}, timeout=max(0.0, min(self._left_s, tell_at_s - self._clock_s()))
+        )
         return bool(done)
 
 
 class _Waiting:
-    """What is said of one thing that is waited for: its first failure at once, everything else now and then."""
+    """What is said of one thing that is waited for: its first failure at once, everything else now
+    and then.
+    """
 
     def __init__(self, what: str, where: str, now_s: float) -> None:
         self._what, self._where = what, where
-        self.problem = StartError(f"{what} at {where} does not answer yet", "look whether it runs, and whether this is its address")
+        self.problem = StartError(
+            f"{what} at {where} does not answer yet",
+            "look whether it runs, and whether this is its address",
+        )
         self.told = False
         self.tell_at_s = now_s + TELL_AFTER_S
 
@@ -106,16 +122,27 @@ class _Waiting:
 
     def tell(self, now_s: float, left_s: float) -> None:
         self.told, self.tell_at_s = True, now_s + TELL_INTERVAL_S
-        log.warning("waiting", what=self._what, where=self._where, at_most_s=round(left_s, 1), problem=str(self.problem))
+        log.warning(
+            "waiting",
+            what=self._what,
+            where=self._where,
+            at_most_s=round(left_s, 1),
+            problem=str(self.problem),
+        )
 
 
 async def check_serving(address: str, *, answers: bool = False) -> None:
-    """Ask the gateway by gRPC health whether it can work: it has ZooKeeper and enough bookies. `answers`: that it does is enough.
-    Raises StartError.
+    """Ask the gateway by gRPC health whether it can work: it has ZooKeeper and enough bookies.
+    `answers`: that it does is enough. Raises StartError.
 
-    One connection per question, so that no back-off of a channel delays the answer of a gateway that has just come.
+    One connection per question, so that no back-off of a channel delays the answer of a gateway
+    that has just come.
     """
-    options = [("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0), ("grpc.use_local_subchannel_pool", 1)]
+    options = [
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.enable_retries", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
     async with grpc.aio.insecure_channel(address, options=options) as channel:
         check = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
@@ -128,7 +155,11 @@ async def check_serving(address: str, *, answers: bool = False) -> None:
             if failed.code() is grpc.StatusCode.UNIMPLEMENTED:
                 return  # what it is then, its own answers say
             said = f"{failed.code().name}, {failed.details()}"
-            raise StartError(f"the gateway at {address} does not answer: {said}", "start it, or name another one", passing=True) from None
+            raise StartError(
+                f"the gateway at {address} does not answer: {said}",
+                "start it, or name another one",
+                passing=True,
+            ) from None
     if status != pb.HealthCheckResponse.SERVING and not answers:
         raise StartError(
             f"the gateway at {address} is there and cannot serve",

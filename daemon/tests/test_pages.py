@@ -1,4 +1,6 @@
-"""What the pages say is true: the diagram is the table's, cited files exist, and nothing names a machine or an index."""
+"""What the pages say is true: the diagram is the table's, cited files exist, and nothing names a
+machine or an index.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,17 @@ CITED = re.compile(r"`((?:[\w.-]+/)+[\w.*-]*)`|\]\(([\w./-]+)\)")
 LINK = re.compile(r"\]\((?!\w+:)([^)\s]+)\)")
 FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-CALL = re.compile(r"(?:^|[\s$(]|bin/)cursorkeeper ((?:pipeline )?(?!not found)[a-z][a-z-]+)(?=\s|$)([^|>#;\n]*)")
+CALL = re.compile(
+    r"(?:^|[\s$(]|bin/)cursorkeeper ((?:pipeline )?(?!not found)[a-z][a-z-]+)(?=\s|$)([^|>#;\n]*)"
+)
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 BUILT = ("java/gateway/target/", ".build/")
 
 
 def tracked() -> list[str]:
-    out = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
+    out = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
+    ).stdout
     return [name for name in out.decode().split("\0") if name]
 
 
@@ -75,7 +81,13 @@ def test_every_rule_that_code_cites_is_on_the_page() -> None:
 def test_cited_files_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     cited = [a or b for a, b in CITED.findall(text)]
-    missing = [c for c in cited if not (ROOT / c).exists() and not ((ROOT / page).parent / c).exists() and not c.startswith(BUILT)]
+    missing = [
+        c
+        for c in cited
+        if not (ROOT / c).exists()
+        and not ((ROOT / page).parent / c).exists()
+        and not c.startswith(BUILT)
+    ]
     assert not missing
 
 
@@ -93,21 +105,35 @@ def test_links_lead_somewhere(name: str) -> None:
 def anchors(page: Path) -> set[str]:
     """Of its headings, as repository hosts and the site make them."""
     headings = HEADING.findall(FENCED.sub("", page.read_text()))
-    return {re.sub(r"[^\w -]", "", re.sub(r"\]\([^)]*\)", "", heading)).strip().lower().replace(" ", "-") for heading in headings}
+    return {
+        re.sub(r"[^\w -]", "", re.sub(r"\]\([^)]*\)", "", heading))
+        .strip()
+        .lower()
+        .replace(" ", "-")
+        for heading in headings
+    }
 
 
-@pytest.mark.parametrize("name", [name for name in tracked() if name.startswith("docs/") and name.endswith(".md")])
+@pytest.mark.parametrize(
+    "name", [name for name in tracked() if name.startswith("docs/") and name.endswith(".md")]
+)
 def test_the_site_reads_lists_as_repository_hosts_do(name: str) -> None:
     """It wants an empty line before a list, and four spaces before what belongs to an item."""
     text = (ROOT / name).read_text()
-    glued = re.findall(r"^(?![ #|-])(?!\d+\. ).+\n(?:[-*]|\d+\.) .*$", FENCED.sub("", text), re.MULTILINE)
+    glued = re.findall(
+        r"^(?![ #|-])(?!\d+\. ).+\n(?:[-*]|\d+\.) .*$", FENCED.sub("", text), re.MULTILINE
+    )
     shallow = re.findall(r"^ {1,3}```.*$|\n\n {1,3}[^ \n].*$", text, re.MULTILINE)
     assert not [*glued, *shallow]
 
 
 def test_no_index_hosts_and_no_machine_paths_in_tracked_files() -> None:
     bad = re.compile(rb"https?://[^ \")]+/(?:simple|maven2|packages)/|[\s\"'=(](?:/home/|/root/)")
-    guilty = [n for n in tracked() if (ROOT / n).is_file() and not n.endswith(".gz") and bad.search((ROOT / n).read_bytes())]
+    guilty = [
+        n
+        for n in tracked()
+        if (ROOT / n).is_file() and not n.endswith(".gz") and bad.search((ROOT / n).read_bytes())
+    ]
     assert not guilty
 
 
@@ -121,9 +147,16 @@ def test_locks_have_hashes_and_no_urls() -> None:
 def test_the_sites_programs_fit_beside_the_tests() -> None:
     """Both locks are installed into one environment."""
     ours, sites = (
-        dict(re.findall(r"^([\w.-]+)==(\S+)", (ROOT / f"requirements-{name}.lock").read_text(), re.MULTILINE)) for name in ("dev", "docs")
+        dict(
+            re.findall(
+                r"^([\w.-]+)==(\S+)", (ROOT / f"requirements-{name}.lock").read_text(), re.MULTILINE
+            )
+        )
+        for name in ("dev", "docs")
     )
-    assert {name: version for name, version in sites.items() if ours.get(name, version) != version} == {}
+    assert {
+        name: version for name, version in sites.items() if ours.get(name, version) != version
+    } == {}
 
 
 def test_the_settings_are_those_of_the_help() -> None:
@@ -135,58 +168,91 @@ def test_the_settings_are_those_of_the_help() -> None:
 
 def calls(text: str) -> list[tuple[str, list[str]]]:
     """(command, its flags) of every call of the tool on a page, in blocks and in backticks."""
-    code = [body for _, body in BLOCK.findall(text)] + re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
+    code = [body for _, body in BLOCK.findall(text)] + re.findall(
+        r"`([^`\n]+)`", BLOCK.sub("", text)
+    )
     found = []
     for line in "\n".join(code).replace("\\\n", " ").splitlines():
         for command, rest in CALL.findall(line):
-            found.append((command, re.findall(r"(?<= )--?[a-z][\w-]*", " " + rest.partition(" -- ")[0])))
+            found.append(
+                (command, re.findall(r"(?<= )--?[a-z][\w-]*", " " + rest.partition(" -- ")[0]))
+            )
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in tracked() if name.endswith(".md") and name != "CHANGELOG.md"])
+@pytest.mark.parametrize(
+    "name", [name for name in tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
+)
 def test_commands_and_flags_are_the_tools(name: str) -> None:
     for command, flags in calls((ROOT / name).read_text()):
         words = command.split()
         assert words[0] in LAZY, f"no command {command}"
         assert len(words) == 1 or words[1] in JOBS, f"no job {words[1]}"
         program = load(words[0]) if len(words) == 1 else job(words[1])
-        known = {"-h", "--help"}.union(*((*param.opts, *param.secondary_opts) for param in program.params))
+        known = {"-h", "--help"}.union(
+            *((*param.opts, *param.secondary_opts) for param in program.params)
+        )
         assert set(flags) <= known, f"{command}: {set(flags) - known}"
 
 
 def test_targets_of_make_exist() -> None:
-    targets = set(re.findall(r"^([a-z][a-z-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(
+        re.findall(r"^([a-z][a-z-]*):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    )
     for name, text in pages():
-        code = [body for _, body in BLOCK.findall(text)] + re.findall(r"`([^`\n]+)`", BLOCK.sub("", text))
-        named = {target for line in "\n".join(code).splitlines() for target in re.findall(r"^ *make ([a-z][a-z-]*)(?=\s|$)", line)}
+        code = [body for _, body in BLOCK.findall(text)] + re.findall(
+            r"`([^`\n]+)`", BLOCK.sub("", text)
+        )
+        named = {
+            target
+            for line in "\n".join(code).splitlines()
+            for target in re.findall(r"^ *make ([a-z][a-z-]*)(?=\s|$)", line)
+        }
         assert named <= targets, f"{name}: {named - targets}"
 
 
 def test_calls_are_found_at_all() -> None:
-    text = "```\n.venv/bin/cursorkeeper ls --json | head -3\ncursorkeeper pipeline report \\\n  --out=x\n```\n`cursorkeeper gc --grace 3`"
+    text = (
+        "```\n.venv/bin/cursorkeeper ls --json | head -3\ncursorkeeper pipeline report \\\n  "
+        "--out=x\n```\n`cursorkeeper gc --grace 3`"
+    )
     assert calls(text) == [("ls", ["--json"]), ("pipeline report", ["--out"]), ("gc", ["--grace"])]
     assert len([call for _, text in pages() for call in calls(text)]) > 80
 
 
 def test_the_page_of_the_ack_stream_has_every_code_and_no_other_name() -> None:
-    page, proto = ((ROOT / name).read_text() for name in ("docs/reference/ack-stream.md", "proto/acks.proto"))
+    page, proto = (
+        (ROOT / name).read_text() for name in ("docs/reference/ack-stream.md", "proto/acks.proto")
+    )
     codes = re.search(r"enum RefusedCode \{(.*?)\n\}", proto, re.DOTALL)
     assert codes is not None
     table = page[page.index("| code of `Refused` |") :]
-    assert set(re.findall(r"^\| `([A-Z_]+)` \|", table, re.MULTILINE)) == set(re.findall(r"^ +([A-Z_]+) = [1-9]", codes[1], re.MULTILINE))
+    assert set(re.findall(r"^\| `([A-Z_]+)` \|", table, re.MULTILINE)) == set(
+        re.findall(r"^ +([A-Z_]+) = [1-9]", codes[1], re.MULTILINE)
+    )
     named = set(re.findall(r"`([A-Za-z_]+)`", page)) - {"sources", "listen"}
-    assert not {name for name in named if not re.search(rf"\b{name}\b", proto) and name not in Settings.__struct_fields__}
+    assert not {
+        name
+        for name in named
+        if not re.search(rf"\b{name}\b", proto) and name not in Settings.__struct_fields__
+    }
 
 
 def pages() -> list[tuple[str, str]]:
     """Every page and its text."""
-    return [(name, (ROOT / name).read_text()) for name in tracked() if name.endswith(".md") and (ROOT / name).is_file()]
+    return [
+        (name, (ROOT / name).read_text())
+        for name in tracked()
+        if name.endswith(".md") and (ROOT / name).is_file()
+    ]
 
 
 def test_pages_install_the_wheel_and_from_no_index() -> None:
     bare = re.compile(r"pip install ['\"]?cursorkeeper(?!(?:_\w+)?-[\dV])")
     assert not [name for name, text in pages() if bare.search(text)]
-    version = re.search(r'^version = "(.*)"$', (ROOT / "daemon/pyproject.toml").read_text(), re.MULTILINE)
+    version = re.search(
+        r'^version = "(.*)"$', (ROOT / "daemon/pyproject.toml").read_text(), re.MULTILINE
+    )
     assert version is not None
     for name in (
         "README.md",
@@ -200,18 +266,29 @@ def test_pages_install_the_wheel_and_from_no_index() -> None:
 
 
 def test_all_pages_name_the_same_root_and_no_chroot() -> None:
-    """Behind another chroot, what one page has made would not be seen by what the next page says."""
+    """Behind another chroot, what one page has made would not be seen by what the next page
+    says.
+    """
     chroot = re.compile(
-        r"--(?:pulsar-)?zookeeper[= ](?:ZK|[\w.,-]+:\d+)/\w+|CURSORKEEPER_ZOOKEEPER=\S+:\d+/\w+|^zookeeper = \"[^\"/]+/\w+", re.MULTILINE
+        r"--(?:pulsar-)?zookeeper[= "
+        r"](?:ZK|[\w.,-]+:\d+)/\w+|CURSORKEEPER_ZOOKEEPER=\S+:\d+/\w+|^zookeeper = \"[^\"/]+/\w+",
+        re.MULTILINE,
     )
     files = [
         *pages(),
-        *((name, (ROOT / name).read_text()) for name in tracked() if name.startswith("deploy/") and name.endswith(".toml")),
+        *(
+            (name, (ROOT / name).read_text())
+            for name in tracked()
+            if name.startswith("deploy/") and name.endswith(".toml")
+        ),
     ]
     assert not [(name, found[0]) for name, text in files if (found := chroot.search(text))]
 
 
 def test_what_the_plugin_can_do_and_what_not_is_said_on_top() -> None:
-    for name, limit in (("README.md", "not yet"), ("docs/migrate/migration.md", "only by the plugin")):
+    for name, limit in (
+        ("README.md", "not yet"),
+        ("docs/migrate/migration.md", "only by the plugin"),
+    ):
         top = " ".join((ROOT / name).read_text().split())[:1_500]
         assert "today" in top and "plugin" in top and limit in top, name

@@ -1,4 +1,6 @@
-"""What decides is pure: `core`, `format` and `pulsar_broker` never wait, look at a clock, throw dice, log or talk to anything."""
+"""What decides is pure: `core`, `format` and `pulsar_broker` never wait, look at a clock, throw
+dice, log or talk to anything.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,33 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "cursorkeeper"
 FORBIDDEN = {
-    "asyncio", "time", "datetime", "random", "secrets", "uuid", "logging", "structlog", "os", "socket", "subprocess", "grpc",
-    "aiozk", "concurrent", "prometheus_client", "tempfile", "shutil", "io", "urllib.request", "http",
-}  # fmt: skip
-FORBIDDEN_HERE = {f"cursorkeeper.{name}" for name in ("runtime", "cli", "telemetry", "bookkeeper", "zookeeper")} | {"cursorkeeper_client"}
-FILES = sorted(path for part in ("core", "format", "pulsar_broker") for path in (PACKAGE / part).rglob("*.py"))
+    "asyncio",
+    "time",
+    "datetime",
+    "random",
+    "secrets",
+    "uuid",
+    "logging",
+    "structlog",
+    "os",
+    "socket",
+    "subprocess",
+    "grpc",
+    "aiozk",
+    "concurrent",
+    "prometheus_client",
+    "tempfile",
+    "shutil",
+    "io",
+    "urllib.request",
+    "http",
+}
+FORBIDDEN_HERE = {
+    f"cursorkeeper.{name}" for name in ("runtime", "cli", "telemetry", "bookkeeper", "zookeeper")
+} | {"cursorkeeper_client"}
+FILES = sorted(
+    path for part in ("core", "format", "pulsar_broker") for path in (PACKAGE / part).rglob("*.py")
+)
 
 
 def impurities(source: str) -> Iterator[str]:
@@ -27,7 +51,11 @@ def impurities(source: str) -> Iterator[str]:
         elif isinstance(node, (ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith, ast.Await)):
             yield f"line {node.lineno}: {type(node).__name__}"
             continue
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"open", "print", "input", "__import__"}:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in {"open", "print", "input", "__import__"}
+        ):
             yield f"line {node.lineno}: {node.func.id}()"
             continue
         else:
@@ -52,7 +80,11 @@ def assigned(node: ast.AST) -> list[ast.Attribute]:
         targets = [node.target]
     else:
         return []
-    each = [x for target in targets for x in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    each = [
+        x
+        for target in targets
+        for x in (target.elts if isinstance(target, ast.Tuple) else [target])
+    ]
     return [target for target in each if isinstance(target, ast.Attribute)]
 
 
@@ -63,21 +95,37 @@ def is_own(target: ast.Attribute) -> bool:
 def fields_of(tree: ast.Module) -> set[str]:
     """The fields of a file's classes."""
     bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    declared = {one.target.id for body in bodies for one in body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)}
-    return declared | {target.attr for node in ast.walk(tree) for target in assigned(node) if is_own(target)}
+    declared = {
+        one.target.id
+        for body in bodies
+        for one in body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    }
+    return declared | {
+        target.attr for node in ast.walk(tree) for target in assigned(node) if is_own(target)
+    }
 
 
 def foreign_writes(source: str) -> list[str]:
     """Fields of somebody else that are assigned in a file."""
     tree = ast.parse(source)
     own = fields_of(tree)
-    found = [target for node in ast.walk(tree) for target in assigned(node) if not is_own(target) and target.attr not in own]
+    found = [
+        target
+        for node in ast.walk(tree)
+        for target in assigned(node)
+        if not is_own(target) and target.attr not in own
+    ]
     return [ast.unparse(target) for target in found]
 
 
-@pytest.mark.parametrize("path", [f for f in FILES if f.parent.name == "core"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [f for f in FILES if f.parent.name == "core"], ids=lambda path: path.name
+)
 def test_a_field_has_one_writer(path: Path) -> None:
-    """A part of a cursor changes its own fields; what others want of it are its methods. Counters are everybody's."""
+    """A part of a cursor changes its own fields; what others want of it are its methods. Counters
+    are everybody's.
+    """
     assert [write for write in foreign_writes(path.read_text()) if "counters." not in write] == []
 
 
@@ -99,14 +147,27 @@ def test_all_folders_were_found() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "import asyncio", "import os.path", "from time import monotonic", "def f():\n    import random", "async def f(): ...",
-        "import numpy, grpc.aio", "from urllib.request import urlopen", "from urllib import request", "open('x')",
-        "from cursorkeeper.runtime import x", "from cursorkeeper import cli",
+        "import asyncio",
+        "import os.path",
+        "from time import monotonic",
+        "def f():\n    import random",
+        "async def f(): ...",
+        "import numpy, grpc.aio",
+        "from urllib.request import urlopen",
+        "from urllib import request",
+        "open('x')",
+        "from cursorkeeper.runtime import x",
+        "from cursorkeeper import cli",
     ],
-)  # fmt: skip
+)
 def test_impure_code_is_caught(source: str) -> None:
     assert len(set(impurities(source))) >= 1
 
 
 def test_pure_code_is_not() -> None:
-    assert list(impurities("import timeit\nfrom urllib.parse import quote\nimport numpy.random_state\n")) == []
+    assert (
+        list(
+            impurities("import timeit\nfrom urllib.parse import quote\nimport numpy.random_state\n")
+        )
+        == []
+    )

@@ -1,4 +1,6 @@
-"""Every test is given the same chances everywhere: the examples of properties do not depend on what else was imported, or on the hour."""
+"""Every test is given the same chances everywhere: the examples of properties do not depend on what
+else was imported, or on the hour.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,30 @@ def test_it(numbers: list[int]) -> None:
 
 def examples(folder: Path, *imports: str) -> str:
     folder.mkdir()
-    (folder / "test_property.py").write_text("".join(f"import {name}\n" for name in imports) + PROPERTY)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), "-c", os.devnull]
+    (folder / "test_property.py").write_text(
+        "".join(f"import {name}\n" for name in imports) + PROPERTY
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(folder),
+        "-c",
+        os.devnull,
+    ]
     subprocess.run(
         [*command, "-p", "conftest", str(folder)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/clients:{ROOT}/daemon", "PYTEST_ADDOPTS": "", "SAID": str(folder / "said")},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT}:{ROOT}/clients:{ROOT}/daemon",
+            "PYTEST_ADDOPTS": "",
+            "SAID": str(folder / "said"),
+        },
         check=True,
         capture_output=True,
         timeout=300,

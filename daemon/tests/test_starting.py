@@ -1,4 +1,6 @@
-"""Waiting at the start: the limits in virtual time, the gateway's health from real servers, and `run` as a process told to stop."""
+"""Waiting at the start: the limits in virtual time, the gateway's health from real servers, and
+`run` as a process told to stop.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +55,19 @@ async def test_it_tries_until_the_other_is_there_and_says_so_now_and_then() -> N
     now_s = asyncio.get_running_loop().time()
     assert 35 <= now_s <= 35 + starting.PAUSE_MAX_S
     pauses = [b - a for a, b in zip(absent.tries_s, absent.tries_s[1:], strict=False)]
-    assert pauses[0] <= starting.PAUSE_MIN_S and max(pauses) <= starting.PAUSE_MAX_S and len(pauses) < 80
+    assert (
+        pauses[0] <= starting.PAUSE_MIN_S
+        and max(pauses) <= starting.PAUSE_MAX_S
+        and len(pauses) < 80
+    )
     told = [line for line in lines if line["event"] == "waiting"]
     assert len(told) == 4, "at once, and every ten seconds"
     first = told[0]
-    assert (first["what"], first["where"], first["at_most_s"]) == ("X", "h:1", 120.0) and "does not answer" in first["problem"]
+    assert (first["what"], first["where"], first["at_most_s"]) == (
+        "X",
+        "h:1",
+        120.0,
+    ) and "does not answer" in first["problem"]
     assert told[-1]["at_most_s"] < 91
     assert [line["event"] for line in lines][-1] == "waited" and 35 <= lines[-1]["waited_s"] <= 36
 
@@ -66,7 +76,9 @@ async def test_it_tries_until_the_other_is_there_and_says_so_now_and_then() -> N
 async def test_it_gives_up_at_the_limit_also_in_the_middle_of_a_try() -> None:
     for try_s in (0.0, 7.0, 1000.0):
         began_s = asyncio.get_running_loop().time()
-        with pytest.raises(StartError, match=r"gave up after start_timeout_s = 20: X .*does not answer"):
+        with pytest.raises(
+            StartError, match=r"gave up after start_timeout_s = 20: X .*does not answer"
+        ):
             await Patience(20).until("X", "h:1", Absent(float("inf"), try_s=try_s))
         assert asyncio.get_running_loop().time() == pytest.approx(began_s + 20)
 
@@ -91,7 +103,12 @@ async def test_what_a_person_must_correct_ends_it_at_once() -> None:
 
 @virtual
 async def test_without_patience_it_waits_for_a_short_time_and_not_in_silence() -> None:
-    with capture_logs() as lines, pytest.raises(StartError, match=r"gave up after 30 s \(start_timeout_s waits longer\): X does not"):
+    with (
+        capture_logs() as lines,
+        pytest.raises(
+            StartError, match=r"gave up after 30 s \(start_timeout_s waits longer\): X does not"
+        ),
+    ):
         await Patience(0).until("X", "h:1", Absent(float("inf")))
     assert asyncio.get_running_loop().time() == pytest.approx(30)
     assert len(lines) == 3 and "does not answer" in lines[0]["problem"]
@@ -112,7 +129,11 @@ async def test_a_try_that_takes_long_is_told_while_it_does() -> None:
 
     with capture_logs(processors=[hear]) as lines:
         assert await Patience(60).until("X", "h:1", swallowed) == "there"
-    assert told_at_s == [3, 13, 22] and [line["event"] for line in lines] == ["waiting", "waiting", "waited"]
+    assert told_at_s == [3, 13, 22] and [line["event"] for line in lines] == [
+        "waiting",
+        "waiting",
+        "waited",
+    ]
     assert lines[0]["where"] == "h:1" and "X at h:1 does not answer yet" in lines[0]["problem"]
 
 
@@ -141,7 +162,9 @@ async def test_a_gateway_that_comes_late_and_can_serve_later() -> None:
     port = free_port()
     address = f"127.0.0.1:{port}"
     with capture_logs() as lines:
-        waiting = asyncio.create_task(Patience(60).until("the gateway", address, lambda: check_serving(address)))
+        waiting = asyncio.create_task(
+            Patience(60).until("the gateway", address, lambda: check_serving(address))
+        )
         await until(lambda: bool(lines))
         assert "UNAVAILABLE" in lines[0]["problem"]
         async with health_server(port, STATUS.NOT_SERVING) as servicer, asyncio.timeout(30):
@@ -152,11 +175,16 @@ async def test_a_gateway_that_comes_late_and_can_serve_later() -> None:
             await waiting
 
 
-async def test_a_server_without_health_speaks_for_itself_and_a_silent_one_does_not_hold_us() -> None:
+async def test_a_server_without_health_speaks_for_itself_and_a_silent_one_does_not_hold_us() -> (
+    None
+):
     port = free_port()
     async with health_server(port, None):
         await check_serving(f"127.0.0.1:{port}")
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(StartError, match="DEADLINE_EXCEEDED") as caught:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(StartError, match="DEADLINE_EXCEEDED") as caught,
+    ):
         await check_serving(f"127.0.0.1:{silent.getsockname()[1]}")
     assert caught.value.passing
 
@@ -170,11 +198,30 @@ class Run:
     def __init__(self, *flags: str, zookeeper: str = "") -> None:
         path = os.pathsep.join([str(ROOT / "clients"), str(ROOT / "daemon")])
         zookeeper = zookeeper or f"127.0.0.1:{free_port()}"
-        where = ["--zookeeper", zookeeper, "--gateway", f"127.0.0.1:{free_port()}", "--listen", "127.0.0.1:0"]
+        where = [
+            "--zookeeper",
+            zookeeper,
+            "--gateway",
+            f"127.0.0.1:{free_port()}",
+            "--listen",
+            "127.0.0.1:0",
+        ]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cursorkeeper.cli.main", "run", *where, "--metrics-listen", "", *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path},
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "cursorkeeper.cli.main",
+                "run",
+                *where,
+                "--metrics-listen",
+                "",
+                *flags,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path},
+        )
 
     def end(self, number: int | None = None) -> tuple[int, str, str, float]:
         """Exit code, output, log, and the seconds that it took."""
@@ -236,7 +283,9 @@ def test_it_gives_up_with_a_reason(runs: list[Run]) -> None:
 
 
 def test_a_refused_connection_is_called_that_at_once(runs: list[Run]) -> None:
-    """By name and address, in the first line: of ZooKeeper by the process, of a gateway by what the process asks it."""
+    """By name and address, in the first line: of ZooKeeper by the process, of a gateway by what the
+    process asks it.
+    """
     runs.append(Run(zookeeper="127.0.0.1:1"))
     assert runs[0].process.stderr is not None
     line = runs[0].process.stderr.readline()
@@ -246,4 +295,8 @@ def test_a_refused_connection_is_called_that_at_once(runs: list[Run]) -> None:
 def is_caught(pid: int, number: int) -> bool:
     """Whether the process has a handler of its own for a signal."""
     status = Path(f"/proc/{pid}/status").read_text()
-    return bool(int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), 16) >> (number - 1) & 1)
+    return bool(
+        int(next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), 16)
+        >> (number - 1)
+        & 1
+    )

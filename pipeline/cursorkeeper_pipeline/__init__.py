@@ -1,1 +1,3 @@
-"""The fleet as tables: a PySpark data source over footers and cursor ledgers, and the jobs on it."""
+"""The fleet as tables: a PySpark data source over footers and cursor ledgers, and the jobs on
+it.
+"""

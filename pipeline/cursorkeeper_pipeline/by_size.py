@@ -1,10 +1,13 @@
-"""A table of states for the cursors of a DataFrame, in two passes: the first has seen their sizes, the second is spread by them.
+"""A table of states for the cursors of a DataFrame, in two passes: the first has seen their sizes,
+the second is spread by them.
 
-For users of notebooks and for our jobs: what a query has left of the table `cursors` is all that is read of BookKeeper, by whatever
-filters, joins or limits it was chosen. Owns how the first pass's rows become tasks: executors weigh them and look where large ones may be
-cut, one of them deals all units out, and each task reads what it was dealt. Nothing is read on the driver, nothing before an action, and
-everything anew by each action. Invariants: what comes out is what the table of the same name says of these cursors; every cursor is
-read at the footer of its own moment, so one that is gone by then is no row.
+For users of notebooks and for our jobs: what a query has left of the table `cursors` is all that is
+read of BookKeeper, by whatever filters, joins or limits it was chosen. Owns how the first pass's
+rows become tasks: executors weigh them and look where large ones may be cut, one of them deals all
+units out, and each task reads what it was dealt. Nothing is read on the driver, nothing before an
+action, and everything anew by each action. Invariants: what comes out is what the table of the same
+name says of these cursors; every cursor is read at the footer of its own moment, so one that is
+gone by then is no row.
 """
 
 from __future__ import annotations
@@ -25,7 +28,17 @@ from cursorkeeper_pipeline.source.options import OptionError, Options
 from cursorkeeper_pipeline.source.state_size import PARTIAL_BYTES
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.tables import table_of
-from cursorkeeper_pipeline.source.units import DEALT, SIZED, UNITS, Sized, Unit, UnitsPart, Weighed, dealt, units_of
+from cursorkeeper_pipeline.source.units import (
+    DEALT,
+    SIZED,
+    UNITS,
+    Sized,
+    Unit,
+    UnitsPart,
+    Weighed,
+    dealt,
+    units_of,
+)
 from cursorkeeper_pipeline.transforms.shape import READABLE, shaped
 
 TABLES: Final = ("holes", "hole_stats", "batch_partials", "checks")
@@ -33,39 +46,64 @@ TABLES: Final = ("holes", "hole_stats", "batch_partials", "checks")
 CUT: Final = ("holes", "hole_stats", "batch_partials")
 """Large cursors of these are read in pieces by several tasks; a check needs all of its cursor."""
 WEIGHED_BY: Final = (
-    "topic", "subscription", "snapshot_bytes", "delta_bytes", "span_entries", "hole_entries", "partial_batches",
-)  # fmt: skip
+    "topic",
+    "subscription",
+    "snapshot_bytes",
+    "delta_bytes",
+    "span_entries",
+    "hole_entries",
+    "partial_batches",
+)
 """The columns of `cursors` that are needed."""
 NEVER_BYTES: Final = (1 << 63) - 1
 
 
 def read_of(cursors: DataFrame, source: Options, tasks: int) -> DataFrame:
-    """The table `source.table` for these cursors: rows of `cursors`, as many as there may be, each cursor once. `tasks`: how many read it.
-    Raises OptionError."""
+    """The table `source.table` for these cursors: rows of `cursors`, as many as there may be, each
+    cursor once. `tasks`: how many read it. Raises OptionError.
+    """
     table = source.table
     if table not in TABLES:
-        raise OptionError(f"table {table} is not read of chosen cursors. What to do: choose by options; {', '.join(TABLES)} can be")
+        raise OptionError(
+            f"table {table} is not read of chosen cursors. What to do: choose by options; "
+            f"{', '.join(TABLES)} can be"
+        )
     missing = [name for name in WEIGHED_BY if name not in cursors.columns]
     if missing:
-        raise OptionError(f"the chosen cursors have no {missing[0]}. What to do: give whole rows of the table cursors")
+        raise OptionError(
+            f"the chosen cursors have no {missing[0]}. What to do: give whole rows of the table "
+            f"cursors"
+        )
     weigh, read = passes(source, tasks)
     sized = cursors.select("topic", "subscription", state_bytes().alias("bytes")).coalesce(tasks)
     weighed = sized.mapInArrow(weigh, from_arrow_schema(UNITS))
-    spread = weighed.repartition(1).mapInArrow(_Deal(tasks), from_arrow_schema(DEALT)).repartitionById(tasks, "task")
+    spread = (
+        weighed.repartition(1)
+        .mapInArrow(_Deal(tasks), from_arrow_schema(DEALT))
+        .repartitionById(tasks, "task")
+    )
     found = spread.mapInArrow(read, from_arrow_schema(schemas.TABLES[table]))
     return _joined(found) if table == "hole_stats" else found
 
 
 def passes(source: Options, tasks: int) -> tuple[_Weigh, _Read]:
-    """What each of at most `tasks` tasks of either pass does, with its share of the job's budgets. Pure."""
+    """What each of at most `tasks` tasks of either pass does, with its share of the job's budgets.
+    Pure.
+    """
     each = source.of_tasks(tasks)
     return _Weigh(each, source.split_bytes if source.table in CUT else NEVER_BYTES), _Read(each)
 
 
 def state_bytes() -> Column:
-    """`source.state_size.state_bytes` of a row of `cursors`. A state that is in the footer counts as what it is unpacked."""
-    described = F.least(F.floor(F.col("span_entries") / 8), 2 * F.col("hole_entries")) + PARTIAL_BYTES * F.col("partial_batches")
-    return F.coalesce(F.greatest(F.col("snapshot_bytes") + F.col("delta_bytes"), described), F.lit(0)).cast("bigint")
+    """`source.state_size.state_bytes` of a row of `cursors`. A state that is in the footer counts
+    as what it is unpacked.
+    """
+    described = F.least(
+        F.floor(F.col("span_entries") / 8), 2 * F.col("hole_entries")
+    ) + PARTIAL_BYTES * F.col("partial_batches")
+    return F.coalesce(
+        F.greatest(F.col("snapshot_bytes") + F.col("delta_bytes"), described), F.lit(0)
+    ).cast("bigint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +116,18 @@ class _Weigh:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with telling(), Systems(self.source) as systems:
             for batch in batches:
-                topics, subscriptions, sizes = (batch.column(field.name).to_pylist() for field in SIZED)
-                named = [Sized(CursorName(*one[:2]), one[2]) for one in zip(topics, subscriptions, sizes, strict=True)]
+                topics, subscriptions, sizes = (
+                    batch.column(field.name).to_pylist() for field in SIZED
+                )
+                named = [
+                    Sized(CursorName(*one[:2]), one[2])
+                    for one in zip(topics, subscriptions, sizes, strict=True)
+                ]
                 found: list[Weighed] = list(units_of(systems, self.source, named, self.split_bytes))
                 units, costs = [one.unit.encoded() for one in found], [one.cost for one in found]
-                yield pa.RecordBatch.from_arrays([pa.array(units, UNITS[0].type), pa.array(costs, UNITS[1].type)], schema=UNITS)
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(units, UNITS[0].type), pa.array(costs, UNITS[1].type)], schema=UNITS
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +140,9 @@ class _Deal:
         table = pa.Table.from_batches(list(batches), schema=UNITS)
         places = dealt(table.column("cost").to_pylist(), self.tasks)
         units = table.column("unit").take(pa.array([place for place, _ in places], pa.int64()))
-        yield from pa.Table.from_arrays([units, pa.array([task for _, task in places], DEALT[1].type)], schema=DEALT).to_batches()
+        yield from pa.Table.from_arrays(
+            [units, pa.array([task for _, task in places], DEALT[1].type)], schema=DEALT
+        ).to_batches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +152,31 @@ class _Read:
     source: Options
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        units = [Unit.decoded(unit) for batch in batches for unit in batch.column("unit").to_pylist()]
+        units = [
+            Unit.decoded(unit) for batch in batches for unit in batch.column("unit").to_pylist()
+        ]
         if units:
             yield from table_of(self.source.table).read(self.source, UnitsPart(tuple(units)))
 
 
 def _joined(pieces: DataFrame) -> DataFrame:
-    """One row a cursor, of the rows of its pieces. One of which a piece is missing or cannot be read is such a row."""
+    """One row a cursor, of the rows of its pieces. One of which a piece is missing or cannot be
+    read is such a row.
+    """
     is_read = F.col("status").isin(*READABLE)
-    at, hole = F.struct("mark_delete_ledger", "mark_delete_entry"), F.struct("first_hole_ledger", "first_hole_entry")
-    sums = ("data_ledgers", "span_entries", "acked_entries", "hole_entries", "hole_runs", "partial_batches", "stored_bytes")
+    at, hole = (
+        F.struct("mark_delete_ledger", "mark_delete_entry"),
+        F.struct("first_hole_ledger", "first_hole_entry"),
+    )
+    sums = (
+        "data_ledgers",
+        "span_entries",
+        "acked_entries",
+        "hole_entries",
+        "hole_runs",
+        "partial_batches",
+        "stored_bytes",
+    )
     found = pieces.groupBy("cursor_key").agg(
         *[F.sum(name).alias(name) for name in sums],
         *[F.max(name).alias(name) for name in ("footer_version", "longest_run", "error", "parts")],
@@ -129,10 +191,22 @@ def _joined(pieces: DataFrame) -> DataFrame:
     status = F.coalesce(F.col("unread"), lost, F.col("least"))
     is_whole = status.isin(*READABLE)
     places = {
-        "mark_delete_ledger": F.col("at.mark_delete_ledger"), "mark_delete_entry": F.col("at.mark_delete_entry"),
-        "first_hole_ledger": F.col("hole.first_hole_ledger"), "first_hole_entry": F.col("hole.first_hole_entry"),
-    }  # fmt: skip
-    numbers = {name: F.when(is_whole, value) for name, value in ({**places, **{n: F.col(n) for n in (*sums, "longest_run")}}).items()}
-    said = F.when(F.col("unread").isNull() & lost.isNotNull(), F.lit("was reset or deleted while it was read"))
-    one = {"part_no": F.lit(0), "status": status, "error": F.coalesce(said, F.col("error")), **numbers}
+        "mark_delete_ledger": F.col("at.mark_delete_ledger"),
+        "mark_delete_entry": F.col("at.mark_delete_entry"),
+        "first_hole_ledger": F.col("hole.first_hole_ledger"),
+        "first_hole_entry": F.col("hole.first_hole_entry"),
+    }
+    numbers = {
+        name: F.when(is_whole, value)
+        for name, value in ({**places, **{n: F.col(n) for n in (*sums, "longest_run")}}).items()
+    }
+    said = F.when(
+        F.col("unread").isNull() & lost.isNotNull(), F.lit("was reset or deleted while it was read")
+    )
+    one = {
+        "part_no": F.lit(0),
+        "status": status,
+        "error": F.coalesce(said, F.col("error")),
+        **numbers,
+    }
     return shaped(found.withColumns(one).withColumn("parts", F.lit(1)), schemas.HOLE_STATS)

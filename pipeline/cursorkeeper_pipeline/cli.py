@@ -1,9 +1,12 @@
-"""`cursorkeeper pipeline JOB`: the options that all jobs share, a job's own made from its `Arguments`, and how a job ends.
+"""`cursorkeeper pipeline JOB`: the options that all jobs share, a job's own made from its
+`Arguments`, and how a job ends.
 
-Owns: from words on the command line (and a TOML file) to a job's values, the session around it, and the exit code: 0 clean, 1 findings,
-2 everything else. Nothing of Spark is imported before a job really runs.
+Owns: from words on the command line (and a TOML file) to a job's values, the session around it, and
+the exit code: 0 clean, 1 findings, 2 everything else. Nothing of Spark is imported before a job
+really runs.
 
-Invariant: an option that was not given is None here, so that the TOML file's value counts, then the default.
+Invariant: an option that was not given is None here, so that the TOML file's value counts, then the
+default.
 """
 
 from __future__ import annotations
@@ -41,29 +44,65 @@ EPILOG = "Exit codes: 0 clean, 1 findings, 2 failed (usage, settings, a system t
 
 
 def _text(help: str, panel: str, metavar: str = "") -> Any:
-    return Annotated[str | None, typer.Option(help=help, rich_help_panel=panel, metavar=metavar or None)]
+    return Annotated[
+        str | None, typer.Option(help=help, rich_help_panel=panel, metavar=metavar or None)
+    ]
 
 
 COMMON: Mapping[str, Any] = {
-    "zookeeper": Zookeeper, "gateway": Gateway, "root": Root, "config": Config, "broker_conf": BrokerConf,
+    "zookeeper": Zookeeper,
+    "gateway": Gateway,
+    "root": Root,
+    "config": Config,
+    "broker_conf": BrokerConf,
     "tenant": _text("All cursors of a tenant.", _WHICH),
     "namespace": _text("All cursors of a namespace.", _WHICH, "TENANT/NAMESPACE"),
     "topic": _text("All cursors of a topic.", _WHICH),
     "subscription": _text("One cursor of the topic.", _WHICH),
-    "option": Annotated[list[str] | None, typer.Option(
-        help="A further option of the source, as mode=failfast, taskBytes=33554432, readRateMibS=10.", metavar="K=V",
-        rich_help_panel=_WHICH)],
-    "master": _text("Where it runs; default: local[*]. Under spark-submit, what that names.", _SPARK),
-    "remote": _text("A Spark Connect server; its own Python path needs cursorkeeper.", _SPARK, "sc://HOST:PORT"),
-    "conf": Annotated[list[str] | None, typer.Option(help="A setting of Spark.", metavar="K=V", rich_help_panel=_SPARK)],
-    "print_submit": Annotated[bool, typer.Option(
-        "--print-submit", help="Print the spark-submit line that does the same, and do nothing.", rich_help_panel=_SPARK)],
-    "job_config": Annotated[Path | None, typer.Option(
-        help="These options as TOML: names as here, the job's own in a table of its name. The command line wins.", metavar="FILE.toml")],
+    "option": Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A further option of the source, as mode=failfast, taskBytes=33554432, "
+            "readRateMibS=10.",
+            metavar="K=V",
+            rich_help_panel=_WHICH,
+        ),
+    ],
+    "master": _text(
+        "Where it runs; default: local[*]. Under spark-submit, what that names.", _SPARK
+    ),
+    "remote": _text(
+        "A Spark Connect server; its own Python path needs cursorkeeper.", _SPARK, "sc://HOST:PORT"
+    ),
+    "conf": Annotated[
+        list[str] | None,
+        typer.Option(help="A setting of Spark.", metavar="K=V", rich_help_panel=_SPARK),
+    ],
+    "print_submit": Annotated[
+        bool,
+        typer.Option(
+            "--print-submit",
+            help="Print the spark-submit line that does the same, and do nothing.",
+            rich_help_panel=_SPARK,
+        ),
+    ],
+    "job_config": Annotated[
+        Path | None,
+        typer.Option(
+            help="These options as TOML: names as here, the job's own in a table of its name. "
+            "The command line wins.",
+            metavar="FILE.toml",
+        ),
+    ],
     "out": _text("Folder of the results.", "Output", "DIR"),
-    "json": Annotated[bool | None, typer.Option("--json", help="JSON on standard output, nothing else.", rich_help_panel="Output")],
+    "json": Annotated[
+        bool | None,
+        typer.Option(
+            "--json", help="JSON on standard output, nothing else.", rich_help_panel="Output"
+        ),
+    ],
     "debug": Debug,
-}  # fmt: skip
+}
 FLAGS = ("print_submit", "debug")
 HAVE_FLAGS = ("zookeeper", "gateway", "root")
 NOT_FOR_SUBMIT = ("master", "remote", "conf", *FLAGS)
@@ -79,12 +118,24 @@ class JobGroup(TyperGroup):
             return name, stub, rest
         missing = [module for module in EXTRA if find_spec(module) is None]
         if missing:
-            show(Problem(f"the pipeline needs {', '.join(missing)}", install(distribution="cursorkeeper_spark"), Kind.USAGE))
+            show(
+                Problem(
+                    f"the pipeline needs {', '.join(missing)}",
+                    install(distribution="cursorkeeper_spark"),
+                    Kind.USAGE,
+                )
+            )
             raise typer.Exit(USAGE)
         return name, command(name), rest
 
 
-app = typer.Typer(cls=JobGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, epilog=EPILOG)
+app = typer.Typer(
+    cls=JobGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    epilog=EPILOG,
+)
 
 
 @app.callback()
@@ -111,12 +162,18 @@ def command(name: str) -> Any:
     def called(**given: Any) -> None:
         raise typer.Exit(execute(name, job, given))
 
-    parameters = [*(_parameter(key, kind, False if key in FLAGS else None) for key, kind in COMMON.items())]
+    parameters = [
+        *(_parameter(key, kind, False if key in FLAGS else None) for key, kind in COMMON.items())
+    ]
     parameters += [_parameter(key, kind, None) for key, kind in own_options(job).items()]
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {}
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    single.command(name, cls=PlainCommand, help=inspect.getdoc(job) or JOBS[name][1], epilog=EPILOG)(called)
+    single = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
+    single.command(
+        name, cls=PlainCommand, help=inspect.getdoc(job) or JOBS[name][1], epilog=EPILOG
+    )(called)
     return typer.main.get_command(single)
 
 
@@ -132,9 +189,15 @@ def own_options(job: Job) -> dict[str, Any]:
         if field.name == SETTINGS_FIELD:
             continue
         kind = hints[field.name]
-        kind = list[str] if get_origin(kind) is tuple else next((k for k in get_args(kind) if k is not type(None)), kind)
+        kind = (
+            list[str]
+            if get_origin(kind) is tuple
+            else next((k for k in get_args(kind) if k is not type(None)), kind)
+        )
         said = f"{field.metadata['help']}{_default(field.default)}"
-        option = typer.Option(help=said, rich_help_panel=_OWN, metavar=field.metadata["metavar"] or None)
+        option = typer.Option(
+            help=said, rich_help_panel=_OWN, metavar=field.metadata["metavar"] or None
+        )
         found[field.name] = Annotated[kind | None, option]
     return found
 
@@ -146,7 +209,9 @@ def _default(value: object) -> str:
 
 
 def execute(name: str, job: Job, given: Mapping[str, Any]) -> int:
-    """Runs a job with what the command line gave; the exit code. What it raises becomes a line with a remedy."""
+    """Runs a job with what the command line gave; the exit code. What it raises becomes a line with
+    a remedy.
+    """
     try:
         call = prepare(name, job, given)
         if given["print_submit"]:
@@ -182,7 +247,9 @@ def prepare(name: str, job: Job, given: Mapping[str, Any]) -> Call:
     values = {key: value for key, value in given.items() if value is not None}
     own = {key: values.pop(key) for key in own_options(job) if key in values}
     if given.get("job_config") is not None:
-        common, theirs = job_file.load(given["job_config"], name, [k for k in COMMON if k not in (*FLAGS, "job_config")])
+        common, theirs = job_file.load(
+            given["job_config"], name, [k for k in COMMON if k not in (*FLAGS, "job_config")]
+        )
         both = {key: job_file.joined(key, common, values) for key in job_file.PAIRED}
         values, own = {**common, **values, **both}, {**theirs, **own}
     settings = _settings(values)
@@ -190,22 +257,40 @@ def prepare(name: str, job: Job, given: Mapping[str, Any]) -> Call:
     source = _source(job, values, settings)
     if any(field.name == SETTINGS_FIELD for field in fields(job.Arguments)):
         # what is written is protected as what is read
-        said = {key: getattr(source, key) for key in ("password", "gateway_token_file") if getattr(source, key)}
-        arguments = replace(arguments, **{SETTINGS_FIELD: msgspec.structs.replace(settings, **said)})
+        said = {
+            key: getattr(source, key)
+            for key in ("password", "gateway_token_file")
+            if getattr(source, key)
+        }
+        arguments = replace(
+            arguments, **{SETTINGS_FIELD: msgspec.structs.replace(settings, **said)}
+        )
     master, remote = _runs_at(values)
     out = Reporter(name, str(values.get("out", getattr(job, "OUT", ""))), bool(values.get("json")))
-    return Call(name, source, arguments, out, master, remote, job_file.pairs("conf", values.get("conf", {})))
+    return Call(
+        name, source, arguments, out, master, remote, job_file.pairs("conf", values.get("conf", {}))
+    )
 
 
 def _runs_at(values: Mapping[str, Any]) -> tuple[str, str]:
     """Master and remote, one of them empty. Raises OptionError."""
-    master, remote, found = str(values.get("master", "")), str(values.get("remote", "")), told_remote(os.environ)
+    master, remote, found = (
+        str(values.get("master", "")),
+        str(values.get("remote", "")),
+        told_remote(os.environ),
+    )
     if remote and master:
         raise OptionError("master and remote are given", "give one of them")
     if found and master:  # Spark itself refuses this too, in words of its own
-        raise OptionError(f"master = {master}, and Spark was told a remote", f"unset {REMOTE}, or leave out master")
+        raise OptionError(
+            f"master = {master}, and Spark was told a remote",
+            f"unset {REMOTE}, or leave out master",
+        )
     if master and not _MASTER.match(master):
-        raise OptionError(f"master = {master!r}: Spark knows no such master", "write local[*], yarn, spark://host:port or k8s://...")
+        raise OptionError(
+            f"master = {master!r}: Spark knows no such master",
+            "write local[*], yarn, spark://host:port or k8s://...",
+        )
     remote = remote or found
     return ("", remote) if remote else (master or LOCAL, "")
 
@@ -214,22 +299,40 @@ def _settings(values: Mapping[str, Any]) -> Any:
     from cursorkeeper.terminal.options import settings_of
 
     paths = [Path(values[key]) if values.get(key) else None for key in ("config", "broker_conf")]
-    return settings_of(*paths, zookeeper=values.get("zookeeper"), gateway=values.get("gateway"), root=values.get("root"))
+    return settings_of(
+        *paths,
+        zookeeper=values.get("zookeeper"),
+        gateway=values.get("gateway"),
+        root=values.get("root"),
+    )
 
 
 def _source(job: Job, values: Mapping[str, Any], settings: Any) -> Options:
     text = {"zookeeper": settings.zookeeper, "root": settings.root}
     if set(job.TABLES) - set(FOOTERS_ONLY):
-        text |= {"gateway": settings.gateway, "gatewayTokenFile": settings.gateway_token_file, "password": settings.password}
-    text |= {key: str(values[key]) for key in ("tenant", "namespace", "topic", "subscription") if values.get(key)}
+        text |= {
+            "gateway": settings.gateway,
+            "gatewayTokenFile": settings.gateway_token_file,
+            "password": settings.password,
+        }
+    text |= {
+        key: str(values[key])
+        for key in ("tenant", "namespace", "topic", "subscription")
+        if values.get(key)
+    }
     further = job_file.pairs("option", values.get("option", {}))
     for key in further:  # a job that writes would write elsewhere than it reads
         if key.lower() in HAVE_FLAGS:
-            raise OptionError(f"option {key}: the source is told this by the job", f"use --{key.lower()}")
+            raise OptionError(
+                f"option {key}: the source is told this by the job", f"use --{key.lower()}"
+            )
         if key.lower() == "table":
             raise OptionError(f"option {key}: each job reads its own tables", "leave it out")
     text |= further
-    found = Options.parse({key: value for key, value in text.items() if value} | ({"table": job.TABLES[0]} if job.TABLES else {}))
+    found = Options.parse(
+        {key: value for key, value in text.items() if value}
+        | ({"table": job.TABLES[0]} if job.TABLES else {})
+    )
     for table in job.TABLES:
         found.with_table(table).check()
     return found
@@ -244,9 +347,18 @@ def run(job: Job, call: Call) -> int:
 
     wanted, shown = getattr(job, "CONF", {}), sys.stderr.isatty()
     with bars(shown):
-        spark = session(f"cursorkeeper {call.name}", master=call.master, remote=call.remote, conf=call.conf, wanted=wanted, progress=shown)
+        spark = session(
+            f"cursorkeeper {call.name}",
+            master=call.master,
+            remote=call.remote,
+            conf=call.conf,
+            wanted=wanted,
+            progress=shown,
+        )
         try:
-            source = call.source if call.source.slots else replace(call.source, slots=slots_of(spark))
+            source = (
+                call.source if call.source.slots else replace(call.source, slots=slots_of(spark))
+            )
             return job.run(spark, source, call.arguments, call.out)
         finally:
             spark.stop()
@@ -269,9 +381,12 @@ def submit_of(job: Job, call: Call, given: Mapping[str, Any]) -> Submit:
                 left_out.append(name)
             else:
                 words += [f"--{flag}", str(one)]
-    wanted = {} if call.remote else getattr(job, "CONF", {})  # a driver's JVM takes its options when it starts, and so from this line alone
+    # a driver's JVM takes its options when it starts, and so from this line alone
+    wanted = {} if call.remote else getattr(job, "CONF", {})
     filed = set(call.conf) - set(job_file.pairs("conf", given.get("conf") or ()))
-    return Submit(call.name, words, call.master, call.remote, {**wanted, **call.conf}, left_out, filed)
+    return Submit(
+        call.name, words, call.master, call.remote, {**wanted, **call.conf}, left_out, filed
+    )
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
-"""Errors of a job as people read them: a line and a remedy, also when they come out of a task as a Python traceback in Java's.
+"""Errors of a job as people read them: a line and a remedy, also when they come out of a task as a
+Python traceback in Java's.
 
-Owns how a problem is put into a task's failure, of which Spark carries nothing but its text, and how it is found in Spark's own. Invariant:
-what is shown is the innermost error of ours, if there is one.
+Owns how a problem is put into a task's failure, of which Spark carries nothing but its text, and
+how it is found in Spark's own. Invariant: what is shown is the innermost error of ours, if there is
+one.
 """
 
 from __future__ import annotations
@@ -19,15 +21,27 @@ from cursorkeeper_pipeline.source.options import OptionError
 _OURS = re.compile(r"^[ \t|]*(?:\S*?: )?cursorkeeper[\w.]*\.(\w+): (.*)$", re.MULTILINE)
 """The last line of a traceback: an exception of ours, by its full name."""
 _MISSING = re.compile(r"^[ \t|]*ModuleNotFoundError: (No module named .*)$", re.MULTILINE)
-_PYTHON = re.compile(r"^[ \t|]*(?!(?:java|javax|org|scala)\.)([A-Za-z_][\w.]*(?:Error|Exception)): (.*)$", re.MULTILINE)
+_PYTHON = re.compile(
+    r"^[ \t|]*(?!(?:java|javax|org|scala)\.)([A-Za-z_][\w.]*(?:Error|Exception)): (.*)$",
+    re.MULTILINE,
+)
 """The last line of any other traceback."""
 _NO_JVM = "JAVA_GATEWAY_EXITED"
 _CALLING = "An error occurred while calling "
 """What was called is no name that anybody knows; the line behind it is what happened."""
-JVM = "Spark needs a JDK, 17 or newer, as JAVA_HOME or on the path; if there is one, what it said above tells what it did not like"
+JVM = (
+    "Spark needs a JDK, 17 or newer, as JAVA_HOME or on the path; if there is one, what it "
+    "said above tells what it did not like"
+)
 LINE_MAX = 600
-MORE = "run it again with --debug to see all of it, or with --conf spark.log.level=WARN for Spark's own log"
-WORKERS = "give the workers this environment: --print-submit shows how, with PYSPARK_PYTHON and --archives"
+MORE = (
+    "run it again with --debug to see all of it, or with --conf spark.log.level=WARN for "
+    "Spark's own log"
+)
+WORKERS = (
+    "give the workers this environment: --print-submit shows how, with PYSPARK_PYTHON and "
+    "--archives"
+)
 
 
 class TaskError(ProblemError):
@@ -48,9 +62,13 @@ def telling() -> Iterator[None]:
 
 
 def problem_of_job(error: BaseException) -> Problem:
-    """The problem that an exception of a job stands for. A job that failed ends with 2, whatever its kind."""
+    """The problem that an exception of a job stands for. A job that failed ends with 2, whatever
+    its kind.
+    """
     if isinstance(error, OptionError):
-        return Problem(error.message, error.remedy or "correct the option; --help lists them", Kind.USAGE)
+        return Problem(
+            error.message, error.remedy or "correct the option; --help lists them", Kind.USAGE
+        )
     if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
         return from_spark(str(error))
     if _OURS.search(str(error)):
@@ -66,7 +84,9 @@ def from_spark(text: str) -> Problem:
         return Problem(message, remedy or MORE, Kind.USAGE)
     missing = _MISSING.findall(text)
     if missing:
-        return Problem(f"a Python of Spark has not what is needed: {missing[-1]}", WORKERS, Kind.USAGE)
+        return Problem(
+            f"a Python of Spark has not what is needed: {missing[-1]}", WORKERS, Kind.USAGE
+        )
     if _NO_JVM in text:
         return Problem("Spark: its JVM did not start", JVM, Kind.USAGE)
     raised = _PYTHON.findall(text) if "Traceback" in text else []

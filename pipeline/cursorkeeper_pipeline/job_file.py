@@ -1,14 +1,16 @@
-"""A job's options as a TOML file, and words K=V; both become the values that flags would have given.
+"""A job's options as a TOML file, and words K=V; both become the values that flags would have
+given.
 
     zookeeper = "zk1:2181,zk2:2181"
     master = "spark://host:7077"
     [conf]
-    "spark.executor.memory" = "2g"          # without the quotes TOML makes tables of it; they are read as the same name
+    "spark.executor.memory" = "2g"          # without the quotes TOML makes tables of it; they are
+    read as the same name
     [report]
     since = "reports/2026-11-20"
 
-Invariant: the tables `conf` and `option` of the file and the words of the command line are joined key by key; the command line wins.
-Every error names the file or the option, and the remedy.
+Invariant: the tables `conf` and `option` of the file and the words of the command line are joined
+key by key; the command line wins. Every error names the file or the option, and the remedy.
 """
 
 from __future__ import annotations
@@ -29,11 +31,15 @@ PAIRED: Final = ("conf", "option")
 
 
 def load(file: Path, job: str, known: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(options that all jobs share, this job's own). Tables of other jobs are nobody's business here. Raises OptionError."""
+    """(options that all jobs share, this job's own). Tables of other jobs are nobody's business
+    here. Raises OptionError.
+    """
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise OptionError(f"job-config {file}: {error.strerror}", "check the path and its rights") from None
+        raise OptionError(
+            f"job-config {file}: {error.strerror}", "check the path and its rights"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OptionError(f"job-config {file}: {error}", "correct the TOML") from None
     common: dict[str, Any] = {}
@@ -42,7 +48,10 @@ def load(file: Path, job: str, known: Sequence[str]) -> tuple[dict[str, Any], di
         if name in known:
             common[name] = _common(file, name, value, known)
         elif key not in JOBS:
-            here = f"use one of {', '.join(known)}; an option of one job stands in its table, as [{job}]"
+            here = (
+                f"use one of {', '.join(known)}; an option of one job stands in its table, as "
+                f"[{job}]"
+            )
             raise OptionError(f"job-config {file}: unknown option {key}", here)
     own = found.get(job, {})
     if not isinstance(own, dict):
@@ -57,7 +66,9 @@ def convert(job: str, kind: type[Any], values: Mapping[str, Any]) -> Any:
         if key not in names:
             raise OptionError(f"{job}: unknown option {key}", f"use one of {', '.join(names)}")
     try:
-        return msgspec.convert(dict(values), kind, strict=False, dec_hook=lambda wanted, value: wanted(value))
+        return msgspec.convert(
+            dict(values), kind, strict=False, dec_hook=lambda wanted, value: wanted(value)
+        )
     except (msgspec.ValidationError, ValueError) as error:
         raise OptionError(f"{job}: {error}", f"see `cursorkeeper pipeline {job} --help`") from None
 
@@ -71,16 +82,23 @@ def _common(file: Path, name: str, value: object, known: Sequence[str]) -> objec
         found = pairs(f"job-config {file}: [{name}]", value)
         for key in found if name == "conf" else ():
             if key.replace("-", "_") in known:
-                raise OptionError(f"{where} has {key}, which is no setting of Spark", "move it in front of the first [table]")
+                raise OptionError(
+                    f"{where} has {key}, which is no setting of Spark",
+                    "move it in front of the first [table]",
+                )
         return found
     kind = bool if name == "json" else str
     if not isinstance(value, kind):
-        raise OptionError(f"{where} = {value!r}", f"write {'true or false' if kind is bool else 'it in quotes'}")
+        raise OptionError(
+            f"{where} = {value!r}", f"write {'true or false' if kind is bool else 'it in quotes'}"
+        )
     return value
 
 
 def pairs(option: str, given: Mapping[str, Any] | Sequence[Any]) -> dict[str, str]:
-    """Of words K=V, or of a TOML table; tables in it are the parts of dotted names. Raises OptionError."""
+    """Of words K=V, or of a TOML table; tables in it are the parts of dotted names. Raises
+    OptionError.
+    """
     found: dict[str, str] = {}
     if isinstance(given, Mapping):
         for key, value in _flat(option, given):
@@ -97,7 +115,9 @@ def pairs(option: str, given: Mapping[str, Any] | Sequence[Any]) -> dict[str, st
 
 
 def joined(option: str, filed: Mapping[str, Any], typed: Mapping[str, Any]) -> dict[str, str]:
-    """Of the file and of the command line, which wins. Options of the source are the same in any case. Raises OptionError."""
+    """Of the file and of the command line, which wins. Options of the source are the same in any
+    case. Raises OptionError.
+    """
     mine, theirs = pairs(option, typed.get(option) or ()), pairs(option, filed.get(option) or {})
     same = str.lower if option == "option" else str
     said = {same(key) for key in mine}
@@ -114,4 +134,6 @@ def _flat(option: str, given: Mapping[str, Any], above: str = "") -> Iterator[tu
         elif isinstance(value, str | int | float):
             yield name, str(value)
         else:
-            raise OptionError(f"{option} {name} = {value!r}", "write text in quotes, a number, true or false")
+            raise OptionError(
+                f"{option} {name} = {value!r}", "write text in quotes, a number, true or false"
+            )

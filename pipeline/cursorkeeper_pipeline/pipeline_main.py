@@ -1,4 +1,6 @@
-"""What spark-submit runs: `spark-submit ... pipeline_main.py JOB ...`. The same as `python -m cursorkeeper_pipeline JOB ...`."""
+"""What spark-submit runs: `spark-submit ... pipeline_main.py JOB ...`. The same as `python -m
+cursorkeeper_pipeline JOB ...`.
+"""
 
 from __future__ import annotations
 

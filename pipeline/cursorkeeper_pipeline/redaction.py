@@ -1,6 +1,8 @@
-"""What is never printed: passwords, tokens and keys in settings of Spark, in options, and in the address of a Spark Connect server. Pure.
+"""What is never printed: passwords, tokens and keys in settings of Spark, in options, and in the
+address of a Spark Connect server. Pure.
 
-Invariant: when in doubt it is secret; whoever prints then says which name was left out, and where its value belongs.
+Invariant: when in doubt it is secret; whoever prints then says which name was left out, and where
+its value belongs.
 """
 
 from __future__ import annotations
@@ -17,8 +19,12 @@ SECRET_OPTIONS: Final = ("password",)
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Whether a setting of Spark must not be printed. The name of a file may be: the secret is what is in it."""
-    return (bool(_NAME.search(name)) and not name.lower().endswith(_FILE)) or bool(_VALUE.search(value))
+    """Whether a setting of Spark must not be printed. The name of a file may be: the secret is what
+    is in it.
+    """
+    return (bool(_NAME.search(name)) and not name.lower().endswith(_FILE)) or bool(
+        _VALUE.search(value)
+    )
 
 
 def masked(remote: str) -> str:

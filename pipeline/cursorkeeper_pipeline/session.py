@@ -1,7 +1,8 @@
 """A Spark session as our jobs need it, and what Python the workers run.
 
-Owns: the settings that every job wants, which anybody may overrule. Does not own: where the job runs (`master`, `remote` and further
-settings are the caller's; under spark-submit they are spark-submit's).
+Owns: the settings that every job wants, which anybody may overrule. Does not own: where the job
+runs (`master`, `remote` and further settings are the caller's; under spark-submit they are
+spark-submit's).
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": "16",
     "spark.ui.enabled": "false",
     "spark.log.level": "ERROR",
-    # Both only say where in a program a column came from. Each asks the JVM several times for every column: half of what a report costs.
+    # Both only say where in a program a column came from. Each asks the JVM several times for every
+    # column: half of what a report costs.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
 }
 QUIET: Mapping[str, str] = {"spark.log.level": "FATAL"}
-"""Where driver and tasks are one process: each error that is logged there is also raised here, and told in a line."""
+"""Where driver and tasks are one process: each error that is logged there is also raised here, and
+told in a line.
+"""
 BAR_WIDTH = 40
 CLEAR = "\r\x1b[K"
 """To the line's begin; nothing from there on."""
@@ -50,11 +54,12 @@ def session(
     wanted: Mapping[str, str] | None = None,
     progress: bool = False,
 ) -> SparkSession:
-    """A new one, or the one that there is. `remote`: sc://host:port of a Spark Connect server, instead of a master.
-    `wanted`: what counts where nobody gave another value; `progress`: bars on standard error.
+    """A new one, or the one that there is. `remote`: sc://host:port of a Spark Connect server,
+    instead of a master. `wanted`: what counts where nobody gave another value; `progress`: bars on
+    standard error.
 
-    Under spark-submit the master that it names wins, and so do its settings over our defaults. On a local master the workers run this
-    very Python. Raises OptionError if nobody answers at `remote`.
+    Under spark-submit the master that it names wins, and so do its settings over our defaults. On a
+    local master the workers run this very Python. Raises OptionError if nobody answers at `remote`.
     """
     given = dict(conf or {})
     if remote:
@@ -75,14 +80,21 @@ def session(
     builder = SparkSession.builder.appName(app)
     if "spark.master" not in said:
         builder = builder.master(master)
-    ours = {**DEFAULTS, **(QUIET if is_local else {}), "spark.ui.showConsoleProgress": str(progress).lower(), **(wanted or {})}
+    ours = {
+        **DEFAULTS,
+        **(QUIET if is_local else {}),
+        "spark.ui.showConsoleProgress": str(progress).lower(),
+        **(wanted or {}),
+    }
     for key, value in {**{k: v for k, v in ours.items() if k not in said}, **given}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
 def slots_of(spark: SparkSession) -> int:
-    """How many tasks run at once; 0 where that is not known: behind Spark Connect, and where executors come and go."""
+    """How many tasks run at once; 0 where that is not known: behind Spark Connect, and where
+    executors come and go.
+    """
     from pyspark.errors import PySparkException
 
     try:
@@ -95,7 +107,9 @@ def slots_of(spark: SparkSession) -> int:
 
 @contextmanager
 def bars(shown: bool) -> Iterator[None]:
-    """Around a session with `progress`. Spark leaves the last bar where it is when a job fails, in front of what is said then."""
+    """Around a session with `progress`. Spark leaves the last bar where it is when a job fails, in
+    front of what is said then.
+    """
     try:
         yield
     finally:
@@ -104,9 +118,12 @@ def bars(shown: bool) -> Iterator[None]:
             sys.stderr.flush()
 
 
-def show(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-    """How far a query by Spark Connect is, as Spark itself shows it without: on standard error, a line that is written over. The names
-    of the arguments are Spark's: it calls by them."""
+def show(
+    stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool
+) -> None:
+    """How far a query by Spark Connect is, as Spark itself shows it without: on standard error, a
+    line that is written over. The names of the arguments are Spark's: it calls by them.
+    """
     counted = [(stage.num_tasks, stage.num_completed_tasks) for stage in stages or ()]
     total, completed = sum(tasks for tasks, _ in counted), sum(ended for _, ended in counted)
     line = ""
@@ -138,4 +155,6 @@ def _must_answer(remote: str) -> None:
     try:
         socket.create_connection((host, port), REMOTE_WAIT_S).close()
     except OSError as error:
-        raise OptionError(f"remote = {said}: {error}", "start it (sbin/start-connect-server.sh), or name another") from None
+        raise OptionError(
+            f"remote = {said}: {error}", "start it (sbin/start-connect-server.sh), or name another"
+        ) from None

@@ -1,7 +1,8 @@
-"""Found by Spark itself: a module named `pyspark_*` that has a `DefaultSource` is registered without a call.
+"""Found by Spark itself: a module named `pyspark_*` that has a `DefaultSource` is registered
+without a call.
 
-It is imported in every Spark session of the environment, also by those who never heard of us: nothing is imported here but Spark's own
-base class, and nothing can fail.
+It is imported in every Spark session of the environment, also by those who never heard of us:
+nothing is imported here but Spark's own base class, and nothing can fail.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class DefaultSource(DataSource):
-    """`spark.read.format("cursorkeeper").option("table", ...)`; see `cursorkeeper_pipeline.source.options` for the options."""
+    """`spark.read.format("cursorkeeper").option("table", ...)`; see
+    `cursorkeeper_pipeline.source.options` for the options.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -32,10 +35,17 @@ class DefaultSource(DataSource):
         return CursorKeeperReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802 - Spark's name
-        return self._no("readStream", "a cursor's state is no stream; each action on what spark.read loads reads it anew")
+        return self._no(
+            "readStream",
+            "a cursor's state is no stream; each action on what spark.read loads reads it anew",
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        return self._no("write", "cursors are changed by their owners alone; `cursorkeeper pipeline --help` names the jobs that may")
+        return self._no(
+            "write",
+            "cursors are changed by their owners alone; `cursorkeeper pipeline --help` names the "
+            "jobs that may",
+        )
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802 - Spark's name
         return self.writer(schema, overwrite)

@@ -1,7 +1,9 @@
-"""One Spark session and one real stack for the whole suite: each costs seconds to start, and neither keeps what a test did to it.
+"""One Spark session and one real stack for the whole suite: each costs seconds to start, and
+neither keeps what a test did to it.
 
-Tests keep apart by roots of their own (`root` is a new one for each test). What needs neither Spark nor the stack does not ask for them.
-Of several workers (`pytest -n`) one has all modules that need Spark, the others have the rest: `workers`.
+Tests keep apart by roots of their own (`root` is a new one for each test). What needs neither Spark
+nor the stack does not ask for them. Of several workers (`pytest -n`) one has all modules that need
+Spark, the others have the rest: `workers`.
 """
 
 from __future__ import annotations
@@ -29,10 +31,18 @@ SLOTS = 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """In the order in which workers get them. All of one file must be known to need Spark if one does."""
+    """In the order in which workers get them. All of one file must be known to need Spark if one
+    does.
+    """
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and workers.unit_of(item.nodeid) != workers.SPARK:
-            raise pytest.UsageError(f"{item.nodeid} needs Spark. What to do: name its file in WITH_SPARK of pipeline/tests/workers.py")
+        if (
+            "spark" in getattr(item, "fixturenames", ())
+            and workers.unit_of(item.nodeid) != workers.SPARK
+        ):
+            raise pytest.UsageError(
+                f"{item.nodeid} needs Spark. What to do: name its file in WITH_SPARK of "
+                f"pipeline/tests/workers.py"
+            )
     items.sort(key=lambda item: workers.order_of(item.nodeid))
 
 
@@ -45,7 +55,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     """ZooKeeper, three bookies and the gateway."""
-    with Standalone(tmp_path_factory.mktemp("stack"), arguments=["--migrator"], java_options=QUICK) as running:
+    with Standalone(
+        tmp_path_factory.mktemp("stack"), arguments=["--migrator"], java_options=QUICK
+    ) as running:
         yield running
 
 
@@ -56,7 +68,9 @@ def root() -> str:
 
 
 def started(builder: SparkSession.Builder) -> SparkSession:
-    """A JVM that ends before it has said its port, which a machine without free memory does to one, gets a second chance."""
+    """A JVM that ends before it has said its port, which a machine without free memory does to one,
+    gets a second chance.
+    """
     from pyspark.errors import PySparkRuntimeError
 
     try:
@@ -69,8 +83,10 @@ def started(builder: SparkSession.Builder) -> SparkSession:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """local[2], as small and as quick to start as it goes. For so few rows compiling a plan takes longer than interpreting it: Spark
-    interprets here, and compiles in the sessions that tests of commands and of the cluster begin."""
+    """local[2], as small and as quick to start as it goes. For so few rows compiling a plan takes
+    longer than interpreting it: Spark interprets here, and compiles in the sessions that tests of
+    commands and of the cluster begin.
+    """
     from pyspark.sql import SparkSession
 
     from cursorkeeper_pipeline.session import DEFAULTS
@@ -78,7 +94,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     workers.only_session(tmp_path_factory.getbasetemp().parent)
     folder: Path = tmp_path_factory.mktemp("spark")
     python = warm_python(folder)
-    os.environ.update(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python, SPARK_LOCAL_IP="127.0.0.1")
+    os.environ.update(
+        PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python, SPARK_LOCAL_IP="127.0.0.1"
+    )
     conf = {
         **DEFAULTS,
         "spark.ui.enabled": "false",

@@ -1,7 +1,8 @@
-"""Pulsar's cursors and ours on the real stack, for imports and exports; attempts that die, stand still, or are late.
+"""Pulsar's cursors and ours on the real stack, for imports and exports; attempts that die, stand
+still, or are late.
 
-Pulsar's side has a chroot of its own for each test. Its message ledgers exist only in the topics' znodes, under numbers that no real ledger
-has.
+Pulsar's side has a chroot of its own for each test. Its message ledgers exist only in the topics'
+znodes, under numbers that no real ledger has.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from cursorkeeper.core.values import PartialKey, Stamp
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, position_info
 from cursorkeeper.format.pulsar.states import to_ack_state
-from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from cursorkeeper.format.pulsar.values import (
+    Form,
+    LedgerInfo,
+    ManagedCursorInfo,
+    ManagedLedgerInfo,
+    PositionInfo,
+)
 from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
@@ -64,9 +71,15 @@ READS = frozenset({"get", "exists", "children", "sync", "multi_read", "metadata"
 def state(mark_delete: int = 3, seed: int = 0) -> PositionInfo:
     """Some acked entries of `LAYOUT`, partly acked batches, properties."""
     rng = random.Random(seed)
-    acked = {FIRST: BitMap(rng.sample(range(25, 100), 30)), SECOND: BitMap([0, 1, 2, 49]), LAST: BitMap([5, 700])}
+    acked = {
+        FIRST: BitMap(rng.sample(range(25, 100), 30)),
+        SECOND: BitMap([0, 1, 2, 49]),
+        LAST: BitMap([5, 700]),
+    }
     batches = {PartialKey(FIRST, 24): BitMap([0, 2, 63, 64]), PartialKey(LAST, 9): BitMap([1])}
-    return PositionInfo(Position(FIRST, mark_delete), acked, batches, {"dedup": -7}, form=Form.LONG_ARRAY)
+    return PositionInfo(
+        Position(FIRST, mark_delete), acked, batches, {"dedup": -7}, form=Form.LONG_ARRAY
+    )
 
 
 def ref_of(number: int) -> PulsarCursorRef:
@@ -89,8 +102,14 @@ class MigrationWorld:
 
     def options(self, **more: str) -> Options:
         """As the jobs take them."""
-        given = {"zookeeper": self.settings.zookeeper, "gateway": self.settings.gateway, "root": self.settings.root}
-        return Options.parse({**given, "pulsarZookeeper": self.pulsar.zookeeper, "table": "pulsar_cursors", **more})
+        given = {
+            "zookeeper": self.settings.zookeeper,
+            "gateway": self.settings.gateway,
+            "root": self.settings.root,
+        }
+        return Options.parse(
+            {**given, "pulsarZookeeper": self.pulsar.zookeeper, "table": "pulsar_cursors", **more}
+        )
 
     # ---- Pulsar's side
 
@@ -103,14 +122,22 @@ class MigrationWorld:
         """In a znode, in a closed ledger and in an open one, in turn, or all in one `form`."""
         made = [ref_of(number) for number in numbers]
         for number, ref in zip(numbers, made, strict=True):
-            await self.cursor(ref, state(seed=number), form or ("znode", "closed", "open")[number % 3])
+            await self.cursor(
+                ref, state(seed=number), form or ("znode", "closed", "open")[number % 3]
+            )
         return made
 
     async def cursor(self, ref: PulsarCursorRef, info: PositionInfo, form: str) -> None:
         await self.put(ref.topic_path, ledger_info.encode(ManagedLedgerInfo(LAYOUT)))
         if form == "znode":
             inline = ManagedCursorInfo(
-                -1, info.mark_delete, info.acked, info.batches, info.properties, {"made by": "pulsar"}, last_active_ms=1
+                -1,
+                info.mark_delete,
+                info.acked,
+                info.batches,
+                info.properties,
+                {"made by": "pulsar"},
+                last_active_ms=1,
             )
             await self.put(ref.path, cursor_info.encode(inline))
             return
@@ -119,7 +146,9 @@ class MigrationWorld:
         await ledgers.append(ledger, 0, position_info.encode(info, Form.LONG_ARRAY))
         if form == "closed":
             await ledgers.close_ledger(ledger)
-        znode = ManagedCursorInfo(ledger, Position(FIRST, -1), cursor_properties={"made by": "pulsar"}, last_active_ms=1)
+        znode = ManagedCursorInfo(
+            ledger, Position(FIRST, -1), cursor_properties={"made by": "pulsar"}, last_active_ms=1
+        )
         await self.put(ref.path, cursor_info.encode(znode))
 
     # ---- ours
@@ -127,9 +156,14 @@ class MigrationWorld:
     async def source(self, ref: PulsarCursorRef) -> Source:
         """A daemon has it open."""
         keeper = Keeper(
-            self.ports.ledgers, self.ports.zookeeper, SilentTelemetry(), limits=self.settings.limits, policy=self.settings.policy,
-            identity="daemon/1", root=self.settings.root,
-        )  # fmt: skip
+            self.ports.ledgers,
+            self.ports.zookeeper,
+            SilentTelemetry(),
+            limits=self.settings.limits,
+            policy=self.settings.policy,
+            identity="daemon/1",
+            root=self.settings.root,
+        )
         await keeper.start()
         self.keepers.append(keeper)
         source = Source(keeper, ref.name)
@@ -158,11 +192,18 @@ class MigrationWorld:
     async def differs(self, ref: PulsarCursorRef) -> str:
         """What ours and Pulsar's do not have in common; empty: nothing."""
         theirs = await read_cursor(self.theirs, ref)
-        wanted = to_ack_state(theirs.state, theirs.layout, stamp=Stamp(0, 0), cursor_properties=theirs.cursor_properties)
+        wanted = to_ack_state(
+            theirs.state,
+            theirs.layout,
+            stamp=Stamp(0, 0),
+            cursor_properties=theirs.cursor_properties,
+        )
         return str(difference(wanted, await self.state(ref)) or "")
 
     async def are_whole(self, refs: Iterable[PulsarCursorRef]) -> None:
-        """Every cursor is there once, closed, the same as Pulsar's; after garbage collection no ledger is left that no footer names."""
+        """Every cursor is there once, closed, the same as Pulsar's; after garbage collection no
+        ledger is left that no footer names.
+        """
         named: set[int] = set()
         for ref in refs:
             footer = await self.footer(ref)
@@ -171,36 +212,62 @@ class MigrationWorld:
             named |= footer.named_ledgers()
         await gc.collect(self.ports.ledgers, self.ports.footers)
         deployment = await self.ports.footers.known_deployment()
-        found = [i async for i in self.ports.ledgers.list({"application": APPLICATION}) if gc.owner_of(i.custom_metadata, deployment)]
+        found = [
+            i
+            async for i in self.ports.ledgers.list({"application": APPLICATION})
+            if gc.owner_of(i.custom_metadata, deployment)
+        ]
         assert {info.ledger for info in found} == named
 
     # ---- attempts
 
     async def begun(self, run: str = RUN, kind: str = "import") -> None:
         """The record of a run."""
-        await self.record(run, kind).begin(kind, {"pulsarZookeeper": self.pulsar.zookeeper} if kind == "export" else {})
+        await self.record(run, kind).begin(
+            kind, {"pulsarZookeeper": self.pulsar.zookeeper} if kind == "export" else {}
+        )
 
     def record(self, run: str = RUN, kind: str = "import") -> RunRecord:
         return RunRecord(self.ports.zookeeper, folder_of(self.settings.root, kind), run)
 
-    async def imported(self, ref: PulsarCursorRef, between: Between | None = None, host: str = "", run: str = RUN, **more: Any) -> Outcome:
+    async def imported(
+        self,
+        ref: PulsarCursorRef,
+        between: Between | None = None,
+        host: str = "",
+        run: str = RUN,
+        **more: Any,
+    ) -> Outcome:
         """An attempt of its own, with sessions of its own, on a host of its own if one is named."""
         settings = structs.replace(self.settings, name=host) if host else self.settings
-        work = ImportWork(Places(settings, self.pulsar, between), run, **{"claim_wait_s": 30.0, **more})
+        work = ImportWork(
+            Places(settings, self.pulsar, between), run, **{"claim_wait_s": 30.0, **more}
+        )
         async with work.opened("test") as one:
             return await one(ref)
 
     # ---- exports
 
-    async def exported(self, ref: PulsarCursorRef, between: Between | None = None, host: str = "", **rules: bool) -> Outcome:
+    async def exported(
+        self, ref: PulsarCursorRef, between: Between | None = None, host: str = "", **rules: bool
+    ) -> Outcome:
         """As `imported`."""
         settings = structs.replace(self.settings, name=host) if host else self.settings
         given = Rules(**{"replace": True, **rules})
-        work = ExportWork(Places(settings, self.pulsar, between), RUN, of_version("4.2"), LedgerSpec(2, 2, 2), given, claim_wait_s=30.0)
+        work = ExportWork(
+            Places(settings, self.pulsar, between),
+            RUN,
+            of_version("4.2"),
+            LedgerSpec(2, 2, 2),
+            given,
+            claim_wait_s=30.0,
+        )
         async with work.opened("test") as one:
             return await one(ref)
 
-    async def with_acks_of_its_own(self, numbers: Iterable[int], form: str = "closed") -> list[PulsarCursorRef]:
+    async def with_acks_of_its_own(
+        self, numbers: Iterable[int], form: str = "closed"
+    ) -> list[PulsarCursorRef]:
         """Imported, and acked on here: Pulsar has them as they were."""
         await self.begun()
         refs = await self.cursors(numbers, form=form)
@@ -216,7 +283,9 @@ class MigrationWorld:
         return {info.ledger async for info in self.theirs.ledgers.list({"application": b"pulsar"})}
 
     async def are_pulsars(self, refs: Iterable[PulsarCursorRef], before: set[int]) -> None:
-        """Pulsar has every cursor as ours is; since `before` nothing is left that no znode names."""
+        """Pulsar has every cursor as ours is; since `before` nothing is left that no znode
+        names.
+        """
         named = set()
         for ref in refs:
             assert await self.differs(ref) == "", ref
@@ -232,11 +301,23 @@ class MigrationWorld:
 
 
 @asynccontextmanager
-async def migration_world(stack: Standalone, root: str, **changes: Any) -> AsyncIterator[MigrationWorld]:
-    """Nothing of ours fits the footer, so that there are ledgers to lose, unless `changes` say otherwise."""
-    given = {"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": root, "inline_state_max_bytes": 0, "flush_interval_ms": 5}
+async def migration_world(
+    stack: Standalone, root: str, **changes: Any
+) -> AsyncIterator[MigrationWorld]:
+    """Nothing of ours fits the footer, so that there are ledgers to lose, unless `changes` say
+    otherwise.
+    """
+    given = {
+        "zookeeper": stack.zookeeper,
+        "gateway": stack.gateway,
+        "root": root,
+        "inline_state_max_bytes": 0,
+        "flush_interval_ms": 5,
+    }
     settings = Settings(**{**given, **changes})
-    pulsar = structs.replace(settings, zookeeper=f"{stack.zookeeper}{root.rpartition('/')[0]}-pulsar")
+    pulsar = structs.replace(
+        settings, zookeeper=f"{stack.zookeeper}{root.rpartition('/')[0]}-pulsar"
+    )
     async with (
         connections.ports(settings, "writer") as ports,
         connections.zookeeper(pulsar) as zookeeper,
@@ -253,7 +334,9 @@ async def migration_world(stack: Standalone, root: str, **changes: Any) -> Async
 
 def newest_report(folder: Path) -> Any:
     """Of a job that writes to this folder: each kind of run has a file of its own."""
-    return json.loads(max(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns).read_text())
+    return json.loads(
+        max(folder.glob("*.json"), key=lambda file: file.stat().st_mtime_ns).read_text()
+    )
 
 
 # ---- what stands between an attempt and its systems
@@ -267,7 +350,11 @@ class Stepping:
     """A port that tells of every change it has made, or of every one of `kinds`: a step."""
 
     def __init__(
-        self, port: Any, before: Callable[[], None], after: Callable[[str], Awaitable[None]], kinds: frozenset[str] = MUTATIONS
+        self,
+        port: Any,
+        before: Callable[[], None],
+        after: Callable[[str], Awaitable[None]],
+        kinds: frozenset[str] = MUTATIONS,
     ) -> None:
         self._port, self._before, self._after, self._kinds = port, before, after, kinds
 
@@ -283,15 +370,21 @@ class Stepping:
 
         def step(*arguments: Any, **named: Any) -> Any:
             self._before()
-            return asyncio.ensure_future(stepped(*arguments, **named)) if name == "append" else stepped(*arguments, **named)
+            return (
+                asyncio.ensure_future(stepped(*arguments, **named))
+                if name == "append"
+                else stepped(*arguments, **named)
+            )
 
         return step
 
 
 @dataclass
 class StopsAt:
-    """After its `step`th change the attempt stands still (`reached` is set) until `go`; if it is `dead`, it changes nothing any more.
-    `kinds`: what is a step; with READS also between two reads, where nothing has been changed."""
+    """After its `step`th change the attempt stands still (`reached` is set) until `go`; if it is
+    `dead`, it changes nothing any more. `kinds`: what is a step; with READS also between two reads,
+    where nothing has been changed.
+    """
 
     step: int
     dead: bool = False
@@ -321,7 +414,8 @@ class StopsAt:
 
 @dataclass(frozen=True)
 class Exits:
-    """In a task: the process ends, as with kill -9, after a change: each attempt of a task after another one, `deaths` times in all.
+    """In a task: the process ends, as with kill -9, after a change: each attempt of a task after
+    another one, `deaths` times in all.
 
     `folder`: where it is kept which deaths were died, over processes.
     """
@@ -357,7 +451,8 @@ class Exits:
 
 @dataclass(frozen=True)
 class Slow:
-    """In a task: the first attempt at the first task stands still in the middle of a cursor until there is a second one, elsewhere.
+    """In a task: the first attempt at the first task stands still in the middle of a cursor until
+    there is a second one, elsewhere.
 
     `folder`: where every attempt leaves a mark, over processes.
     """
@@ -409,6 +504,10 @@ async def dies(work: Awaitable[Outcome], at: StopsAt) -> bool:
 
 
 async def lost_its_session(world: MigrationWorld, ref: PulsarCursorRef) -> None:
-    """What ZooKeeper does to the claim of a process that it has not heard of for a session's time."""
+    """What ZooKeeper does to the claim of a process that it has not heard of for a session's
+    time.
+    """
     with suppress(zk.NoNode):
-        await world.ports.zookeeper.delete(f"{folder_of(world.settings.root, 'claim')}/{ref.name.znode}", 0)
+        await world.ports.zookeeper.delete(
+            f"{folder_of(world.settings.root, 'claim')}/{ref.name.znode}", 0
+        )

@@ -1,4 +1,6 @@
-"""Cursors on the real stack, made by keepers of this process as a daemon makes them, and the damage that tests do to them."""
+"""Cursors on the real stack, made by keepers of this process as a daemon makes them, and the damage
+that tests do to them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,16 @@ WAIT_S = 120.0
 
 def options_of(stack: Standalone, root: str, table: str = "cursors", **more: str) -> Options:
     """For tables read without Spark."""
-    return Options.parse({"zookeeper": stack.zookeeper, "gateway": stack.gateway, "root": root, "table": table, "waitS": "20", **more})
+    return Options.parse(
+        {
+            "zookeeper": stack.zookeeper,
+            "gateway": stack.gateway,
+            "root": root,
+            "table": table,
+            "waitS": "20",
+            **more,
+        }
+    )
 
 
 @dataclass
@@ -47,13 +58,21 @@ class Fleet:
     keepers: list[Keeper]
     settings: Settings
 
-    async def keeper(self, limits: Limits = LEDGERS, state_writer: StateWriter | None = None) -> Keeper:
+    async def keeper(
+        self, limits: Limits = LEDGERS, state_writer: StateWriter | None = None
+    ) -> Keeper:
         """One more daemon; `state_writer`: of whole states in Pulsar's form."""
         made = Keeper(
-            self.ports.ledgers, self.ports.zookeeper, SilentTelemetry(), limits=limits, policy=LedgerPolicy(),
-            identity=f"k{len(self.keepers)}", rng=random.Random(len(self.keepers)), root=self.root,
+            self.ports.ledgers,
+            self.ports.zookeeper,
+            SilentTelemetry(),
+            limits=limits,
+            policy=LedgerPolicy(),
+            identity=f"k{len(self.keepers)}",
+            rng=random.Random(len(self.keepers)),
+            root=self.root,
             state_writer=state_writer,
-        )  # fmt: skip
+        )
         await made.start()
         self.keepers.append(made)
         return made
@@ -72,7 +91,9 @@ class Fleet:
         assert await source.keeper.close() == []
         return await self.footer(name)
 
-    async def closed(self, name: CursorName, *, rounds: int = 3, limits: Limits = LEDGERS) -> Footer:
+    async def closed(
+        self, name: CursorName, *, rounds: int = 3, limits: Limits = LEDGERS
+    ) -> Footer:
         """A closed cursor with `rounds` deltas of 20 single acks in ledger 7."""
         source = await self.source(name, limits)
         await self.acked(source, rounds)
@@ -96,15 +117,25 @@ class Fleet:
     # ---- damage
 
     async def overwrite(self, name: CursorName, footer: Footer | bytes) -> None:
-        """Somebody's careless hand in ZooKeeper; a footer is put there as a write of this version."""
+        """Somebody's careless hand in ZooKeeper; a footer is put there as a write of this
+        version.
+        """
         path = name.path(self.root)
         node = await self.ports.zookeeper.get(path)
-        data = footer if isinstance(footer, bytes) else codec.encode(footer.written_at(node.version + 1))
+        data = (
+            footer
+            if isinstance(footer, bytes)
+            else codec.encode(footer.written_at(node.version + 1))
+        )
         await self.ports.zookeeper.set(path, data, node.version)
 
     async def entries(self, ledger: int) -> list[bytes]:
         """What a ledger holds."""
-        return [payload async for chunk in self.ports.ledgers.read(ledger, 0) for payload in chunk.payloads]
+        return [
+            payload
+            async for chunk in self.ports.ledgers.read(ledger, 0)
+            for payload in chunk.payloads
+        ]
 
     async def exist(self, ledgers: Iterable[int]) -> bool:
         """Whether any of them does."""
@@ -114,7 +145,9 @@ class Fleet:
                 return True
         return False
 
-    async def ledger(self, payloads: Sequence[bytes], metadata: dict[str, bytes] | None = None) -> int:
+    async def ledger(
+        self, payloads: Sequence[bytes], metadata: dict[str, bytes] | None = None
+    ) -> int:
         """A closed ledger with these entries, made by the deployment that its metadata says."""
         custom = metadata or {"application": APPLICATION}
         async with connections.gateway(self.settings, "writer") as ledgers:
@@ -126,15 +159,21 @@ class Fleet:
             return made
 
     async def flip(self, name: CursorName, entry: int) -> int:
-        """The cursor's last chain ledger with one bit of one record changed: a copy takes its place. The copy's id."""
+        """The cursor's last chain ledger with one bit of one record changed: a copy takes its
+        place. The copy's id.
+        """
         footer = await self.footer(name)
         old = footer.chain[-1]
         payloads = await self.entries(old.ledger)
         broken = bytearray(payloads[entry])
         broken[-1] ^= 1
         payloads[entry] = bytes(broken)
-        copy = await self.ledger(payloads, dict((await self.ports.ledgers.metadata(old.ledger)).custom_metadata))
-        await self.overwrite(name, replace(footer, chain=(*footer.chain[:-1], replace(old, ledger=copy))))
+        copy = await self.ledger(
+            payloads, dict((await self.ports.ledgers.metadata(old.ledger)).custom_metadata)
+        )
+        await self.overwrite(
+            name, replace(footer, chain=(*footer.chain[:-1], replace(old, ledger=copy)))
+        )
         await self.ports.ledgers.delete(old.ledger)
         return copy
 

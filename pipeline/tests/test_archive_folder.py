@@ -1,4 +1,6 @@
-"""The archive's folder without Spark: a day is replaced as a whole, whatever step the process dies at."""
+"""The archive's folder without Spark: a day is replaced as a whole, whatever step the process dies
+at.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class Died(BaseException):
     """As a process that is killed."""
 
 
-def staged(folder: DayFolder, content: str, day: datetime.date = DAY, tables: tuple[str, ...] = TABLES) -> str:
+def staged(
+    folder: DayFolder, content: str, day: datetime.date = DAY, tables: tuple[str, ...] = TABLES
+) -> str:
     """As Spark writes it; the tenants say which content it is."""
     stage = folder.stage(day)
     for table in tables:
@@ -33,7 +37,10 @@ def staged(folder: DayFolder, content: str, day: datetime.date = DAY, tables: tu
 
 def contents(base: Path, day: datetime.date = DAY) -> list[str]:
     """Of each table, the tenants of the day."""
-    return [",".join(sorted(p.name for p in (base / table / f"day={day}").glob("*"))) for table in TABLES]
+    return [
+        ",".join(sorted(p.name for p in (base / table / f"day={day}").glob("*")))
+        for table in TABLES
+    ]
 
 
 def only(content: str) -> list[str]:
@@ -56,7 +63,11 @@ def test_what_was_not_written_to_its_end_is_not_published(tmp_path: Path) -> Non
     half = staged(folder, "two", tables=TABLES[:2])
     with pytest.raises(ValueError, match="hole_stats were not written"):
         folder.publish(half)
-    assert folder.recover() == [] and contents(tmp_path) == only("one") and not list((tmp_path / "_staging").iterdir())
+    assert (
+        folder.recover() == []
+        and contents(tmp_path) == only("one")
+        and not list((tmp_path / "_staging").iterdir())
+    )
 
 
 TENANTS = ("acme", "a:b", "other")
@@ -79,12 +90,18 @@ def fleet(folder: DayFolder, content: str, tenants: tuple[str, ...] = TENANTS) -
 def said(base: Path) -> list[dict[str, str]]:
     """Of each table, what the day has of each tenant."""
     days = [base / table / f"day={DAY}" for table in TABLES]
-    return [{unquote(file.parent.name[7:]): file.read_text() for file in day.glob("tenant=*/*.parquet")} for day in days]
+    return [
+        {unquote(file.parent.name[7:]): file.read_text() for file in day.glob("tenant=*/*.parquet")}
+        for day in days
+    ]
 
 
 @pytest.mark.parametrize("tenant", ["acme", "a:b"])
 def test_a_tenant_is_replaced_alone_whatever_step_it_dies_at(tmp_path: Path, tenant: str) -> None:
-    first, replaced = dict.fromkeys(TENANTS, "one"), {**dict.fromkeys(TENANTS, "one"), tenant: "two"}
+    first, replaced = (
+        dict.fromkeys(TENANTS, "one"),
+        {**dict.fromkeys(TENANTS, "one"), tenant: "two"},
+    )
     finished = False
     for at in range(100):
         base = tmp_path / str(at)
@@ -103,7 +120,9 @@ def test_a_tenant_is_replaced_alone_whatever_step_it_dies_at(tmp_path: Path, ten
         if finished:
             break
     copies, moves = 2 * len(TABLES), 2 * len(TABLES) + 1
-    assert at == copies + moves + 1, "it died behind every one of them, and behind the removal of the stage"
+    assert at == copies + moves + 1, (
+        "it died behind every one of them, and behind the removal of the stage"
+    )
     assert said(base) == [replaced] * len(TABLES)
     folder.publish(fleet(folder, "three", ("new",)), "new")
     assert said(base) == [{**replaced, "new": "three"}] * len(TABLES)
@@ -114,7 +133,10 @@ def test_nothing_does_not_take_the_place_of_something(tmp_path: Path) -> None:
     folder.publish(fleet(folder, "none yet", ()))
     folder.publish(fleet(folder, "one"))
     for tenant in ("", "acme"):
-        with pytest.raises(OptionError, match=rf"no cursor.*{tenant}.* day={DAY} has some.*What to do: check --root"):
+        with pytest.raises(
+            OptionError,
+            match=rf"no cursor.*{tenant}.* day={DAY} has some.*What to do: check --root",
+        ):
             folder.publish(fleet(folder, "two", ()), tenant)
         assert said(tmp_path) == [dict.fromkeys(TENANTS, "one")] * len(TABLES)
         assert not list((tmp_path / "_staging").iterdir())

@@ -1,5 +1,6 @@
-"""On a real standalone cluster of two hosts, by Spark Connect: the source without our code at the client, a speculative copy of a task that
-reads it, and jobs of ours."""
+"""On a real standalone cluster of two hosts, by Spark Connect: the source without our code at the
+client, a speculative copy of a task that reads it, and jobs of ours.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def remote(cluster: SparkCluster) -> str:
 
 @pytest.fixture(scope="module")
 def place(stack: Standalone) -> dict[str, str]:
-    """Six closed cursors: the one with number n has 4 (n + 1) deltas of 20 acks, each with 20 holes."""
+    """Six closed cursors: the one with number n has 4 (n + 1) deltas of 20 acks, each with 20
+    holes.
+    """
     root = f"/cluster-{os.getpid()}/cursors"
 
     async def make() -> None:
@@ -56,10 +59,17 @@ def place(stack: Standalone) -> dict[str, str]:
 
 
 def client(script: str, *words: str) -> Any:
-    """What a Python without any of our code prints as JSON: -S takes no .pth files, by which a checkout is installed."""
+    """What a Python without any of our code prints as JSON: -S takes no .pth files, by which a
+    checkout is installed.
+    """
     environment = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
     done = subprocess.run(
-        [sys.executable, "-S", "-c", script, *words], env=environment, capture_output=True, text=True, timeout=CLIENT_MAX_S, check=False
+        [sys.executable, "-S", "-c", script, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=CLIENT_MAX_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-4_000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -68,7 +78,8 @@ def client(script: str, *words: str) -> Any:
 _CONNECTED = """
 import importlib.util, json, sys
 from pyspark.sql import SparkSession
-assert importlib.util.find_spec("cursorkeeper") is importlib.util.find_spec("cursorkeeper_pipeline") is None
+found = importlib.util.find_spec
+assert found("cursorkeeper") is found("cursorkeeper_pipeline") is None
 remote, place = sys.argv[1], json.loads(sys.argv[2])
 spark = SparkSession.builder.remote(remote).getOrCreate()
 
@@ -78,20 +89,27 @@ def table(name, **more):
 
 _READS = """
 cursors, stats = table("cursors"), table("hole_stats")
-joined = stats.join(cursors, "cursor_key").select("cursor", "state", stats.acked_entries, stats.hole_entries, stats.status)
+joined = stats.join(cursors, "cursor_key").select(
+    "cursor", "state", stats.acked_entries, stats.hole_entries, stats.status
+)
 print(json.dumps([row.asDict() for row in joined.collect()]))
 """
 
 
-def test_tables_are_read_on_the_workers_by_a_client_without_our_code(remote: str, place: dict[str, str]) -> None:
+def test_tables_are_read_on_the_workers_by_a_client_without_our_code(
+    remote: str, place: dict[str, str]
+) -> None:
     rows = {row["cursor"]: row for row in client(_CONNECTED + _READS, remote, json.dumps(place))}
     expected = {
         name.display: {
-            "cursor": name.display, "state": FooterState.CLOSED.value, "acked_entries": 80 * (at + 1), "hole_entries": 80 * (at + 1),
+            "cursor": name.display,
+            "state": FooterState.CLOSED.value,
+            "acked_entries": 80 * (at + 1),
+            "hole_entries": 80 * (at + 1),
             "status": "OK",
         }
         for at, name in enumerate(NAMES)
-    }  # fmt: skip
+    }
     assert rows == expected
 
 
@@ -113,18 +131,27 @@ def slow(batches):
     yield from read
 
 rows = stats.mapInArrow(slow, stats.schema).collect()
-print(json.dumps([[row.cursor_key, row.acked_entries, row.hole_entries, row.status] for row in rows]))
+found = [[row.cursor_key, row.acked_entries, row.hole_entries, row.status] for row in rows]
+print(json.dumps(found))
 """
 
 
-def test_a_slow_task_runs_twice_and_its_rows_come_once(remote: str, place: dict[str, str], tmp_path: Path) -> None:
-    """The first attempt has read its part and waits until the other host has begun on the same one."""
+def test_a_slow_task_runs_twice_and_its_rows_come_once(
+    remote: str, place: dict[str, str], tmp_path: Path
+) -> None:
+    """The first attempt has read its part and waits until the other host has begun on the same
+    one.
+    """
     rows = client(_CONNECTED + _SPECULATES, remote, json.dumps(place), str(tmp_path))
     ran = {mark.name: mark.read_text() for mark in tmp_path.iterdir()}
     assert {"0-0", "0-1", "1-0"} <= set(ran), "both attempts ran"
-    hosts = [next(host for host in WORKER_HOSTS if f"/{host}/" in ran[mark]) for mark in ("0-0", "0-1")]
+    hosts = [
+        next(host for host in WORKER_HOSTS if f"/{host}/" in ran[mark]) for mark in ("0-0", "0-1")
+    ]
     assert sorted(hosts) == sorted(WORKER_HOSTS), "on two hosts"
-    expected = [[cursor_key(name), 80 * (at + 1), 80 * (at + 1), "OK"] for at, name in enumerate(NAMES)]
+    expected = [
+        [cursor_key(name), 80 * (at + 1), 80 * (at + 1), "OK"] for at, name in enumerate(NAMES)
+    ]
     assert sorted(rows) == sorted(expected)
 
 
@@ -142,8 +169,13 @@ register_pickle_by_value(migration_world)
 given = json.loads(sys.argv[1])
 spark = session("speculation", remote=given["remote"])
 settings = Settings(**given["settings"])
-arguments = import_.Arguments(settings=settings, pulsar_zookeeper=given["pulsar"], claim_wait_s=120.0, jobs=1)
-source = Options.parse({"zookeeper": settings.zookeeper, "gateway": settings.gateway, "root": settings.root, "tasks": "2"})
+arguments = import_.Arguments(
+    settings=settings, pulsar_zookeeper=given["pulsar"], claim_wait_s=120.0, jobs=1
+)
+source = Options.parse({
+    "zookeeper": settings.zookeeper, "gateway": settings.gateway, "root": settings.root,
+    "tasks": "2",
+})
 slow = migration_world.Slow(given["marks"])
 sys.exit(import_.run(spark, source, arguments, Reporter("import", given["out"]), slow))
 """
@@ -152,41 +184,77 @@ sys.exit(import_.run(spark, source, arguments, Reporter("import", given["out"]),
 async def test_an_import_whose_slow_task_runs_twice_makes_every_cursor_once(
     remote: str, stack: Standalone, root: str, tmp_path: Path
 ) -> None:
-    """The first attempt stands in the middle of a cursor, and holds its claim, until the other host has begun on the same cursors."""
+    """The first attempt stands in the middle of a cursor, and holds its claim, until the other host
+    has begun on the same cursors.
+    """
     (tmp_path / "marks").mkdir()
     async with migration_world(stack, root) as world:
         refs = await world.cursors(range(6))
-        settings = {name: getattr(world.settings, name) for name in ("zookeeper", "gateway", "root", "inline_state_max_bytes")}
+        settings = {
+            name: getattr(world.settings, name)
+            for name in ("zookeeper", "gateway", "root", "inline_state_max_bytes")
+        }
         given = {
-            "remote": remote, "settings": settings, "pulsar": world.pulsar.zookeeper, "marks": str(tmp_path / "marks"),
+            "remote": remote,
+            "settings": settings,
+            "pulsar": world.pulsar.zookeeper,
+            "marks": str(tmp_path / "marks"),
             "out": str(tmp_path / "out"),
-        }  # fmt: skip
+        }
         done = await asyncio.to_thread(
-            subprocess.run, [sys.executable, "-c", _IMPORTS, json.dumps(given)], capture_output=True, text=True, timeout=CLIENT_MAX_S,
-            check=False, cwd=REPOSITORY,
-        )  # fmt: skip
+            subprocess.run,
+            [sys.executable, "-c", _IMPORTS, json.dumps(given)],
+            capture_output=True,
+            text=True,
+            timeout=CLIENT_MAX_S,
+            check=False,
+            cwd=REPOSITORY,
+        )
         assert done.returncode == 0, done.stderr[-4_000:]
         report = json.loads((tmp_path / "out" / "import.json").read_text())
         assert report["run"]["state"] == "DONE" and sum(report["statuses"].values()) == 6
         assert (tmp_path / "marks" / "0-1").exists(), "a second attempt ran at the same time"
-        assert set(report["statuses"]) <= {"imported", "already there"}, "the claim kept the second attempt from redoing anything"
+        assert set(report["statuses"]) <= {"imported", "already there"}, (
+            "the claim kept the second attempt from redoing anything"
+        )
         await world.are_whole(refs)
-        assert [footer.epoch for footer in [await world.footer(ref) for ref in refs] if footer] == [1] * 6
+        assert [footer.epoch for footer in [await world.footer(ref) for ref in refs] if footer] == [
+            1
+        ] * 6
 
 
-def test_a_job_of_ours_runs_on_a_remote_cluster(remote: str, place: dict[str, str], stack: Standalone) -> None:
-    """`compact`, with the command line: it writes from the workers, and what it says is exact. Last: it changes the cursors."""
+def test_a_job_of_ours_runs_on_a_remote_cluster(
+    remote: str, place: dict[str, str], stack: Standalone
+) -> None:
+    """`compact`, with the command line: it writes from the workers, and what it says is exact.
+    Last: it changes the cursors.
+    """
     where = [word for key, value in place.items() for word in (f"--{key}", value)]
     own = ["--cold-hours", "0", "--min-delta-bytes", "100", "--json", "--out", ""]
-    command = [sys.executable, "-m", "cursorkeeper_pipeline", "compact", "--remote", remote, *where, *own]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_MAX_S, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "cursorkeeper_pipeline",
+        "compact",
+        "--remote",
+        remote,
+        *where,
+        *own,
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=CLIENT_MAX_S, check=False
+    )
     assert done.returncode == 0, (done.stdout, done.stderr[-4_000:])
     said = json.loads(done.stdout.splitlines()[-1])
-    assert set(said["outcomes"]) <= {"COMPACTED", "ALREADY"} and said["outcomes"]["COMPACTED"] >= 3, said
+    assert (
+        set(said["outcomes"]) <= {"COMPACTED", "ALREADY"} and said["outcomes"]["COMPACTED"] >= 3
+    ), said
 
     async def footers() -> list[Any]:
         async with fleet(stack, place["root"]) as made:
             return [await made.footer(name) for name in NAMES]
 
     compacted = [footer for footer in asyncio.run(footers()) if "/compacted/" in footer.writer]
-    assert len(compacted) == said["outcomes"]["COMPACTED"] and {footer.state for footer in compacted} == {FooterState.CLOSED}
+    assert len(compacted) == said["outcomes"]["COMPACTED"] and {
+        footer.state for footer in compacted
+    } == {FooterState.CLOSED}

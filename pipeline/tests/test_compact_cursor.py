@@ -1,4 +1,6 @@
-"""One cursor's compaction on systems in memory: what it leaves, and who wins when somebody else comes at any of its steps."""
+"""One cursor's compaction on systems in memory: what it leaves, and who wins when somebody else
+comes at any of its steps.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,17 @@ from pipeline.tests.real_cursors import until
 
 SETTINGS = Settings(name="compactor", retry_min_ms=5, retry_max_ms=50, inline_state_max_bytes=0)
 RULE = Rule(0.0, 1.0, 1)
-STEPS = ("looked", "claimed", "snapshot", "closed", "compared", "claimed", "snapshot", "closed", "compared")
+STEPS = (
+    "looked",
+    "claimed",
+    "snapshot",
+    "closed",
+    "compared",
+    "claimed",
+    "snapshot",
+    "closed",
+    "compared",
+)
 
 
 @pytest.fixture
@@ -40,10 +52,18 @@ async def cold(world: CliWorld, ledgers: int = 2) -> Footer:
     for turn in range(ledgers):
         source = await world.source()
         if not turn:
-            source.send(ev.SetLayout(source.attach, 1, source.machine.generation, (closed(7, 1_000), opened(8))))
+            source.send(
+                ev.SetLayout(
+                    source.attach, 1, source.machine.generation, (closed(7, 1_000), opened(8))
+                )
+            )
             source.seq = 1
         for at in range(10):
-            source.ack(acks(7 + turn % 2, *range(1 + 20 * at, 19 + 20 * at, 2)), partial(8, 900 + at, 10, {1, at}), properties={"at": at})
+            source.ack(
+                acks(7 + turn % 2, *range(1 + 20 * at, 19 + 20 * at, 2)),
+                partial(8, 900 + at, 10, {1, at}),
+                properties={"at": at},
+            )
             await source.durable()
         await world.close(source)
     footer = await world.footer()
@@ -77,7 +97,14 @@ async def compacted(
     one: Chosen | None = None,
     stall_s: float = 5.0,
 ) -> dict[str, Any]:
-    row = await compact(await world.ports("writer"), settings, one or await chosen(world), RULE, say=say, stall_s=stall_s)
+    row = await compact(
+        await world.ports("writer"),
+        settings,
+        one or await chosen(world),
+        RULE,
+        say=say,
+        stall_s=stall_s,
+    )
     assert set(row) | {"cursor_key"} == set(compacting_columns())
     return row
 
@@ -91,7 +118,9 @@ def compacting_columns() -> list[str]:
 async def is_whole(world: CliWorld, before: AckState) -> bool:
     ports = await world.ports()
     report = await checks.check(ports.footers, ports.ledgers, NAME)
-    return report.is_good and not compacting.differences(before, await state(world), ("before", "now"))
+    return report.is_good and not compacting.differences(
+        before, await state(world), ("before", "now")
+    )
 
 
 async def exist(world: CliWorld, ledgers: set[int]) -> set[int]:
@@ -113,11 +142,22 @@ async def test_deltas_become_a_snapshot_and_what_was_there_goes(world: CliWorld)
     row = await compacted(world, say=steps.append)
     assert row["outcome"] == "COMPACTED" and row["error"] is None and tuple(steps) == STEPS
     now = await world.footer()
-    assert now.state is FooterState.CLOSED and isinstance(now.base, SnapshotBase) and now.stats.delta_bytes == 0
+    assert (
+        now.state is FooterState.CLOSED
+        and isinstance(now.base, SnapshotBase)
+        and now.stats.delta_bytes == 0
+    )
     assert now.epoch == was.epoch + 2 == row["epoch"] and f"/{SECOND}/" in now.writer
-    assert row["read_bytes_before"] == was.stats.delta_bytes > row["read_bytes_after"] == now.base.length
+    assert (
+        row["read_bytes_before"]
+        == was.stats.delta_bytes
+        > row["read_bytes_after"]
+        == now.base.length
+    )
     assert await is_whole(world, before)
-    assert now.previous is not None and isinstance(now.previous.base, SnapshotBase), "a snapshot to fall back to"
+    assert now.previous is not None and isinstance(now.previous.base, SnapshotBase), (
+        "a snapshot to fall back to"
+    )
     assert await exist(world, set(was.named_ledgers())) == set() != set(was.named_ledgers())
 
 
@@ -142,7 +182,11 @@ async def test_deltas_that_a_snapshot_would_not_shorten_stay(world: CliWorld) ->
     await world.close(source)
     was = await world.footer()
     row = await compacted(world)
-    assert row["outcome"] == "ALREADY" and "would replace them" in row["error"] and await world.footer() == was
+    assert (
+        row["outcome"] == "ALREADY"
+        and "would replace them" in row["error"]
+        and await world.footer() == was
+    )
     # the size is the one that the snapshot really has
     would_take = compacting.snapshot_bytes_of(NAME, await state(world), SETTINGS.encode)
     assert would_take > was.stats.delta_bytes
@@ -160,7 +204,11 @@ async def test_a_small_state_ends_in_its_footer(world: CliWorld) -> None:
     before = await state(world)
     row = await compacted(world, settings=Settings(name="compactor", retry_min_ms=5))
     now = await world.footer()
-    assert row["outcome"] == "COMPACTED" and row["base_after"] == "inline" and row["read_bytes_after"] == row["stored_bytes_after"] == 0
+    assert (
+        row["outcome"] == "COMPACTED"
+        and row["base_after"] == "inline"
+        and row["read_bytes_after"] == row["stored_bytes_after"] == 0
+    )
     assert isinstance(now.base, InlineBase) and now.named_ledgers() == frozenset()
     assert await is_whole(world, before) and not await exist(world, set(was.named_ledgers()))
 
@@ -190,7 +238,9 @@ async def test_a_footer_that_moved_on_since_is_not_the_one_that_was_chosen(world
     assert (await compacted(world, one=one))["outcome"] == "BUSY" and await world.footer() == now
 
 
-@pytest.mark.parametrize("at", range(len(STEPS) - 1), ids=[f"{n}-{step}" for n, step in enumerate(STEPS[:-1])])
+@pytest.mark.parametrize(
+    "at", range(len(STEPS) - 1), ids=[f"{n}-{step}" for n, step in enumerate(STEPS[:-1])]
+)
 @virtual
 async def test_somebody_opens_it_in_the_middle_and_wins(world: CliWorld, at: int) -> None:
     """At every step: its acks are durable, nobody deposes it, and nothing is lost."""
@@ -207,7 +257,9 @@ async def test_somebody_opens_it_in_the_middle_and_wins(world: CliWorld, at: int
     row = await compacted(world, say=say)
     owner = await came[0]
     # behind the last close there is nothing to win: it may be compacted before it is opened
-    assert row["outcome"] == "BUSY" or (at == STEPS.index("closed", 4) and row["outcome"] == "COMPACTED"), row
+    assert row["outcome"] == "BUSY" or (
+        at == STEPS.index("closed", 4) and row["outcome"] == "COMPACTED"
+    ), row
     assert not owner.told.ended, "the live owner is not deposed"
     seq = owner.ack(acks(8, 777))
     await owner.durable(seq)
@@ -241,15 +293,25 @@ async def test_a_broker_whose_token_is_not_lower_deposes_it(world: CliWorld) -> 
     def say(step: str) -> None:
         if step == "claimed" and not came:
             for token in (6, 7):
-                came.append(asyncio.get_running_loop().create_task(world.source(fencing_token=token, takeover=token < 7)))
+                came.append(
+                    asyncio.get_running_loop().create_task(
+                        world.source(fencing_token=token, takeover=token < 7)
+                    )
+                )
 
     assert (await compacted(world, say=say))["outcome"] == "BUSY"
     lower, equal = [await task for task in came]
-    assert lower.told.ended == "refused" and lower.told.refused is not None and lower.told.refused[0] == "FENCED"
+    assert (
+        lower.told.ended == "refused"
+        and lower.told.refused is not None
+        and lower.told.refused[0] == "FENCED"
+    )
     await equal.durable(equal.ack(acks(8, 777)))
 
 
-@pytest.mark.parametrize("at", range(len(STEPS)), ids=[f"{n}-{step}" for n, step in enumerate(STEPS)])
+@pytest.mark.parametrize(
+    "at", range(len(STEPS)), ids=[f"{n}-{step}" for n, step in enumerate(STEPS)]
+)
 @virtual
 async def test_it_dies_at_any_step_and_the_next_run_goes_on(world: CliWorld, at: int) -> None:
     await cold(world)
@@ -268,18 +330,26 @@ async def test_it_dies_at_any_step_and_the_next_run_goes_on(world: CliWorld, at:
     with pytest.raises(Died):
         await compacted(world, say=say, one=one)
     left = await world.footer()
-    assert left.state is (FooterState.OPEN if STEPS[at] in ("claimed", "snapshot") else FooterState.CLOSED)
+    assert left.state is (
+        FooterState.OPEN if STEPS[at] in ("claimed", "snapshot") else FooterState.CLOSED
+    )
     row = await compacted(world, one=one)
     ended = at >= STEPS.index("closed", 4)
     assert row["outcome"] == ("ALREADY" if ended else "COMPACTED"), row
     now = await world.footer()
-    assert now.state is FooterState.CLOSED and isinstance(now.base, SnapshotBase) and now.stats.delta_bytes == 0
+    assert (
+        now.state is FooterState.CLOSED
+        and isinstance(now.base, SnapshotBase)
+        and now.stats.delta_bytes == 0
+    )
     assert await is_whole(world, before)
 
 
 @virtual
 async def test_two_attempts_at_once_end_in_one_whole_cursor(world: CliWorld) -> None:
-    """As Spark's speculation does it: the second deposes the first, which waits for it and claims no more."""
+    """As Spark's speculation does it: the second deposes the first, which waits for it and claims
+    no more.
+    """
     await cold(world)
     before = await state(world)
     one = await chosen(world)
@@ -316,7 +386,9 @@ async def test_a_damaged_one_is_refused_and_untouched(world: CliWorld) -> None:
 
 @virtual
 async def test_a_snapshot_that_cannot_be_read_back_costs_nothing(world: CliWorld) -> None:
-    """A bit of the new snapshot flips before it is compared: what was there is still named, and whoever opens it recovers all of it."""
+    """A bit of the new snapshot flips before it is compared: what was there is still named, and
+    whoever opens it recovers all of it.
+    """
     was = await cold(world)
     before = await state(world)
     steps: list[str] = []
@@ -327,7 +399,11 @@ async def test_a_snapshot_that_cannot_be_read_back_costs_nothing(world: CliWorld
         steps.append(step)
 
     row = await compacted(world, say=say)
-    assert row["outcome"] == "REFUSED" and "cannot be trusted" in row["error"] and steps[-1] == "closed"
+    assert (
+        row["outcome"] == "REFUSED"
+        and "cannot be trusted" in row["error"]
+        and steps[-1] == "closed"
+    )
     assert was.named_ledgers() < (await world.footer()).named_ledgers()
     owner = await world.source()
     assert not compacting.differences(before, owner.machine.acks, ("before", "recovered"))
@@ -366,8 +442,12 @@ async def test_systems_that_are_away_are_said_so(world: CliWorld) -> None:
 
 @pytest.mark.parametrize(("slow", "each_s"), [("delay", 0.1), ("ack_delay", 0.4)])
 @virtual
-async def test_a_cursor_that_takes_long_is_not_given_up_while_something_moves(world: CliWorld, slow: str, each_s: float) -> None:
-    """Each step of a claim, or of a snapshot, is within the limit, and all of them together are not."""
+async def test_a_cursor_that_takes_long_is_not_given_up_while_something_moves(
+    world: CliWorld, slow: str, each_s: float
+) -> None:
+    """Each step of a claim, or of a snapshot, is within the limit, and all of them together are
+    not.
+    """
     await cold(world, ledgers=4)
     before = await state(world)
     one = await chosen(world)
@@ -406,13 +486,21 @@ async def test_what_is_given_up_is_closed_if_it_can_be(world: CliWorld, at: int)
     assert await is_whole(world, before)
     steps.clear()
     row = await compacted(world, say=steps.append, one=one)
-    assert tuple(steps) == (STEPS if at == 1 else ("looked",)), "a first claim without its snapshot is made again"
+    assert tuple(steps) == (STEPS if at == 1 else ("looked",)), (
+        "a first claim without its snapshot is made again"
+    )
     now = await world.footer()
-    assert isinstance(now.base, SnapshotBase) and now.stats.delta_bytes == 0 and await is_whole(world, before)
+    assert (
+        isinstance(now.base, SnapshotBase)
+        and now.stats.delta_bytes == 0
+        and await is_whole(world, before)
+    )
 
 
 @virtual
-async def test_one_claim_ends_whatever_moves(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_claim_ends_whatever_moves(
+    world: CliWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await cold(world)
     world.bookkeeper.faults.delay_min_s = world.bookkeeper.faults.delay_max_s = 0.1
     monkeypatch.setattr(compacting, "CLAIM_MAX_S", 0.3)

@@ -1,6 +1,8 @@
-"""Exports on real systems, without Spark: attempts that die after each step, that stand still and are late, two at once.
+"""Exports on real systems, without Spark: attempts that die after each step, that stand still and
+are late, two at once.
 
-Whatever happened: Pulsar has every cursor as ours is, and nothing is left in its store that no znode names.
+Whatever happened: Pulsar has every cursor as ours is, and nothing is left in its store that no
+znode names.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ from cursorkeeper_pipeline.jobs import export
 from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
 from cursorkeeper_pipeline.sinks.comparing import Comparing
 from cursorkeeper_pipeline.sinks.record import State
-from pipeline.tests.migration_world import RUN, StopsAt, dies, lost_its_session, migration_world, state
+from pipeline.tests.migration_world import (
+    RUN,
+    StopsAt,
+    dies,
+    lost_its_session,
+    migration_world,
+    state,
+)
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 STEPS_MAX = 30
@@ -32,17 +41,29 @@ async def test_there_and_back_and_then_left_alone(stack: Standalone, root: str) 
         refs = await world.with_acks_of_its_own(range(2))
         before = await world.pulsar_ledgers()
         refused = await world.exported(refs[0], replace=False)
-        assert refused.status == "refused" and refused.problem is not None and "1 acked entries are missing" in refused.problem.message
-        assert (await world.exported(refs[0], dry_run=True)).status == "would be replaced" and await world.pulsar_ledgers() == before
+        assert (
+            refused.status == "refused"
+            and refused.problem is not None
+            and "1 acked entries are missing" in refused.problem.message
+        )
+        assert (
+            await world.exported(refs[0], dry_run=True)
+        ).status == "would be replaced" and await world.pulsar_ledgers() == before
         assert [(await world.exported(ref)).status for ref in refs] == ["replaced"] * 2
         assert [(await world.exported(ref)).status for ref in refs] == ["already there"] * 2
-        assert len(before & await world.pulsar_ledgers()) == len(before) - 2, "the old ones are gone"
-        assert [(await Comparing(world.ports, world.theirs).one(ref)).status for ref in refs] == ["same"] * 2
+        assert len(before & await world.pulsar_ledgers()) == len(before) - 2, (
+            "the old ones are gone"
+        )
+        assert [(await Comparing(world.ports, world.theirs).one(ref)).status for ref in refs] == [
+            "same"
+        ] * 2
         await world.are_pulsars(refs, before)
         assert await world.swept() == []
 
 
-async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(stack: Standalone, root: str) -> None:
+async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(
+    stack: Standalone, root: str
+) -> None:
     async with migration_world(stack, root) as world:
         await world.begun(kind="export")
         before, refs, olds, left = await world.pulsar_ledgers(), [], set(), 0
@@ -53,19 +74,30 @@ async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(stac
             at = StopsAt(step, dead=True)
             died = await dies(world.exported(ref, at), at)
             outcome = await world.exported(ref)
-            assert outcome.ok and outcome.status in ("replaced", "already there"), (step, at.steps, outcome)
+            assert outcome.ok and outcome.status in ("replaced", "already there"), (
+                step,
+                at.steps,
+                outcome,
+            )
             left += len(await world.swept()) + ("deleted the old" in str(outcome.notes))
             if not died:
                 break
         assert not died and step > 6, "every step was one after which an attempt died"
-        assert left >= 3, "a new ledger that was never named, and an old one that was not deleted, were left at some steps"
+        assert left >= 3, (
+            "a new ledger that was never named, and an old one that was not deleted, were left "
+            "at some steps"
+        )
         await world.are_pulsars(refs, before)
         assert not olds & await world.pulsar_ledgers(), "no old ledger is left"
 
 
 @pytest.mark.parametrize("acks_on", [False, True])
-async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(stack: Standalone, root: str, acks_on: bool) -> None:
-    """A zombie: another attempt exports the cursor, Pulsar loads it, acks on and unloads it, or does not; then the zombie goes on."""
+async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(
+    stack: Standalone, root: str, acks_on: bool
+) -> None:
+    """A zombie: another attempt exports the cursor, Pulsar loads it, acks on and unloads it, or
+    does not; then the zombie goes on.
+    """
     async with migration_world(stack, root) as world:
         await world.begun(kind="export")
         before, refs = await world.pulsar_ledgers(), []
@@ -89,7 +121,12 @@ async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(stack: St
             late = await zombie
             now = await world.theirs.zookeeper.get(ref.path)
             assert (now.data, now.version) == (znode.data, znode.version), (step, at.steps, late)
-            assert late.status in ("already there", "replaced", "refused", "failed" if acks_on else ""), (step, at.steps, late)
+            assert late.status in (
+                "already there",
+                "replaced",
+                "refused",
+                "failed" if acks_on else "",
+            ), (step, at.steps, late)
             if acks_on:
                 again = await world.exported(ref)
                 assert again.status == "refused" and again.problem is not None, again
@@ -101,15 +138,21 @@ async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(stack: St
             await world.are_pulsars([*refs, ref], before)
 
 
-async def test_a_run_that_is_over_leaves_nothing(stack: Standalone, root: str, tmp_path: Path) -> None:
-    """Aborted: what a dead attempt left goes. Done, by a driver that died right after it said so: its pins go with the next look."""
+async def test_a_run_that_is_over_leaves_nothing(
+    stack: Standalone, root: str, tmp_path: Path
+) -> None:
+    """Aborted: what a dead attempt left goes. Done, by a driver that died right after it said so:
+    its pins go with the next look.
+    """
     async with migration_world(stack, root) as world:
         await world.begun(kind="export")
         (ref,) = await world.with_acks_of_its_own([1])
         before = await world.pulsar_ledgers()
         at = StopsAt(1, dead=True, kinds=frozenset({"close_ledger", "delete", "multi"}))
         assert await dies(world.exported(ref, at), at)
-        assert (await world.exported(ref)).status == "replaced" and len(await world.pulsar_ledgers() - before) == 2
+        assert (await world.exported(ref)).status == "replaced" and len(
+            await world.pulsar_ledgers() - before
+        ) == 2
         pins = f"{world.record(kind='export').path}/pins"
         assert await world.ports.zookeeper.children(pins)
 
@@ -123,14 +166,26 @@ async def test_a_run_that_is_over_leaves_nothing(stack: Standalone, root: str, t
         assert await world.ports.zookeeper.exists(pins) is None
         await world.ports.zookeeper.delete(world.record(kind="export").path, 1)
         await world.begun(kind="export")
-        assert (await world.exported(ref)).status == "already there" and await world.ports.zookeeper.children(pins)
+        assert (
+            await world.exported(ref)
+        ).status == "already there" and await world.ports.zookeeper.children(pins)
         await world.record(kind="export").decide(State.DONE)
-        assert await asyncio.to_thread(look) == CLEAN and await world.ports.zookeeper.exists(pins) is None
+        assert (
+            await asyncio.to_thread(look) == CLEAN
+            and await world.ports.zookeeper.exists(pins) is None
+        )
 
 
-async def test_a_sweep_leaves_the_live_ledgers_of_another_cluster(stack: Standalone, root: str, tmp_path: Path) -> None:
-    """Two Pulsar clusters (two chroots) on one BookKeeper, with topics of the same name and runs of the same id."""
-    async with migration_world(stack, root) as one, migration_world(stack, root.replace("/cursors", "-b/cursors")) as other:
+async def test_a_sweep_leaves_the_live_ledgers_of_another_cluster(
+    stack: Standalone, root: str, tmp_path: Path
+) -> None:
+    """Two Pulsar clusters (two chroots) on one BookKeeper, with topics of the same name and runs of
+    the same id.
+    """
+    async with (
+        migration_world(stack, root) as one,
+        migration_world(stack, root.replace("/cursors", "-b/cursors")) as other,
+    ):
         await one.begun(kind="export")
         (ref,) = await one.with_acks_of_its_own([1])
         assert (await one.exported(ref)).status == "replaced"
@@ -145,21 +200,38 @@ async def test_a_sweep_leaves_the_live_ledgers_of_another_cluster(stack: Standal
         await other.swept()
         assert live in await one.pulsar_ledgers(), "it is named, at the other cluster"
         assert await one.differs(ref) == ""
-        old = await one.theirs.ledgers.create(LedgerSpec(2, 2, 2), {**tokenless(ref), **custom_metadata(ref)})
+        old = await one.theirs.ledgers.create(
+            LedgerSpec(2, 2, 2), {**tokenless(ref), **custom_metadata(ref)}
+        )
         await one.theirs.ledgers.close_ledger(old)
         said = "\n".join(await one.swept())
-        assert "1 ledger(s) that say run test-run are left, for they have no token" in said and f"ledger {old} says run" in said
+        assert (
+            "1 ledger(s) that say run test-run are left, for they have no token" in said
+            and f"ledger {old} says run" in said
+        )
         assert {old, live} <= await one.pulsar_ledgers()
-        given = export.Arguments(settings=one.settings, id=RUN, abort=True, pulsar_zookeeper=other.pulsar.zookeeper)
+        given = export.Arguments(
+            settings=one.settings, id=RUN, abort=True, pulsar_zookeeper=other.pulsar.zookeeper
+        )
         with pytest.raises(ProblemError, match="exports to the Pulsar of"):
-            await asyncio.to_thread(export.before, one.options(), given, Reporter("export", str(tmp_path)))
+            await asyncio.to_thread(
+                export.before, one.options(), given, Reporter("export", str(tmp_path))
+            )
         record = await one.record(kind="export").find()
-        assert record is not None and record.state is State.OPEN, "an abort at the wrong Pulsar decides nothing"
+        assert record is not None and record.state is State.OPEN, (
+            "an abort at the wrong Pulsar decides nothing"
+        )
 
 
 def tokenless(ref: PulsarCursorRef) -> dict[str, bytes]:
-    """As an earlier release has marked a ledger of this run, for a version that was passed long ago."""
-    names = {"cursorkeeper-export": RUN, "cursorkeeper-topic": ref.topic, "cursorkeeper-subscription": ref.subscription}
+    """As an earlier release has marked a ledger of this run, for a version that was passed long
+    ago.
+    """
+    names = {
+        "cursorkeeper-export": RUN,
+        "cursorkeeper-topic": ref.topic,
+        "cursorkeeper-subscription": ref.subscription,
+    }
     return {**{key: text.encode() for key, text in names.items()}, "cursorkeeper-replaces": b"0"}
 
 
@@ -169,11 +241,17 @@ async def test_two_attempts_at_once(stack: Standalone, root: str) -> None:
         (ref,) = await world.with_acks_of_its_own([1])
         before = await world.pulsar_ledgers()
         outcomes = await asyncio.gather(*(world.exported(ref, host=f"host-{n}") for n in range(3)))
-        assert sorted(o.status for o in outcomes) == ["already there", "already there", "replaced"], outcomes
+        assert sorted(o.status for o in outcomes) == [
+            "already there",
+            "already there",
+            "replaced",
+        ], outcomes
         await world.are_pulsars([ref], before)
 
 
-async def test_a_half_import_and_an_open_cursor_are_never_exported(stack: Standalone, root: str) -> None:
+async def test_a_half_import_and_an_open_cursor_are_never_exported(
+    stack: Standalone, root: str
+) -> None:
     async with migration_world(stack, root) as world:
         await world.begun()
         await world.begun(kind="export")
@@ -188,4 +266,6 @@ async def test_a_half_import_and_an_open_cursor_are_never_exported(stack: Standa
         assert [o.status for o in refused] == ["refused"] * 2
         assert refused[0].problem is not None and "died half-way" in refused[0].problem.message
         assert refused[1].problem is not None and "it is open" in refused[1].problem.message
-        assert [(await world.theirs.zookeeper.get(ref.path)).data for ref in (half, opened)] == znodes
+        assert [
+            (await world.theirs.zookeeper.get(ref.path)).data for ref in (half, opened)
+        ] == znodes

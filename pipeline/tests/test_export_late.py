@@ -1,4 +1,6 @@
-"""Exports on fakes: what late attempts, sweeps at the wrong time and runs that are decided meanwhile must not do, and what is pinned."""
+"""Exports on fakes: what late attempts, sweeps at the wrong time and runs that are decided
+meanwhile must not do, and what is pinned.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ from daemon.tests.support.world import Source, acks
 
 RUN = "r"
 SWAP, BROKER_CHECK = "multi", "children"
-"""Operations on Pulsar's ZooKeeper: the change itself, and what is asked right before anything is made."""
+"""Operations on Pulsar's ZooKeeper: the change itself, and what is asked right before anything is
+made.
+"""
 
 
 @dataclass
@@ -81,7 +85,10 @@ class Attempt:
 
     async def until_its_gate(self) -> asyncio.Task[Outcome]:
         """It stands still there."""
-        task, reached = asyncio.create_task(self.run()), asyncio.create_task(self.gate.reached.wait())
+        task, reached = (
+            asyncio.create_task(self.run()),
+            asyncio.create_task(self.gate.reached.wait()),
+        )
         await asyncio.wait({task, reached}, return_when=asyncio.FIRST_COMPLETED)
         reached.cancel()
         assert not task.done(), task.result()
@@ -114,16 +121,31 @@ class ExportWorld(PulsarWorld):
         await source.durable()
         assert await source.keeper.close() == []
 
-    async def attempt(self, host: str = "here", *, replace: bool = True, stopped: bool = True, before: str = SWAP) -> Attempt:
+    async def attempt(
+        self, host: str = "here", *, replace: bool = True, stopped: bool = True, before: str = SWAP
+    ) -> Attempt:
         ports, theirs = await self.ports("reader"), await self.pulsar("migrator")
         gate = open_gate(theirs.zookeeper, before)
         target = Target(of_version("4.2"), 5_000_000, 1_000_000)
         exporting = Exporting(
-            ports, PulsarPorts(cast(Any, gate), theirs.ledgers), self.settings, target, ledger_spec({}), self.bar, None, replace,
-            broker_is_stopped=stopped, patience=HASTY,
-        )  # fmt: skip
+            ports,
+            PulsarPorts(cast(Any, gate), theirs.ledgers),
+            self.settings,
+            target,
+            ledger_spec({}),
+            self.bar,
+            None,
+            replace,
+            broker_is_stopped=stopped,
+            patience=HASTY,
+        )
         record = RunRecord(ports.zookeeper, self.folder, RUN)
-        one = OneExport(exporting, self.claims(ports.zookeeper, host, 5.0), record, Pins(ports.zookeeper, record.path))
+        one = OneExport(
+            exporting,
+            self.claims(ports.zookeeper, host, 5.0),
+            record,
+            Pins(ports.zookeeper, record.path),
+        )
         return Attempt(one, cast(FakeZooKeeper, ports.zookeeper), gate)
 
     async def gated(self, **more: Any) -> Attempt:
@@ -133,7 +155,13 @@ class ExportWorld(PulsarWorld):
 
     def claims(self, zookeeper: Any, host: str, wait_s: float) -> Claims:
         """They ask who has the claim, only if somebody has it, or to give it back."""
-        return Claims(cast(Any, open_gate(zookeeper, "get")), folder_of(self.settings.root, "claim"), "test", wait_s, host=host)
+        return Claims(
+            cast(Any, open_gate(zookeeper, "get")),
+            folder_of(self.settings.root, "claim"),
+            "test",
+            wait_s,
+            host=host,
+        )
 
     async def swept(self, claims: Claims | None = None) -> list[str]:
         """As a driver does at its end."""
@@ -148,7 +176,10 @@ class ExportWorld(PulsarWorld):
 
     async def made(self) -> set[int]:
         """Ledgers that attempts have made, and that are there."""
-        return {i.ledger async for i in (await self.pulsar()).ledgers.list({"cursorkeeper-export": RUN.encode()})}
+        return {
+            i.ledger
+            async for i in (await self.pulsar()).ledgers.list({"cursorkeeper-export": RUN.encode()})
+        }
 
     async def pins(self) -> list[str]:
         try:
@@ -172,8 +203,12 @@ def world() -> ExportWorld:
 
 @pytest.mark.parametrize("has_its_claim", [True, False])
 @virtual
-async def test_a_late_sweep_leaves_a_ledger_that_is_about_to_be_named(world: ExportWorld, has_its_claim: bool) -> None:
-    """Two drivers of one run: for the first the cursor is well; ours is acked on; the second is replacing it when the first one sweeps."""
+async def test_a_late_sweep_leaves_a_ledger_that_is_about_to_be_named(
+    world: ExportWorld, has_its_claim: bool
+) -> None:
+    """Two drivers of one run: for the first the cursor is well; ours is acked on; the second is
+    replacing it when the first one sweeps.
+    """
     async with within():
         await world.begun(acked_on=False)
         assert (await (await world.attempt("one")).run()).status == "already there"
@@ -190,14 +225,18 @@ async def test_a_late_sweep_leaves_a_ledger_that_is_about_to_be_named(world: Exp
 
 
 @virtual
-async def test_what_a_dead_attempt_made_goes_when_its_znode_has_moved_on(world: ExportWorld) -> None:
+async def test_what_a_dead_attempt_made_goes_when_its_znode_has_moved_on(
+    world: ExportWorld,
+) -> None:
     async with within():
         await world.begun()
         task = await (await world.gated()).until_its_gate()
         task.cancel()
         await asyncio.wait({task})
         (dead,) = await world.made()
-        assert "stay" in (await world.swept())[0] and await world.made() == {dead}, "nobody has moved the znode"
+        assert "stay" in (await world.swept())[0] and await world.made() == {dead}, (
+            "nobody has moved the znode"
+        )
         assert (await (await world.attempt()).run()).status == "replaced"
         assert await world.swept() == [f"deleted ledger {dead} of an attempt that died: {REF}"]
         assert await world.made() == {await world.named()} and await world.swept() == []
@@ -238,7 +277,9 @@ async def test_a_sweep_keeps_off_a_cursor_that_is_claimed(world: ExportWorld) ->
 
 @virtual
 async def test_a_sweep_looks_again_when_it_has_the_claim(world: ExportWorld) -> None:
-    """The subscription was deleted meanwhile: whoever makes it anew begins with its versions anew."""
+    """The subscription was deleted meanwhile: whoever makes it anew begins with its versions
+    anew.
+    """
     async with within():
         await world.begun()
         task = await (await world.gated()).until_its_gate()
@@ -274,12 +315,18 @@ async def test_who_waited_for_a_claim_until_the_run_was_decided_makes_nothing(
             await waited_for(late.one.claims)
             await (await world.record()).decide(decided)
         assert (await task).status == status
-        assert await world.znode(REF.path) is None and await world.made() == set() and await world.pins() == []
+        assert (
+            await world.znode(REF.path) is None
+            and await world.made() == set()
+            and await world.pins() == []
+        )
 
 
 @pytest.mark.parametrize(("decided", "status"), [(State.DONE, LEFT), (State.ABORTED, "failed")])
 @virtual
-async def test_who_slept_until_the_run_was_decided_makes_nothing(world: ExportWorld, decided: State, status: str) -> None:
+async def test_who_slept_until_the_run_was_decided_makes_nothing(
+    world: ExportWorld, decided: State, status: str
+) -> None:
     async with within():
         await world.begun()
         before, ledgers = await world.znode(REF.path), world.bookkeeper._next_ledger
@@ -289,13 +336,21 @@ async def test_who_slept_until_the_run_was_decided_makes_nothing(world: ExportWo
         await late.one.pins.purge()
         late.gate.go.set()
         assert (await task).status == status
-        assert (await world.znode(REF.path), world.bookkeeper._next_ledger, await world.pins()) == (before, ledgers, [])
+        assert (await world.znode(REF.path), world.bookkeeper._next_ledger, await world.pins()) == (
+            before,
+            ledgers,
+            [],
+        )
 
 
 @pytest.mark.parametrize("replace", [False, True])
 @virtual
-async def test_a_late_swap_does_not_bring_a_deleted_subscription_back(world: ExportWorld, replace: bool) -> None:
-    """It has seen none; another attempt makes it, a broker loads the topic and deletes it: there is none again."""
+async def test_a_late_swap_does_not_bring_a_deleted_subscription_back(
+    world: ExportWorld, replace: bool
+) -> None:
+    """It has seen none; another attempt makes it, a broker loads the topic and deletes it: there is
+    none again.
+    """
     async with within():
         await world.begun()
         await world.remove(REF.path)
@@ -307,11 +362,15 @@ async def test_a_late_swap_does_not_bring_a_deleted_subscription_back(world: Exp
         assert (await (await world.record()).decide(State.DONE)).state is State.DONE
         zombie.gate.go.set()
         assert (await task).status == LEFT
-        assert await world.znode(REF.path) is None and len(await world.made()) == 1, "its own ledger is gone"
+        assert await world.znode(REF.path) is None and len(await world.made()) == 1, (
+            "its own ledger is gone"
+        )
 
 
 @virtual
-async def test_a_broker_that_loads_the_topic_between_look_and_swap_is_seen(world: ExportWorld) -> None:
+async def test_a_broker_that_loads_the_topic_between_look_and_swap_is_seen(
+    world: ExportWorld,
+) -> None:
     async with within():
         await world.begun()
         before = await world.znode(REF.path)
@@ -321,7 +380,11 @@ async def test_a_broker_that_loads_the_topic_between_look_and_swap_is_seen(world
         await world.topic(ledgers=((7, 100), (9, 50), (12, 10), (open_ledger, 0)))
         attempt.gate.go.set()
         outcome = await task
-        assert outcome.status == "refused" and outcome.problem is not None and "a broker may have the topic" in outcome.problem.message
+        assert (
+            outcome.status == "refused"
+            and outcome.problem is not None
+            and "a broker may have the topic" in outcome.problem.message
+        )
         assert await world.znode(REF.path) == before and await world.made() == set()
 
 
@@ -329,14 +392,21 @@ async def test_a_broker_that_loads_the_topic_between_look_and_swap_is_seen(world
 
 
 @virtual
-async def test_a_cursor_that_was_refused_for_its_broker_is_exported_when_it_is_unloaded(world: ExportWorld) -> None:
+async def test_a_cursor_that_was_refused_for_its_broker_is_exported_when_it_is_unloaded(
+    world: ExportWorld,
+) -> None:
     async with within():
         await world.begun()
         await world.in_ledger(state(), closed=False)
         refused = await (await world.attempt(stopped=False)).run()
-        assert refused.status == "refused" and refused.problem is not None and "a broker may have the topic" in refused.problem.message
+        assert (
+            refused.status == "refused"
+            and refused.problem is not None
+            and "a broker may have the topic" in refused.problem.message
+        )
         assert await world.pins() == []
-        await world.in_ledger(state())  # the unload: another ledger, closed, and another version of the znode
+        # the unload: another ledger, closed, and another version of the znode
+        await world.in_ledger(state())
         outcome = await (await world.attempt(stopped=False)).run()
         assert outcome.status == "replaced", outcome.problem
         assert await world.named() in await world.made() and len(await world.pins()) == 1
@@ -344,14 +414,21 @@ async def test_a_cursor_that_was_refused_for_its_broker_is_exported_when_it_is_u
 
 @pytest.mark.parametrize("acked_on", [False, True], ids=["already there", "replaced"])
 @virtual
-async def test_what_pulsar_acks_after_the_run_was_at_the_cursor_is_never_replaced(world: ExportWorld, acked_on: bool) -> None:
+async def test_what_pulsar_acks_after_the_run_was_at_the_cursor_is_never_replaced(
+    world: ExportWorld, acked_on: bool
+) -> None:
     async with within():
         await world.begun(acked_on=acked_on)
-        assert (await (await world.attempt()).run()).status == ("replaced" if acked_on else "already there")
+        assert (await (await world.attempt()).run()).status == (
+            "replaced" if acked_on else "already there"
+        )
         ledger = await world.in_ledger(state((7, 60)))
         refused = await (await world.attempt()).run()
         assert refused.status == "refused" and refused.problem is not None
-        assert "has changed since this run first looked at it: Pulsar has this cursor and it is not" in refused.problem.message
+        assert (
+            "has changed since this run first looked at it: Pulsar has this cursor and it is not"
+            in refused.problem.message
+        )
         assert await world.named() == ledger and len(await world.made()) == acked_on
 
 
@@ -366,7 +443,9 @@ async def test_who_slept_while_another_attempt_pinned_looks_again(world: ExportW
         assert (await (await world.attempt()).run()).status == "replaced"
         ledgers = world.bookkeeper._next_ledger
         late.gate.go.set()
-        assert (await task).status == "already there" and world.bookkeeper._next_ledger == ledgers, "it has made none"
+        assert (
+            await task
+        ).status == "already there" and world.bookkeeper._next_ledger == ledgers, "it has made none"
 
 
 @virtual
@@ -375,7 +454,9 @@ async def test_a_run_replaces_the_version_that_it_has_seen_first(world: ExportWo
     assert await pins.find(REF) is None
     seen = Pin(3, 70)
     assert await pins.pin(REF, seen) is seen
-    assert await pins.pin(REF, Pin(9, 80)) == await pins.find(REF) == seen, "a later attempt may not move it"
+    assert await pins.pin(REF, Pin(9, 80)) == await pins.find(REF) == seen, (
+        "a later attempt may not move it"
+    )
     await pins.purge()
     assert await pins.pin(REF, Pin(9, 80)) == Pin(9, 80)
     await pins.unpin(REF)
@@ -393,7 +474,10 @@ async def test_a_znode_is_swapped_as_it_was_seen_and_no_other_way(world: ExportW
         return Swap(REF, seen, record).ports(theirs).zookeeper
 
     record, seen = await world.record(), await look(theirs.zookeeper, REF)
-    version, data = seen.cursor.version, cursor_info.encode((await read_cursor(theirs, REF, patience=HASTY)).znode)
+    version, data = (
+        seen.cursor.version,
+        cursor_info.encode((await read_cursor(theirs, REF, patience=HASTY)).znode),
+    )
     with pytest.raises(MigrationError, match="its znode changed"):
         await guarded(seen, record).set(REF.path, data, version + 1)
     with pytest.raises(MigrationError, match="its znode changed"):
@@ -405,7 +489,10 @@ async def test_a_znode_is_swapped_as_it_was_seen_and_no_other_way(world: ExportW
     await world.topic(TOPIC)
     with pytest.raises(zk.BadVersion, match="topic"):
         await guarded(now, record).set(REF.path, data, now.cursor.version)
-    assert await guarded(now, record).create("/beside", b"") == "/beside" and await guarded(now, record).set("/beside", b"1", 0) == 1
+    assert (
+        await guarded(now, record).create("/beside", b"") == "/beside"
+        and await guarded(now, record).set("/beside", b"1", 0) == 1
+    )
     await world.remove(REF.path)
     absent = await look(theirs.zookeeper, REF)
     assert absent.cursor == Pin(-1, -1)

@@ -1,4 +1,6 @@
-"""Footers in bulk, from a ZooKeeper in memory: all of them, the chosen ones, and what happens when it does not stand still."""
+"""Footers in bulk, from a ZooKeeper in memory: all of them, the chosen ones, and what happens when
+it does not stand still.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def options(**given: str) -> Options:
     return Options.parse({"zookeeper": "127.0.0.1:2181", **given})
 
 
-async def found(zk: FakeZooKeeper, chosen: Options, buckets: list[str] | None = None) -> dict[CursorName, shards.Found]:
+async def found(
+    zk: FakeZooKeeper, chosen: Options, buckets: list[str] | None = None
+) -> dict[CursorName, shards.Found]:
     every = [one async for batch in shards.footers_in(zk, chosen, buckets) for one in batch]
     assert len({one.name for one in every}) == len(every), "a cursor came twice"
     return {one.name: one for one in every}
@@ -55,7 +59,9 @@ async def test_every_footer_once_with_its_stat(zk: FakeZooKeeper) -> None:
     await write_footers(zk, ROOT, list(written.values()))
     read = await found(zk, options())
     assert {name: one.footer for name, one in read.items()} == written
-    assert {name: one.stat for name, one in read.items()} == {name: (await zk.get(name.path(ROOT))).stat for name in written}
+    assert {name: one.stat for name, one in read.items()} == {
+        name: (await zk.get(name.path(ROOT))).stat for name in written
+    }
 
 
 async def test_buckets_are_read_apart(zk: FakeZooKeeper) -> None:
@@ -64,7 +70,10 @@ async def test_buckets_are_read_apart(zk: FakeZooKeeper) -> None:
     buckets = await zk.children(ROOT)
     first, rest = await found(zk, options(), buckets[:40]), await found(zk, options(), buckets[40:])
     assert {name.bucket for name in first} == set(buckets[:40])
-    assert first.keys() | rest.keys() == {name_of(at) for at in range(MANY)} and not first.keys() & rest.keys()
+    assert (
+        first.keys() | rest.keys() == {name_of(at) for at in range(MANY)}
+        and not first.keys() & rest.keys()
+    )
 
 
 @pytest.mark.parametrize(
@@ -78,10 +87,16 @@ async def test_buckets_are_read_apart(zk: FakeZooKeeper) -> None:
         ({"tenant": "nobody"}, lambda at: False),
     ],
 )
-async def test_names_are_chosen_before_footers_are_read(zk: FakeZooKeeper, given: dict[str, str], chosen: object) -> None:
+async def test_names_are_chosen_before_footers_are_read(
+    zk: FakeZooKeeper, given: dict[str, str], chosen: object
+) -> None:
     assert callable(chosen)
     wanted = {name_of(at) for at in range(MANY) if chosen(at)}
-    others = [(name_of(at), b"whoever reads this has read too much") for at in range(MANY) if not chosen(at)]
+    others = [
+        (name_of(at), b"whoever reads this has read too much")
+        for at in range(MANY)
+        if not chosen(at)
+    ]
     await write_footers(zk, ROOT, [*(footer_of(name) for name in wanted), *others])
     read = await found(zk, options(**given))
     assert read.keys() == wanted and all(isinstance(one.footer, Footer) for one in read.values())
@@ -113,9 +128,18 @@ async def test_what_cannot_be_decoded_is_a_value(zk: FakeZooKeeper) -> None:
     good = codec.encode(footer_of(name_of(1)))
     flipped = good.replace(b'"epoch":3', b'"epoch":4')
     newer = good.replace(b'"version":1', b'"version":99')
-    await write_footers(zk, ROOT, [(name_of(1), flipped), (name_of(2), newer), (name_of(3), b""), (name_of(4), good)])
+    await write_footers(
+        zk,
+        ROOT,
+        [(name_of(1), flipped), (name_of(2), newer), (name_of(3), b""), (name_of(4), good)],
+    )
     read = await found(zk, options())
-    assert [type(read[name_of(at)].footer) for at in (1, 2, 3, 4)] == [DamageError, TooNewError, DamageError, DamageError]
+    assert [type(read[name_of(at)].footer) for at in (1, 2, 3, 4)] == [
+        DamageError,
+        TooNewError,
+        DamageError,
+        DamageError,
+    ]
     assert read[name_of(1)].stat.data_bytes == len(flipped)
 
 
@@ -129,7 +153,10 @@ async def test_a_node_that_is_no_cursor_s_own_is_nobody_s(zk: FakeZooKeeper) -> 
 
 
 async def test_no_root_is_no_empty_fleet(zk: FakeZooKeeper) -> None:
-    with pytest.raises(ProblemError, match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181 does not exist, so nothing can be said"):
+    with pytest.raises(
+        ProblemError,
+        match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181 does not exist, so nothing can be said",
+    ):
         await found(zk, options(), ["000", "fff"])
     await FooterStore(zk, Settings().encode, root=ROOT).deployment()  # as the first daemon makes it
     assert not await found(zk, options())
@@ -146,7 +173,9 @@ async def test_a_footer_that_vanishes_after_the_listing_is_not_there(zk: FakeZoo
     assert {name for name, _ in await reader.read(listed)} == set(names) - {names[3]}
 
 
-async def test_it_reads_what_was_committed_before_it_began(server: FakeZooKeeperServer, zk: FakeZooKeeper) -> None:
+async def test_it_reads_what_was_committed_before_it_began(
+    server: FakeZooKeeperServer, zk: FakeZooKeeper
+) -> None:
     behind = server.session()
     await behind.start()
     behind.lag()
@@ -155,7 +184,9 @@ async def test_it_reads_what_was_committed_before_it_began(server: FakeZooKeeper
     assert (await found(behind, options())).keys() == {name_of(1)}
 
 
-async def test_lost_answers_are_asked_for_again_and_patience_ends(server: FakeZooKeeperServer, zk: FakeZooKeeper) -> None:
+async def test_lost_answers_are_asked_for_again_and_patience_ends(
+    server: FakeZooKeeperServer, zk: FakeZooKeeper
+) -> None:
     await write_footers(zk, ROOT, [footer_of(name_of(at), at) for at in range(50)])
     zk.faults.chance("multi_read", 0.5, UnknownNotDone())
     zk.faults.chance("children", 0.2, UnknownNotDone())
@@ -179,10 +210,15 @@ async def test_nothing_is_under_way_while_a_batch_is_looked_at(zk: FakeZooKeeper
 async def test_batches_are_small_where_footers_are_large(zk: FakeZooKeeper) -> None:
     first = shards.READ_BATCH_FIRST * shards.READS_AT_ONCE
     names = [name_of(at) for at in range(first + 800)]
-    for root, node_bytes, most in (("/small", 500, shards.READ_BATCH), ("/large", 30_000, shards.READ_BYTES // 30_000)):
+    for root, node_bytes, most in (
+        ("/small", 500, shards.READ_BATCH),
+        ("/large", 30_000, shards.READ_BYTES // 30_000),
+    ):
         await write_footers(zk, root, [(name, bytes(node_bytes)) for name in names])
         sizes = [len(batch) async for batch in shards.footers_in(zk, options(root=root))]
-        assert sum(sizes) == len(names) and set(sizes[: shards.READS_AT_ONCE]) == {shards.READ_BATCH_FIRST}
+        assert sum(sizes) == len(names) and set(sizes[: shards.READS_AT_ONCE]) == {
+            shards.READ_BATCH_FIRST
+        }
         assert max(sizes) == most
 
 

@@ -30,7 +30,9 @@ def options(**given: str) -> Options:
     return Options.parse({"zookeeper": "127.0.0.1:2181", **given})
 
 
-def write(stack: Standalone, root: str, footers: Sequence[Footer | tuple[CursorName, bytes]]) -> None:
+def write(
+    stack: Standalone, root: str, footers: Sequence[Footer | tuple[CursorName, bytes]]
+) -> None:
     async def work() -> None:
         client = ZooKeeperClient(ZooKeeperSettings(servers=parse_servers(stack.zookeeper)[0]))
         await client.start()
@@ -42,7 +44,9 @@ def write(stack: Standalone, root: str, footers: Sequence[Footer | tuple[CursorN
 
 def rows(table: Table, chosen: Options) -> pa.Table:
     parts = pickle.loads(pickle.dumps(table.plan(chosen)))
-    return pa.Table.from_batches([batch for part in parts for batch in table.read(chosen, part)], schema=table.schema)
+    return pa.Table.from_batches(
+        [batch for part in parts for batch in table.read(chosen, part)], schema=table.schema
+    )
 
 
 @pytest.mark.jvm
@@ -54,16 +58,23 @@ def test_a_fleet_over_parts_is_the_fleet(stack: Standalone, root: str) -> None:
         assert len(Cursors().plan(chosen)) == int(given.get("tasks", "1"))
         read = rows(Cursors(), chosen)
         assert sorted(read["cursor"].to_pylist()) == sorted(name.display for name in names)
-        assert set(read["status"].to_pylist()) == {"OK"} and read["footer_version"].to_pylist() == [0] * MANY
+        assert (
+            set(read["status"].to_pylist()) == {"OK"}
+            and read["footer_version"].to_pylist() == [0] * MANY
+        )
     segments = rows(Segments(), chosen)
-    assert segments.num_rows == 2 * MANY + MANY // 2, "a chain of two each, half of them with a snapshot"
+    assert segments.num_rows == 2 * MANY + MANY // 2, (
+        "a chain of two each, half of them with a snapshot"
+    )
     assert set(segments["cursor_key"].to_pylist()) == set(read["cursor_key"].to_pylist())
 
 
 @pytest.mark.jvm
 def test_a_chroot_is_the_root_of_everything(stack: Standalone, root: str) -> None:
     write(stack, f"/a/chroot{root}", [footer_of(name_of(at), at) for at in range(50)])
-    assert rows(Cursors(), options(zookeeper=f"{stack.zookeeper}/a/chroot", root=root)).num_rows == 50
+    assert (
+        rows(Cursors(), options(zookeeper=f"{stack.zookeeper}/a/chroot", root=root)).num_rows == 50
+    )
     with pytest.raises(ProblemError, match=rf"{root} .* does not exist"):
         rows(Cursors(), options(zookeeper=stack.zookeeper, root=root))
 
@@ -73,21 +84,30 @@ def test_modes_and_tombstones(stack: Standalone, root: str) -> None:
     good, flipped, newer, gone = name_of(1), name_of(2), name_of(3), name_of(4)
     data = codec.encode(footer_of(flipped))
     write(
-        stack, root,
+        stack,
+        root,
         [
-            footer_of(good), (flipped, data.replace(b'"epoch":3', b'"epoch":4')),
-            (newer, codec.encode(footer_of(newer)).replace(b'"version":1', b'"version":9')), footer_of(gone, state=FooterState.DELETED),
+            footer_of(good),
+            (flipped, data.replace(b'"epoch":3', b'"epoch":4')),
+            (newer, codec.encode(footer_of(newer)).replace(b'"version":1', b'"version":9')),
+            footer_of(gone, state=FooterState.DELETED),
         ],
-    )  # fmt: skip
+    )
     given = {"zookeeper": stack.zookeeper, "root": root}
     read = {row["cursor"]: row for row in rows(Cursors(), options(**given)).to_pylist()}
     assert {name: row["status"] for name, row in read.items()} == {
-        good.display: "OK", flipped.display: "DAMAGED", newer.display: "TOO_NEW",
-    }  # fmt: skip
+        good.display: "OK",
+        flipped.display: "DAMAGED",
+        newer.display: "TOO_NEW",
+    }
     assert read[flipped.display]["footer_bytes"] == len(data)
     assert rows(Cursors(), options(**given, deleted="true")).num_rows == 4
     strict = {**given, "mode": "failfast", "topic": flipped.topic}
-    with pytest.raises(ProblemError, match=r"persistent://t2/n0/topic-2\|sub: footer: crc32c .* What to do: .*inspect.*permissive"):
+    with pytest.raises(
+        ProblemError,
+        match=r"persistent://t2/n0/topic-2\|sub: footer: crc32c .* What to do: "
+        r".*inspect.*permissive",
+    ):
         rows(Segments(), options(**strict))
     with pytest.raises(ProblemError, match="What to do: upgrade"):
         rows(Segments(), options(**{**strict, "topic": newer.topic}))
@@ -106,7 +126,9 @@ def test_one_named_cursor_is_one_part(stack: Standalone, root: str) -> None:
 
 
 def test_a_zookeeper_that_is_not_there_is_told_with_what_to_do() -> None:
-    with pytest.raises(ProblemError, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer.*What to do: "):
+    with pytest.raises(
+        ProblemError, match=r"ZooKeeper at 127\.0\.0\.1:1 does not answer.*What to do: "
+    ):
         Cursors().plan(options(zookeeper="127.0.0.1:1", waitS="0.2"))
 
 

@@ -1,4 +1,6 @@
-"""One cursor's history on systems in memory: footers that move on under the reader, ledgers that are short, bookies that are gone."""
+"""One cursor's history on systems in memory: footers that move on under the reader, ledgers that
+are short, bookies that are gone.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,18 @@ AWAY_KIND = KINDS.index("away")
 
 def records(first: int, count: int, name: CursorName = NAME) -> list[bytes]:
     acks = [Delta(acks={7: BitMap([2 * at + 1])}) for at in range(first, first + count)]
-    return [record.encode(Record(name.record_hash, 1, 1, first + at, delta)) for at, delta in enumerate(acks)]
+    return [
+        record.encode(Record(name.record_hash, 1, 1, first + at, delta))
+        for at, delta in enumerate(acks)
+    ]
 
 
-def chained(*chain: ChainLedger, previous: Sequence[ChainLedger] = (), name: CursorName = NAME, **changes: Any) -> Footer:
+def chained(
+    *chain: ChainLedger,
+    previous: Sequence[ChainLedger] = (),
+    name: CursorName = NAME,
+    **changes: Any,
+) -> Footer:
     before = Previous(EmptyBase(FIRST), tuple(previous)) if previous else None
     return footer_of(name, base=EmptyBase(FIRST), chain=chain, previous=before, **changes)
 
@@ -61,7 +71,9 @@ class World:
 
     def ledger(self, ledger: int, entries: Sequence[bytes], *, closed: bool = True) -> None:
         """An open one shows readers all but its last entry."""
-        self.bookies.restore(ledger, LedgerSpec(), {"application": b"cursorkeeper"}, entries, closed=closed)
+        self.bookies.restore(
+            ledger, LedgerSpec(), {"application": b"cursorkeeper"}, entries, closed=closed
+        )
 
     async def moves_to(self, footer: Footer) -> None:
         path = CursorName(footer.topic, footer.subscription).path(ROOT)
@@ -91,12 +103,18 @@ async def world() -> AsyncIterator[World]:
 
 
 @pytest.mark.parametrize("mode", ["permissive", "failfast"])
-async def test_what_was_being_written_is_continued_with_the_next_footer(world: World, mode: str) -> None:
-    """The owner closes it, goes on with another one and takes a snapshot, while an older ledger is read."""
+async def test_what_was_being_written_is_continued_with_the_next_footer(
+    world: World, mode: str
+) -> None:
+    """The owner closes it, goes on with another one and takes a snapshot, while an older ledger is
+    read.
+    """
     world.ledger(1, records(0, 1))
     world.ledger(2, records(1, 1))
     world.ledger(5, records(2, 6), closed=False)
-    await write_footers(world.zk, ROOT, [chained(ChainLedger(5), previous=(ChainLedger(1, 0), ChainLedger(2, 0)))])
+    await write_footers(
+        world.zk, ROOT, [chained(ChainLedger(5), previous=(ChainLedger(1, 0), ChainLedger(2, 0)))]
+    )
     pieces = (await world.history(mode=mode)).pieces()
     found = await anext(pieces)
     world.bookies.lose_ledger(2)
@@ -109,7 +127,9 @@ async def test_what_was_being_written_is_continued_with_the_next_footer(world: W
 
 
 @pytest.mark.parametrize("closed_at", ["by its footer", "by BookKeeper"])
-async def test_a_ledger_that_is_shorter_than_said_is_damage(world: World, closed_at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_ledger_that_is_shorter_than_said_is_damage(
+    world: World, closed_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.ledger(1, records(0, 3))
     world.ledger(2, records(3, 2))
     await write_footers(world.zk, ROOT, [chained(ChainLedger(1, 9), ChainLedger(2, 1))])
@@ -120,13 +140,22 @@ async def test_a_ledger_that_is_shorter_than_said_is_damage(world: World, closed
         said_of_it = replace(ledger.info(), last_entry=9)
         monkeypatch.setattr(ledger, "info", lambda: said_of_it)
     there = 3 if closed_at == "by its footer" else 2
-    assert said(await world.pieces()) == [*[(1, at, ACK) for at in range(there)], (1, there, DAMAGED), (2, 0, ACK), (2, 1, ACK)]
-    with pytest.raises(ProblemError, match=rf"ledger 1 ends before entry {there}, and its last entry should be 9") as told:
+    assert said(await world.pieces()) == [
+        *[(1, at, ACK) for at in range(there)],
+        (1, there, DAMAGED),
+        (2, 0, ACK),
+        (2, 1, ACK),
+    ]
+    with pytest.raises(
+        ProblemError, match=rf"ledger 1 ends before entry {there}, and its last entry should be 9"
+    ) as told:
         await world.pieces(mode="failfast")
     assert exit_code(told.value.problem) == NO
 
 
-async def test_what_is_read_before_a_ledger_is_deleted_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_read_before_a_ledger_is_deleted_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(history, "CHUNK_RECORDS", 3)
     world.ledger(1, records(0, 5))
     world.bookies.damage(1, 4, Damage.GONE)
@@ -143,7 +172,13 @@ async def test_a_ledger_without_bookies_is_a_row_and_hides_nothing_else(world: W
     world.ledger(2, records(4, 2))
     world.bookies.damage(1, 2, Damage.GONE)
     await write_footers(world.zk, ROOT, [chained(ChainLedger(1, 3), ChainLedger(2, 1))])
-    assert said(await world.pieces()) == [(1, 0, ACK), (1, 1, ACK), (1, 2, AWAY_KIND), (2, 0, ACK), (2, 1, ACK)]
+    assert said(await world.pieces()) == [
+        (1, 0, ACK),
+        (1, 1, ACK),
+        (1, 2, AWAY_KIND),
+        (2, 0, ACK),
+        (2, 1, ACK),
+    ]
     with pytest.raises(ProblemError, match="ledger 1 cannot be read for") as told:
         await world.pieces(mode="failfast")
     assert told.value.kind is Kind.AWAY
@@ -158,7 +193,9 @@ async def test_a_cursor_whose_open_ledger_has_no_bookies_is_a_row(world: World) 
         await world.pieces(mode="failfast")
 
 
-async def test_a_cursor_that_is_busier_than_its_reader_is_a_row(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cursor_that_is_busier_than_its_reader_is_a_row(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await write_footers(world.zk, ROOT, [chained(ChainLedger(1, 3))])
     one, write = Reader.one, iter(range(18, 100))
 
@@ -172,21 +209,33 @@ async def test_a_cursor_that_is_busier_than_its_reader_is_a_row(world: World, mo
         await world.pieces(mode="failfast")
 
 
-async def test_cursors_out_of_reach_one_after_another_are_a_system_that_is_away(world: World) -> None:
+async def test_cursors_out_of_reach_one_after_another_are_a_system_that_is_away(
+    world: World,
+) -> None:
     """Some are rows; all of them would be an answer without any content."""
     names = [CursorName(f"persistent://t/n/x{at}", "s") for at in range(AWAY_IN_A_ROW_MAX + 10)]
     options = Options.parse({**GIVEN, "waitS": "0.01"})
 
     async def read(lost: int) -> list[tuple[int, int, int]]:
         for at in range(len(names)):
-            world.bookies.damage(at + 1, 0, Damage.GONE) if at < lost else world.bookies.ledger(at + 1).damage.clear()
+            world.bookies.damage(at + 1, 0, Damage.GONE) if at < lost else world.bookies.ledger(
+                at + 1
+            ).damage.clear()
         buckets = await world.zk.children(ROOT)
-        return said([piece async for some in history._pieces(world, options, buckets) for piece in some])  # type: ignore[arg-type]
+        return said(
+            [piece async for some in history._pieces(world, options, buckets) for piece in some]
+        )  # type: ignore[arg-type]
 
     for at, name in enumerate(names):
         world.ledger(at + 1, records(0, 1, name))
-    await write_footers(world.zk, ROOT, [chained(ChainLedger(at + 1, 0), name=name) for at, name in enumerate(names)])
-    assert sorted(await read(9)) == [(at + 1, 0, AWAY_KIND if at < 9 else ACK) for at in range(len(names))]
+    await write_footers(
+        world.zk,
+        ROOT,
+        [chained(ChainLedger(at + 1, 0), name=name) for at, name in enumerate(names)],
+    )
+    assert sorted(await read(9)) == [
+        (at + 1, 0, AWAY_KIND if at < 9 else ACK) for at in range(len(names))
+    ]
     with pytest.raises(ProblemError, match=r"cursors one after another could not be read") as told:
         await read(len(names))
     assert told.value.kind is Kind.AWAY

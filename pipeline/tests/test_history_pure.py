@@ -1,4 +1,6 @@
-"""Records to rows without a system: every ack once, every kind, damage told; and what a time selects."""
+"""Records to rows without a system: every ack once, every kind, damage told; and what a time
+selects.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,12 @@ def table(pieces: list[deltas.Piece]) -> list[dict]:
     return found.to_pylist()
 
 
-def read(where: Where, records: list, cursor_hash: int, *, strict: bool = False) -> list[deltas.Piece]:
-    return [piece for some in deltas.read(where, records, cursor_hash, strict=strict) for piece in some]
+def read(
+    where: Where, records: list, cursor_hash: int, *, strict: bool = False
+) -> list[deltas.Piece]:
+    return [
+        piece for some in deltas.read(where, records, cursor_hash, strict=strict) for piece in some
+    ]
 
 
 @given(st.sets(st.one_of(st.integers(0, 300), st.integers(LARGEST - 40, LARGEST)), min_size=1))
@@ -61,26 +67,49 @@ def test_runs_are_maximal_and_hold_every_entry_once(entries: set[int]) -> None:
     some = list(runs(BitMap(entries), 3))
     assert max(len(first) for first, _ in some) <= 3
     first, last = (np.concatenate(columns) for columns in zip(*some, strict=True))
-    assert [x for a, b in zip(first.tolist(), last.tolist(), strict=True) for x in range(a, b + 1)] == sorted(entries)
+    assert [
+        x for a, b in zip(first.tolist(), last.tolist(), strict=True) for x in range(a, b + 1)
+    ] == sorted(entries)
     assert np.all(first[1:] > last[:-1] + 1)
 
 
 def test_every_kind_of_row() -> None:
     stamp = Stamp(1, 1)
     delta = Delta(
-        Position(7, 3), MarkDeleteProperties(stamp, {"a": 1}), CursorProperties(stamp, {"b": "c"}),
+        Position(7, 3),
+        MarkDeleteProperties(stamp, {"a": 1}),
+        CursorProperties(stamp, {"b": "c"}),
         (LayoutItem(7, LayoutState.CLOSED, 50), LayoutItem(9, LayoutState.OPEN, 0)),
-        {7: BitMap([5, 6, 9]), 9: BitMap([0])}, {PartialKey(9, 4): Partial(3, BitMap([1]))},
-    )  # fmt: skip
-    opening = record.encode(Record(NAME.record_hash, 2, 1, 0, OpenRecord(NAME.canonical, 2, 1, "w")))
+        {7: BitMap([5, 6, 9]), 9: BitMap([0])},
+        {PartialKey(9, 4): Partial(3, BitMap([1]))},
+    )
+    opening = record.encode(
+        Record(NAME.record_hash, 2, 1, 0, OpenRecord(NAME.canonical, 2, 1, "w"))
+    )
     found = table(read(WHERE, [(0, opening), (1, entry(delta))], NAME.record_hash))
     said = [(r["kind"], r["ledger_id"], r["first_entry"], r["last_entry"]) for r in found]
     assert said == [
-        ("ack", 7, 5, 6), ("ack", 7, 9, 9), ("ack", 9, 0, 0), ("mark_delete", 7, 3, 3), ("partial", 9, 4, 4),
-        ("properties", None, None, None), ("properties", None, None, None), ("layout", 7, 0, 49), ("layout", 9, 0, -1),
-    ]  # fmt: skip
+        ("ack", 7, 5, 6),
+        ("ack", 7, 9, 9),
+        ("ack", 9, 0, 0),
+        ("mark_delete", 7, 3, 3),
+        ("partial", 9, 4, 4),
+        ("properties", None, None, None),
+        ("properties", None, None, None),
+        ("layout", 7, 0, 49),
+        ("layout", 9, 0, -1),
+    ]
     shared = {
-        (r["cursor_key"], r["bk_ledger"], r["bk_entry"], r["sequence"], r["epoch"], r["generation"], r["footer_version"]) for r in found
+        (
+            r["cursor_key"],
+            r["bk_ledger"],
+            r["bk_entry"],
+            r["sequence"],
+            r["epoch"],
+            r["generation"],
+            r["footer_version"],
+        )
+        for r in found
     }
     assert shared == {(5, 77, 1, 1, 2, 1, 3)}
     assert {r["at"] for r in found} == {None} and found[0]["ledger_created"].timestamp() == 1
@@ -104,11 +133,17 @@ def test_damage_is_told_where_it_is_and_hides_nothing_else() -> None:
 
 def test_a_body_that_makes_no_sense_under_a_right_checksum_doubles_nothing() -> None:
     body = b"\xff\xff\xff"
-    head = record.HEADER.pack(record.MAGIC, record.VERSION, record.Kind.DELTA, 0, NAME.record_hash, 2, 1, 9, len(body), 0)
+    head = record.HEADER.pack(
+        record.MAGIC, record.VERSION, record.Kind.DELTA, 0, NAME.record_hash, 2, 1, 9, len(body), 0
+    )
     odd = head[: record.CRC_AT] + crc32c(head + body).to_bytes(4, "little") + body
     good = [entry(Delta(acks={7: BitMap([at])}), at) for at in range(2)]
     found = table(read(WHERE, [(0, good[0]), (1, odd), (2, good[1])], NAME.record_hash))
-    assert [(row["bk_entry"], row["kind"]) for row in found] == [(0, "ack"), (1, "damaged"), (2, "ack")]
+    assert [(row["bk_entry"], row["kind"]) for row in found] == [
+        (0, "ack"),
+        (1, "damaged"),
+        (2, "ack"),
+    ]
 
 
 def test_batches_are_bounded_and_lose_nothing() -> None:
@@ -119,26 +154,39 @@ def test_batches_are_bounded_and_lose_nothing() -> None:
         rows.add(read(WHERE, [(at, wide)], NAME.record_hash))
         batches += rows.full()
     batches += rows.rest()
-    assert sum(b.num_rows for b in batches) == 600_000 and max(b.num_rows for b in batches) <= deltas.BATCH_ROWS
+    assert (
+        sum(b.num_rows for b in batches) == 600_000
+        and max(b.num_rows for b in batches) <= deltas.BATCH_ROWS
+    )
     firsts = np.concatenate([b["first_entry"].to_numpy() for b in batches])
     assert np.array_equal(firsts, np.tile(np.arange(0, 400_000, 2), 3))
 
 
 def test_records_that_expand_beyond_measure_are_read_in_bounded_lists() -> None:
-    """Each of them is a few dozen stored bytes; together their ranges are a hundred times what may be held."""
+    """Each of them is a few dozen stored bytes; together their ranges are a hundred times what may
+    be held.
+    """
     wide = entry(Delta(acks={7: BitMap(np.arange(0, 1 << 21, 2, dtype=np.uint32))}))
     assert len(wide) < 200 and deltas.size_bytes(wide) > 1 << 17
-    partials = entry(Delta(partials={PartialKey(7, at): Partial(3, BitMap([1])) for at in range(30_000)}))
+    partials = entry(
+        Delta(partials={PartialKey(7, at): Partial(3, BitMap([1])) for at in range(30_000)})
+    )
     records, ranges = [(0, wide), (1, partials), *[(at, wide) for at in range(2, 30)]], 0
     for some in deltas.read(WHERE, records, NAME.record_hash):
         ranges += sum(piece.first.size for piece in some)
-        assert sum(deltas.PIECE_BYTES + piece.first.nbytes + piece.last.nbytes for piece in some) < 2 * deltas.LIST_BYTES
+        assert (
+            sum(deltas.PIECE_BYTES + piece.first.nbytes + piece.last.nbytes for piece in some)
+            < 2 * deltas.LIST_BYTES
+        )
         assert len(some) <= deltas.LIST_BYTES // deltas.PIECE_BYTES + 1
     assert ranges == 29 * (1 << 20) + 30_000
 
 
 def test_the_size_of_a_record_is_that_of_its_body() -> None:
-    assert deltas.size_bytes(b"x" * 7) == 7 and deltas.size_bytes(GatewayRefused("DIGEST_MISMATCH", Outcome.NOT_DONE)) == 0
+    assert (
+        deltas.size_bytes(b"x" * 7) == 7
+        and deltas.size_bytes(GatewayRefused("DIGEST_MISMATCH", Outcome.NOT_DONE)) == 0
+    )
     lying = bytearray(entry(Delta(acks={7: BitMap([1])})))
     lying[32:36] = b"\xff" * 4
     assert deltas.size_bytes(bytes(lying)) == record.BODY_BYTES_MAX
@@ -163,7 +211,10 @@ def test_moments() -> None:
     assert moment_us("until", "1970-01-01T01:00:00+01:00") == 0
 
 
-@pytest.mark.parametrize("text", ["yesterday", "nan", "inf", "-1", "0", "2026", "202611", "20261399", "1763719200000", "1e300"])
+@pytest.mark.parametrize(
+    "text",
+    ["yesterday", "nan", "inf", "-1", "0", "2026", "202611", "20261399", "1763719200000", "1e300"],
+)
 def test_what_may_mean_something_else_is_no_time(text: str) -> None:
     with pytest.raises(ValueError, match=rf"until = '{text}' is no time.*ISO 8601"):
         moment_us("until", text)
@@ -179,10 +230,23 @@ def test_only_what_certainly_lies_outside_is_left_out() -> None:
 
 def test_a_ledger_ends_before_the_next_one_is_made_or_its_footer_was_written() -> None:
     def end(created_ms: int) -> End:
-        return End(5, True, LedgerInfo(0, 3, 3, 2, Digest.CRC32C, LedgerState.CLOSED, 5, 9, created_ms))
+        return End(
+            5, True, LedgerInfo(0, 3, 3, 2, Digest.CRC32C, LedgerState.CLOSED, 5, 9, created_ms)
+        )
 
     chain = (ChainLedger(1, 5), ChainLedger(2, 5), ChainLedger(3))
-    footer = Footer(NAME.topic, NAME.subscription, FooterState.OPEN, 1, "w", 1, 1, FIRST, EmptyBase(FIRST), chain)
+    footer = Footer(
+        NAME.topic,
+        NAME.subscription,
+        FooterState.OPEN,
+        1,
+        "w",
+        1,
+        1,
+        FIRST,
+        EmptyBase(FIRST),
+        chain,
+    )
     ends = {1: end(10), 2: end(20), 3: end(30)}
     assert [ended_us(footer, ledger, ends, 25_000) for ledger in ends] == [20_000, 25_000, None]
     assert ended_us(footer, 1, {1: end(10), 2: End(-1, True, None)}, 99_000) == 99_000

@@ -1,4 +1,5 @@
-"""The table `deltas` against real cursors: what was acked is what the history says; damage, and a footer that moves on.
+"""The table `deltas` against real cursors: what was acked is what the history says; damage, and a
+footer that moves on.
 
 In Spark: `test_tables_spark`.
 """
@@ -48,7 +49,9 @@ def test_what_was_acked_is_told(stack: Standalone, root: str) -> None:
     async def make() -> dict[CursorName, Footer]:
         async with fleet(stack, root) as made:
             await made.closed_in_pulsar_s_form(WHOLE)
-            return {name: await made.closed(name, rounds=1 + at % 4) for at, name in enumerate(NAMES)}
+            return {
+                name: await made.closed(name, rounds=1 + at % 4) for at, name in enumerate(NAMES)
+            }
 
     footers = asyncio.run(make())
     with pytest.raises(ProblemError, match=r"/nobody/cursors .* does not exist"):
@@ -59,16 +62,24 @@ def test_what_was_acked_is_told(stack: Standalone, root: str) -> None:
         mine = [row for row in found if row["cursor_key"] == cursor_key(name)]
         assert {row["bk_ledger"] for row in mine} <= {c.ledger for c in footers[name].chain}
         assert [row["sequence"] for row in mine] == sorted(row["sequence"] for row in mine)
-    assert {row["kind"] for row in found} == {"ack"} and cursor_key(WHOLE) not in {row["cursor_key"] for row in found}
+    assert {row["kind"] for row in found} == {"ack"} and cursor_key(WHOLE) not in {
+        row["cursor_key"] for row in found
+    }
     some = rows(options_of(stack, root, "deltas", namespace="t/ns1"))
     assert {row["cursor_key"] for row in some} == {cursor_key(name) for name in NAMES[1::2]}
 
     created = [row["ledger_created"] for row in found]
     after, before = (max(created) + timedelta(days=1)).isoformat(), min(created).isoformat()
-    assert rows(options_of(stack, root, "deltas", until=before)) == [] == rows(options_of(stack, root, "deltas", since=after))
+    assert (
+        rows(options_of(stack, root, "deltas", until=before))
+        == []
+        == rows(options_of(stack, root, "deltas", since=after))
+    )
     inside = options_of(stack, root, "deltas", since=before, until=after)
     key = ("cursor_key", "bk_ledger", "bk_entry", "first_entry")
-    assert sorted(rows(inside), key=lambda r: [r[k] for k in key]) == sorted(found, key=lambda r: [r[k] for k in key])
+    assert sorted(rows(inside), key=lambda r: [r[k] for k in key]) == sorted(
+        found, key=lambda r: [r[k] for k in key]
+    )
 
 
 def test_damage_is_a_row_or_the_end(stack: Standalone, root: str) -> None:
@@ -86,20 +97,32 @@ def test_damage_is_a_row_or_the_end(stack: Standalone, root: str) -> None:
 
     copy, missing = asyncio.run(make())
     found = rows(options_of(stack, root, "deltas"))
-    odd = {(row["cursor_key"], row["kind"], row["bk_ledger"], row["bk_entry"]) for row in found if row["kind"] != "ack"}
+    odd = {
+        (row["cursor_key"], row["kind"], row["bk_ledger"], row["bk_entry"])
+        for row in found
+        if row["kind"] != "ack"
+    }
     assert odd == {
-        (cursor_key(flipped), "damaged", copy, 2), (cursor_key(gone), "missing", missing, -1), (cursor_key(garbage), "damaged", -1, -1),
-    }  # fmt: skip
+        (cursor_key(flipped), "damaged", copy, 2),
+        (cursor_key(gone), "missing", missing, -1),
+        (cursor_key(garbage), "damaged", -1, -1),
+    }
     assert acked(found, good) == of_rounds(3) and len(acked(found, flipped)) == 40
     for name, said in (
-        (flipped, f"ledger {copy} entry 2: crc32c"), (gone, f"ledger {missing} does not exist"), (garbage, "not JSON"),
-    ):  # fmt: skip
+        (flipped, f"ledger {copy} entry 2: crc32c"),
+        (gone, f"ledger {missing} does not exist"),
+        (garbage, "not JSON"),
+    ):
         with pytest.raises(ProblemError, match=rf"{name.topic}.*{said}.*What to do: "):
             rows(options_of(stack, root, "deltas", mode="failfast", topic=name.topic))
 
 
-def test_a_live_cursor_is_read_and_a_footer_that_moved_on_is_followed(stack: Standalone, root: str) -> None:
-    """Between the footer's read and the ledgers' the owner takes snapshots, and deletes what the old footer named."""
+def test_a_live_cursor_is_read_and_a_footer_that_moved_on_is_followed(
+    stack: Standalone, root: str
+) -> None:
+    """Between the footer's read and the ledgers' the owner takes snapshots, and deletes what the
+    old footer named.
+    """
     name = NAMES[0]
 
     async def story() -> tuple[list, int, Footer, Footer]:
@@ -113,7 +136,8 @@ def test_a_live_cursor_is_read_and_a_footer_that_moved_on_is_followed(stack: Sta
             await made.acked(source, 4, start=2)
             now = await made.footer(name)
             assert not stale.footer.named_ledgers() & now.named_ledgers()
-            # the deletion of what was dropped is not waited for by the source: until the stale footer's ledgers are gone
+            # the deletion of what was dropped is not waited for by the source: until the stale
+            # footer's ledgers are gone
             async with asyncio.timeout(60):
                 while await made.exist(stale.footer.named_ledgers()):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
@@ -130,7 +154,9 @@ def test_deleted_cursors_have_no_history(stack: Standalone, root: str) -> None:
     async def make() -> None:
         async with fleet(stack, root) as made:
             footer = await made.closed(NAMES[0])
-            await made.overwrite(NAMES[0], replace(footer, state=type(footer.state).DELETED, chain=()))
+            await made.overwrite(
+                NAMES[0], replace(footer, state=type(footer.state).DELETED, chain=())
+            )
 
     asyncio.run(make())
     assert rows(options_of(stack, root, "deltas")) == []

@@ -1,6 +1,8 @@
-"""Imports on real systems, without Spark: attempts that die after each step, that stand still and are late, two at once.
+"""Imports on real systems, without Spark: attempts that die after each step, that stand still and
+are late, two at once.
 
-Whatever happened: afterwards every cursor is there once, whole, and what a daemon has confirmed since is untouched.
+Whatever happened: afterwards every cursor is there once, whole, and what a daemon has confirmed
+since is untouched.
 """
 
 from __future__ import annotations
@@ -14,7 +16,16 @@ from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.sinks.comparing import Comparing
 from cursorkeeper_pipeline.sinks.record import State
 from cursorkeeper_pipeline.sinks.tasks import LEFT
-from pipeline.tests.migration_world import LAST, RUN, StopsAt, dies, lost_its_session, migration_world, ref_of, state
+from pipeline.tests.migration_world import (
+    LAST,
+    RUN,
+    StopsAt,
+    dies,
+    lost_its_session,
+    migration_world,
+    ref_of,
+    state,
+)
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 STEPS_MAX = 40
@@ -29,13 +40,21 @@ async def test_there_verified_and_then_left_alone(stack: Standalone, root: str) 
         assert [(await world.imported(ref)).status for ref in refs] == ["already there"] * 3
         assert [await world.footer(ref) for ref in refs] == footers
         compared = [await Comparing(world.ports, world.theirs).one(ref) for ref in refs]
-        assert [(o.status, o.numbers["missing"], o.numbers["extra"]) for o in compared] == [("same", 0, 0)] * 3
+        assert [(o.status, o.numbers["missing"], o.numbers["extra"]) for o in compared] == [
+            ("same", 0, 0)
+        ] * 3
         footer = footers[0]
-        assert footer is not None and "+test-run/" in footer.writer and footer.writer.split("/")[-2] == "import-pulsar"
+        assert (
+            footer is not None
+            and "+test-run/" in footer.writer
+            and footer.writer.split("/")[-2] == "import-pulsar"
+        )
         await world.are_whole(refs)
 
 
-async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(stack: Standalone, root: str) -> None:
+async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(
+    stack: Standalone, root: str
+) -> None:
     async with migration_world(stack, root) as world:
         await world.begun()
         refs = []
@@ -45,7 +64,11 @@ async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(stac
             at = StopsAt(step, dead=True)
             died = await dies(world.imported(ref, at), at)
             outcome = await world.imported(ref)
-            assert outcome.ok and outcome.status in ("imported", "redone", "already there"), (step, at.steps, outcome)
+            assert outcome.ok and outcome.status in ("imported", "redone", "already there"), (
+                step,
+                at.steps,
+                outcome,
+            )
             if not died:
                 break
         assert not died and step > 8, "every step was one after which an attempt died"
@@ -53,8 +76,12 @@ async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(stac
 
 
 @pytest.mark.parametrize("then", ["another attempt", "a daemon has it", "a daemon had it"])
-async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(stack: Standalone, root: str, then: str) -> None:
-    """A zombie: on another host, its session gone, its claim taken. Another attempt makes the cursor; a daemon opens it and acks."""
+async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(
+    stack: Standalone, root: str, then: str
+) -> None:
+    """A zombie: on another host, its session gone, its claim taken. Another attempt makes the
+    cursor; a daemon opens it and acks.
+    """
     async with migration_world(stack, root) as world:
         await world.begun()
         for step in range(1, STEPS_MAX):
@@ -93,14 +120,22 @@ async def test_two_attempts_at_once(stack: Standalone, root: str) -> None:
         await world.begun()
         refs = await world.cursors(range(4))
         for ref in refs:
-            outcomes = await asyncio.gather(*(world.imported(ref, host=f"host-{n}") for n in range(3)))
-            assert sorted(o.status for o in outcomes) == ["already there", "already there", "imported"], outcomes
+            outcomes = await asyncio.gather(
+                *(world.imported(ref, host=f"host-{n}") for n in range(3))
+            )
+            assert sorted(o.status for o in outcomes) == [
+                "already there",
+                "already there",
+                "imported",
+            ], outcomes
             footer = await world.footer(ref)
             assert footer is not None and footer.epoch == 1, "made once, and not redone"
         await world.are_whole(refs)
 
 
-async def test_a_claim_that_is_never_let_go_is_given_up_with_its_holder(stack: Standalone, root: str) -> None:
+async def test_a_claim_that_is_never_let_go_is_given_up_with_its_holder(
+    stack: Standalone, root: str
+) -> None:
     async with migration_world(stack, root) as world:
         await world.begun()
         (ref,) = await world.cursors([0])
@@ -109,14 +144,19 @@ async def test_a_claim_that_is_never_let_go_is_given_up_with_its_holder(stack: S
         await at.reached.wait()
         outcome = await world.imported(ref, claim_wait_s=0.2)
         assert outcome.status == "failed" and outcome.problem is not None
-        assert "another attempt (test, process" in outcome.problem.message and "run this again" in outcome.problem.remedy
+        assert (
+            "another attempt (test, process" in outcome.problem.message
+            and "run this again" in outcome.problem.remedy
+        )
         at.go.set()
         assert (await slow).status == "imported"
         await world.are_whole([ref])
 
 
 @pytest.mark.parametrize("refresh", [False, True])
-async def test_a_live_or_newer_cursor_is_never_overwritten(stack: Standalone, root: str, refresh: bool) -> None:
+async def test_a_live_or_newer_cursor_is_never_overwritten(
+    stack: Standalone, root: str, refresh: bool
+) -> None:
     async with migration_world(stack, root) as world:
         for run in (RUN, "another"):
             await world.begun(run)
@@ -132,10 +172,16 @@ async def test_a_live_or_newer_cursor_is_never_overwritten(stack: Standalone, ro
         again = [await world.imported(ref, refresh=refresh) for ref in refs]
         assert [o.status for o in again] == ["refused", "refused", "imported before"]
         outcomes = [await world.imported(ref, refresh=refresh, run="another") for ref in refs]
-        assert [o.status for o in outcomes] == ["refused", "refused", "refreshed" if refresh else "refused"]
+        assert [o.status for o in outcomes] == [
+            "refused",
+            "refused",
+            "refreshed" if refresh else "refused",
+        ]
         assert [await world.footer(ref) for ref in refs[:2]] == before[:2]
         assert await source.keeper.close() == [], "it was never deposed"
-        assert 901 in (await world.state(live)).acked_of(LAST) and 902 in (await world.state(newer)).acked_of(LAST)
+        assert 901 in (await world.state(live)).acked_of(LAST) and 902 in (
+            await world.state(newer)
+        ).acked_of(LAST)
         assert (await world.differs(moved_on) == "") == refresh
 
 
@@ -145,12 +191,20 @@ async def test_a_run_that_is_decided_begins_no_cursor(stack: Standalone, root: s
         refs = await world.cursors(range(2))
         assert (await world.record().decide(State.ABORTED)).state is State.ABORTED
         outcome = await world.imported(refs[0])
-        assert outcome.status == "failed" and outcome.problem is not None and "ABORTED: nothing more is begun" in outcome.problem.message
+        assert (
+            outcome.status == "failed"
+            and outcome.problem is not None
+            and "ABORTED: nothing more is begun" in outcome.problem.message
+        )
         assert await world.footer(refs[0]) is None
-        assert (await world.record().decide(State.DONE)).state is State.ABORTED, "what is decided stays"
+        assert (await world.record().decide(State.DONE)).state is State.ABORTED, (
+            "what is decided stays"
+        )
 
 
-async def test_what_is_late_for_a_run_that_is_done_is_no_failure(stack: Standalone, root: str) -> None:
+async def test_what_is_late_for_a_run_that_is_done_is_no_failure(
+    stack: Standalone, root: str
+) -> None:
     async with migration_world(stack, root) as world:
         await world.begun()
         refs = await world.cursors(range(1))
@@ -160,7 +214,9 @@ async def test_what_is_late_for_a_run_that_is_done_is_no_failure(stack: Standalo
         assert await world.footer(refs[0]) is None
 
 
-async def test_a_comparison_tells_what_differs_and_what_is_on_one_side_only(stack: Standalone, root: str) -> None:
+async def test_a_comparison_tells_what_differs_and_what_is_on_one_side_only(
+    stack: Standalone, root: str
+) -> None:
     async with migration_world(stack, root) as world:
         await world.begun()
         same, differs, only_pulsar = await world.cursors(range(3))

@@ -1,6 +1,8 @@
-"""Attempts of the job `import` that are late, on fakes: they stand still after any step, between two reads too, and come back.
+"""Attempts of the job `import` that are late, on fakes: they stand still after any step, between
+two reads too, and come back.
 
-Meanwhile Pulsar moves on, another attempt takes the claim, the run ends, a daemon deletes. What a late one then does is nothing.
+Meanwhile Pulsar moves on, another attempt takes the claim, the run ends, a daemon deletes. What a
+late one then does is nothing.
 """
 
 from __future__ import annotations
@@ -84,13 +86,22 @@ class Late:
     async def deleted(self) -> None:
         """By a daemon."""
         purpose = Purpose("test", "tested", "look")
-        await delete(REF.name, await self.world.ports(), self.world.settings, purpose, only=None, what="deleting it")
+        await delete(
+            REF.name,
+            await self.world.ports(),
+            self.world.settings,
+            purpose,
+            only=None,
+            what="deleting it",
+        )
 
     async def footer(self) -> Footer | None:
         return await footer_of(await self.world.ports(), REF.name)
 
     async def zombie(self, at: StopsAt) -> asyncio.Task[Outcome] | None:
-        """An attempt that stands still, its claim lost with its session; None: it was through before."""
+        """An attempt that stands still, its claim lost with its session; None: it was through
+        before.
+        """
         one, session = await self.attempt("elsewhere", at)
         running = asyncio.create_task(one.one(REF))
         reached = asyncio.create_task(at.reached.wait())
@@ -104,9 +115,13 @@ class Late:
 
 
 @pytest.mark.parametrize("found", ["nothing", "half-made", "an older import"])
-@pytest.mark.parametrize("then", ["its run is done", "its run is done, and a daemon has deleted", "its run goes on"])
+@pytest.mark.parametrize(
+    "then", ["its run is done", "its run is done, and a daemon has deleted", "its run goes on"]
+)
 @virtual
-async def test_who_comes_back_puts_nothing_older_in_the_place_of_what_is_there(found: str, then: str) -> None:
+async def test_who_comes_back_puts_nothing_older_in_the_place_of_what_is_there(
+    found: str, then: str
+) -> None:
     for step in range(1, STEPS_MAX):
         late = Late(refresh=True)
         await late.begun()
@@ -154,7 +169,11 @@ async def test_who_waited_for_a_claim_while_its_run_was_aborted_begins_nothing()
     session.expire()
     at.go.set()
     outcome = await waiting
-    assert outcome.status == "failed" and outcome.problem is not None and "ABORTED: nothing more is begun" in outcome.problem.message
+    assert (
+        outcome.status == "failed"
+        and outcome.problem is not None
+        and "ABORTED: nothing more is begun" in outcome.problem.message
+    )
     assert await late.footer() is None
 
 
@@ -170,16 +189,26 @@ async def test_what_an_import_has_open_is_not_the_same_whatever_it_holds() -> No
         if running is None:
             break
         now = await late.footer()
-        outcome = await Comparing(await late.world.ports(), await late.world.pulsar(), HASTY).one(REF)
+        outcome = await Comparing(await late.world.ports(), await late.world.pulsar(), HASTY).one(
+            REF
+        )
         if now is not None and now.state is FooterState.OPEN:
             compared += 1
-            assert (outcome.status, outcome.ok) == (HALF_MADE, False) and outcome.problem is not None, (step, at.steps, outcome)
-            assert now.writer in outcome.problem.message and outcome.problem.remedy == "run the import again"
+            assert (outcome.status, outcome.ok) == (
+                HALF_MADE,
+                False,
+            ) and outcome.problem is not None, (step, at.steps, outcome)
+            assert (
+                now.writer in outcome.problem.message
+                and outcome.problem.remedy == "run the import again"
+            )
         else:
             assert outcome.ok == (now is not None), (step, at.steps, outcome)
         at.go.set()
         assert (await running).ok
-        assert (await Comparing(await late.world.ports(), await late.world.pulsar(), HASTY).one(REF)).status == "same"
+        assert (
+            await Comparing(await late.world.ports(), await late.world.pulsar(), HASTY).one(REF)
+        ).status == "same"
         await late.deleted()
     assert compared >= 3
 
@@ -201,7 +230,10 @@ async def test_what_a_run_has_imported_stays_done_though_pulsar_moves_on(refresh
     for dry_run in (True, False):
         outcome = await late.imported(dry_run=dry_run)
         assert (outcome.status, outcome.ok) == ("imported before", True)
-        assert "Pulsar's has moved on since this run imported it: " in outcome.notes[-1] and "missing" in outcome.notes[-1]
+        assert (
+            "Pulsar's has moved on since this run imported it: " in outcome.notes[-1]
+            and "missing" in outcome.notes[-1]
+        )
     assert await late.footer() == before
     assert (await late.imported(run="another")).status == ("refreshed" if refresh else "refused")
     assert (await late.imported()).status == ("already there" if refresh else "imported before")
@@ -212,7 +244,8 @@ async def test_what_its_run_has_imported_while_an_attempt_waited_for_the_claim_i
     late = Late(refresh=True)
     await late.begun()
     await late.world.in_ledger(state((7, 3)))
-    quicker, waits = StopsAt(1, kinds=frozenset({"append"})), StopsAt(3, kinds=frozenset({"get"}))  # record, footer, claim
+    # record, footer, claim
+    quicker, waits = StopsAt(1, kinds=frozenset({"append"})), StopsAt(3, kinds=frozenset({"get"}))
     running = []
     for host, at in (("elsewhere", quicker), ("here", waits)):
         running.append(asyncio.create_task(late.imported(host=host, at=at)))
@@ -238,7 +271,9 @@ async def test_what_somebody_had_open_since_is_not_of_the_run() -> None:
 
 @pytest.mark.parametrize("refresh", [False, True])
 @virtual
-async def test_what_was_found_wrong_when_it_was_read_back_does_not_count_later(refresh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_found_wrong_when_it_was_read_back_does_not_count_later(
+    refresh: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     late = Late(refresh)
     await late.begun()
     await late.world.in_ledger(state())
@@ -246,7 +281,11 @@ async def test_what_was_found_wrong_when_it_was_read_back_does_not_count_later(r
         parts = PulsarSource.parts
         patch.setattr(PulsarSource, "parts", lambda self: islice(parts(self), 1))
         outcome = await late.imported()
-        assert outcome.status == "failed" and outcome.problem is not None and "is not what was read" in outcome.problem.message
+        assert (
+            outcome.status == "failed"
+            and outcome.problem is not None
+            and "is not what was read" in outcome.problem.message
+        )
     outcome = await late.imported()
     assert (outcome.status, outcome.ok) == (("refreshed", True) if refresh else ("refused", False))
 
@@ -262,7 +301,11 @@ async def test_what_a_run_has_imported_and_cannot_be_read_is_not_done() -> None:
     for ledger in footer.named_ledgers():
         late.world.bookkeeper.lose_ledger(ledger)
     outcome = await late.imported()
-    assert outcome.status == "refused" and outcome.problem is not None and "it cannot be read" in outcome.problem.message
+    assert (
+        outcome.status == "refused"
+        and outcome.problem is not None
+        and "it cannot be read" in outcome.problem.message
+    )
 
 
 def test_whose_a_closed_footer_is() -> None:

@@ -1,4 +1,6 @@
-"""Migration without Spark and without real systems: records and claims on a ZooKeeper in memory, rows, whose a footer is."""
+"""Migration without Spark and without real systems: records and claims on a ZooKeeper in memory,
+rows, whose a footer is.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparing import UNTOLD, differs
 from cursorkeeper_pipeline.sinks.importing import is_nobodys, named
-from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, State, checked_id, folder_of, id_of
+from cursorkeeper_pipeline.sinks.record import (
+    RunDone,
+    RunRecord,
+    State,
+    checked_id,
+    folder_of,
+    id_of,
+)
 from cursorkeeper_pipeline.sinks.tasks import each, row_of
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES, tasks_for
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
@@ -78,7 +87,9 @@ async def test_an_id_is_of_one_run_only(server: FakeZooKeeperServer) -> None:
 
 @pytest.mark.parametrize("fault", [UnknownDone(), UnknownNotDone()])
 @pytest.mark.parametrize("operation", ["create", "set"])
-async def test_a_lost_answer_is_read_back(server: FakeZooKeeperServer, operation: str, fault: UnknownDone | UnknownNotDone) -> None:
+async def test_a_lost_answer_is_read_back(
+    server: FakeZooKeeperServer, operation: str, fault: UnknownDone | UnknownNotDone
+) -> None:
     zookeeper = await session(server)
     record = RunRecord(zookeeper, "/ck/imports", "r")
     if operation == "set":
@@ -102,19 +113,29 @@ async def test_a_record_that_is_none_or_gone_is_told(server: FakeZooKeeperServer
 
 
 def test_ids_and_places() -> None:
-    assert id_of("import", {"a": "1", "b": "2"}) == id_of("import", {"b": "2", "a": "1"}) != id_of("import", {"a": "2", "b": "1"})
+    assert (
+        id_of("import", {"a": "1", "b": "2"})
+        == id_of("import", {"b": "2", "a": "1"})
+        != id_of("import", {"a": "2", "b": "1"})
+    )
     assert checked_id(id_of("export", ABOUT)).startswith("export-")
     for wrong in ("", "a/b", ".x", "x" * 65):
         with pytest.raises(ProblemError, match="cannot be the name of a run"):
             checked_id(wrong)
-    assert folder_of("/cursorkeeper/cursors", "import") == "/cursorkeeper/imports" and folder_of("/cursors", "claim") == "/claims"
+    assert (
+        folder_of("/cursorkeeper/cursors", "import") == "/cursorkeeper/imports"
+        and folder_of("/cursors", "claim") == "/claims"
+    )
 
 
 # ---- claims
 
 
 async def claims(server: FakeZooKeeperServer, **changes: Any) -> Claims:
-    return replace(Claims(await session(server), "/ck/claims", "run r, task 1", wait_s=5.0, host="here"), **changes)
+    return replace(
+        Claims(await session(server), "/ck/claims", "run r, task 1", wait_s=5.0, host="here"),
+        **changes,
+    )
 
 
 async def test_a_claim_is_waited_for(server: FakeZooKeeperServer) -> None:
@@ -135,7 +156,9 @@ async def test_a_claim_is_waited_for(server: FakeZooKeeperServer) -> None:
 
 
 @pytest.mark.parametrize("fault", [UnknownDone(), UnknownNotDone()])
-async def test_an_answer_to_a_claim_is_lost(server: FakeZooKeeperServer, fault: UnknownDone | UnknownNotDone) -> None:
+async def test_an_answer_to_a_claim_is_lost(
+    server: FakeZooKeeperServer, fault: UnknownDone | UnknownNotDone
+) -> None:
     one = await claims(server)
     await one.zookeeper.ensure_path("/ck/claims")
     server.faults.next("create", fault)
@@ -143,10 +166,15 @@ async def test_an_answer_to_a_claim_is_lost(server: FakeZooKeeperServer, fault: 
         assert len(await one.zookeeper.children("/ck/claims")) == 1
 
 
-async def test_a_dead_process_of_this_host_holds_nothing_and_one_elsewhere_does(server: FakeZooKeeperServer) -> None:
+async def test_a_dead_process_of_this_host_holds_nothing_and_one_elsewhere_does(
+    server: FakeZooKeeperServer,
+) -> None:
     nobody = 2**22 + 1
     for host, is_free in (("here", True), ("elsewhere", False)):
-        dead, next_one = await claims(server, host=host, pid=nobody), await claims(server, token="next", wait_s=0.05)
+        dead, next_one = (
+            await claims(server, host=host, pid=nobody),
+            await claims(server, token="next", wait_s=0.05),
+        )
         held = dead.held(NAME)
         await held.__aenter__()
         if is_free:
@@ -155,7 +183,11 @@ async def test_a_dead_process_of_this_host_holds_nothing_and_one_elsewhere_does(
             await held.__aexit__(None, None, None)
             assert await dead.zookeeper.children("/ck/claims") == []
             continue
-        with pytest.raises(ProblemError, match=rf"another attempt \(run r, task 1, process {nobody} on elsewhere\) has worked on it"):
+        with pytest.raises(
+            ProblemError,
+            match=rf"another attempt \(run r, task 1, process {nobody} on elsewhere\) has worked "
+            rf"on it",
+        ):
             async with next_one.held(NAME):
                 raise AssertionError("it is held")
         dead.zookeeper.expire()  # type: ignore[attr-defined]
@@ -202,7 +234,9 @@ def test_whose_an_open_footer_is() -> None:
 # ---- what is the same
 
 LAYOUT = (LayoutItem(7, LayoutState.CLOSED, 100), LayoutItem(9, LayoutState.OPEN, 0))
-THEIRS = PositionInfo(Position(7, 3), {7: BitMap([10, 12])}, {PartialKey(9, 4): BitMap([1])}, {"dedup": 1})
+THEIRS = PositionInfo(
+    Position(7, 3), {7: BitMap([10, 12])}, {PartialKey(9, 4): BitMap([1])}, {"dedup": 1}
+)
 
 
 def ours_with(info: PositionInfo, properties: dict[str, str] | None) -> AckState:
@@ -215,14 +249,22 @@ def ours_with(info: PositionInfo, properties: dict[str, str] | None) -> AckState
         ({}, {"a": "b"}, 0, 0, ""),
         ({"acked": {7: BitMap([10])}}, {"a": "b"}, 1, 0, "1 acked entries are missing"),
         ({"acked": {7: BitMap([10, 12, 13])}}, {"a": "b"}, 0, 1, "1 acked entries too many"),
-        ({"batches": {PartialKey(9, 4): BitMap([2])}}, {"a": "b"}, 0, 0, "1 partial batches differ"),
+        (
+            {"batches": {PartialKey(9, 4): BitMap([2])}},
+            {"a": "b"},
+            0,
+            0,
+            "1 partial batches differ",
+        ),
         ({"mark_delete": Position(7, 4)}, {"a": "b"}, 0, 1, "mark-delete is 7:3 and 7:4"),
         ({"properties": {}}, {"a": "b"}, 0, 0, "mark delete properties differ"),
         ({}, {"a": "c"}, 0, 0, "cursor properties differ"),
         ({"mark_delete": Position(11, 0)}, {"a": "b"}, 0, 0, "mark-delete is"),
     ],
 )
-def test_every_difference_counts(changes: dict[str, Any], properties: dict[str, str], missing: int, extra: int, says: str) -> None:
+def test_every_difference_counts(
+    changes: dict[str, Any], properties: dict[str, str], missing: int, extra: int, says: str
+) -> None:
     found = differs(THEIRS, LAYOUT, {"a": "b"}, ours_with(replace(THEIRS, **changes), properties))
     assert bool(found.wrong) == bool(says) and says in str(found.wrong), found
     if "mark_delete" not in changes:
@@ -235,7 +277,12 @@ def test_what_no_broker_would_see_is_a_note() -> None:
     assert not found.wrong and "ledger 8, which the topic does not have" in str(found.notes)
     untold = differs(THEIRS, LAYOUT, {"a": "b"}, ours_with(THEIRS, None))
     assert not untold.wrong and untold.notes == (UNTOLD,)
-    by_the_plugin = differs(THEIRS, LAYOUT, {"a": "b"}, ours_with(THEIRS, {"pulsar.created": "nonce", "pulsar.znode": "3@17"}))
+    by_the_plugin = differs(
+        THEIRS,
+        LAYOUT,
+        {"a": "b"},
+        ours_with(THEIRS, {"pulsar.created": "nonce", "pulsar.znode": "3@17"}),
+    )
     assert not by_the_plugin.wrong
 
 
@@ -243,7 +290,14 @@ def test_what_no_broker_would_see_is_a_note() -> None:
 
 
 def test_tasks_have_some_seconds_of_work() -> None:
-    assert [tasks_for(n) for n in (0, 1, 200, 201, 1_000_000, 10**9)] == [1, 1, 1, 2, 4_096, 4_096] and tasks_for(5, 3) == 3
+    assert [tasks_for(n) for n in (0, 1, 200, 201, 1_000_000, 10**9)] == [
+        1,
+        1,
+        1,
+        2,
+        4_096,
+        4_096,
+    ] and tasks_for(5, 3) == 3
 
 
 async def test_each_cursor_once_and_a_bounded_number_at_once() -> None:
@@ -260,16 +314,35 @@ async def test_each_cursor_once_and_a_bounded_number_at_once() -> None:
         return Outcome(str(ref), "imported", True)
 
     outcomes = await each(refs, one, 3)
-    assert [o.cursor for o in outcomes] == [str(ref) for ref in refs] and sorted(done) == sorted(set(done)) and most == 3
+    assert (
+        [o.cursor for o in outcomes] == [str(ref) for ref in refs]
+        and sorted(done) == sorted(set(done))
+        and most == 3
+    )
 
 
 def test_rows_fit_their_schema() -> None:
     import pyarrow as pa
 
-    numbers = {"epoch": 3, "acked": 9, "ranges": 2, "partialBatches": 0, "missing": 1, "extra": 0, "seconds": 0.5, "freshness": {}}
+    numbers = {
+        "epoch": 3,
+        "acked": 9,
+        "ranges": 2,
+        "partialBatches": 0,
+        "missing": 1,
+        "extra": 0,
+        "seconds": 0.5,
+        "freshness": {},
+    }
     well = Outcome(str(REF), "imported", True, "text", ("a", "b"), numbers)
     bad = Outcome(str(REF), "failed", False, problem=Problem("what", "do"))
     table = pa.Table.from_pylist([row_of(REF, well, "w"), row_of(REF, bad, "w")], schema=OUTCOMES)
     table.validate(full=True)
-    assert table.column("notes").to_pylist() == ["a\nb", None] and table.column("problem").to_pylist() == [None, "what"]
-    assert [c.null_count for c in table.select(["cursor_key", "ok", "attempt"]).columns] == [0, 0, 0]
+    assert table.column("notes").to_pylist() == ["a\nb", None] and table.column(
+        "problem"
+    ).to_pylist() == [None, "what"]
+    assert [c.null_count for c in table.select(["cursor_key", "ok", "attempt"]).columns] == [
+        0,
+        0,
+        0,
+    ]

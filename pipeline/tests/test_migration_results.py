@@ -1,4 +1,6 @@
-"""Names of the results of `import` and `export`, and what their arguments may be. No Spark, no systems."""
+"""Names of the results of `import` and `export`, and what their arguments may be. No Spark, no
+systems.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,16 @@ KINDS = pytest.mark.parametrize(("kind", "job"), [("import", import_), ("export"
 
 @KINDS
 def test_what_writes_nothing_has_results_of_its_own(kind: str, job: ModuleType) -> None:
-    runs = [job.run_of(SOURCE, job.Arguments(settings=SETTINGS, **asked)) for asked in ({}, {"verify": True}, {"dry_run": True})]
+    runs = [
+        job.run_of(SOURCE, job.Arguments(settings=SETTINGS, **asked))
+        for asked in ({}, {"verify": True}, {"dry_run": True})
+    ]
     assert [run.table for run in runs] == ["cursors", "cursors-verify", "cursors-dry-run"]
-    assert [run.report() for run in runs] == [f"{kind}.json", f"{kind}-verify.json", f"{kind}-dry-run.json"]
+    assert [run.report() for run in runs] == [
+        f"{kind}.json",
+        f"{kind}-verify.json",
+        f"{kind}-dry-run.json",
+    ]
     assert [run.recorded for run in runs] == [True, False, False]
 
 
@@ -37,12 +46,21 @@ def test_a_run_that_is_done_keeps_its_report(kind: str, job: ModuleType, tmp_pat
     assert run._done_before(record, Reporter(kind, str(tmp_path))) == CLEAN
     assert first.read_text() == "what became of each"
     said = json.loads((tmp_path / f"{kind}-again.json").read_text())
-    assert said["before"] and said["statuses"] == {"imported": 7} and sorted(path.name for path in tmp_path.iterdir())[1:] == [first.name]
+    assert (
+        said["before"]
+        and said["statuses"] == {"imported": 7}
+        and sorted(path.name for path in tmp_path.iterdir())[1:] == [first.name]
+    )
 
 
 @KINDS
 def test_cursors_at_once_have_a_limit(kind: str, job: ModuleType) -> None:
     for jobs in ("0", "-1", "65"):
-        with pytest.raises(OptionError, match=rf"^{kind}: jobs = {jobs} is not between 1 and 64.*What to do: see "):
+        with pytest.raises(
+            OptionError, match=rf"^{kind}: jobs = {jobs} is not between 1 and 64.*What to do: see "
+        ):
             job_file.convert(kind, job.Arguments, {"jobs": jobs})
-    assert [job_file.convert(kind, job.Arguments, {"jobs": jobs}).jobs for jobs in (1, "64")] == [1, 64]
+    assert [job_file.convert(kind, job.Arguments, {"jobs": jobs}).jobs for jobs in (1, "64")] == [
+        1,
+        64,
+    ]

@@ -1,4 +1,6 @@
-"""Every option is checked before anything is asked of a system; what is wrong is named, and so is the remedy."""
+"""Every option is checked before anything is asked of a system; what is wrong is named, and so is
+the remedy.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,48 @@ GIVEN = {"zookeeper": "127.0.0.1:2181", "gateway": "127.0.0.1:7651"}
 
 
 def test_names_are_spark_s_own_and_take_any_case() -> None:
-    options = Options.parse({**GIVEN, "TABLE": "holes", "gatewaytokenfile": "/token", "taskBytes": "1024", "Mode": "FAILFAST"})
-    assert (options.table, options.gateway_token_file, options.task_bytes, options.mode) == ("holes", "/token", 1024, Mode.FAILFAST)
+    options = Options.parse(
+        {
+            **GIVEN,
+            "TABLE": "holes",
+            "gatewaytokenfile": "/token",
+            "taskBytes": "1024",
+            "Mode": "FAILFAST",
+        }
+    )
+    assert (options.table, options.gateway_token_file, options.task_bytes, options.mode) == (
+        "holes",
+        "/token",
+        1024,
+        Mode.FAILFAST,
+    )
 
 
 def test_text_and_pickle_mean_the_same() -> None:
-    options = Options.parse({**GIVEN, "table": "deltas", "since": "2026-01-01", "deleted": "true", "tasks": "7", "tenant": "t"})
+    options = Options.parse(
+        {
+            **GIVEN,
+            "table": "deltas",
+            "since": "2026-01-01",
+            "deleted": "true",
+            "tasks": "7",
+            "tenant": "t",
+        }
+    )
     assert Options.parse(options.as_text()) == options == pickle.loads(pickle.dumps(options))
 
 
 def test_a_root_is_the_same_with_a_slash_at_its_end() -> None:
     options = Options.parse({**GIVEN, "root": "/my/cursors//"})
-    assert options.root == options.settings.root == "/my/cursors" and options == Options.parse({**GIVEN, "root": "/my/cursors"})
-    assert Options.parse({**GIVEN, "readRateMibS": "0.01", "zookeeper": "[::1]:2181,zk2/a/b"}).read_rate_mib_s == 0.01
+    assert options.root == options.settings.root == "/my/cursors" and options == Options.parse(
+        {**GIVEN, "root": "/my/cursors"}
+    )
+    assert (
+        Options.parse(
+            {**GIVEN, "readRateMibS": "0.01", "zookeeper": "[::1]:2181,zk2/a/b"}
+        ).read_rate_mib_s
+        == 0.01
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +78,10 @@ def test_a_root_is_the_same_with_a_slash_at_its_end() -> None:
         ({"namespace": "t"}, "namespace"),
         ({"since": "2026-01-01"}, "options of the table deltas"),
         ({"table": "deltas", "since": "20261121", "until": "2026-11-21"}, "is not before until"),
-        ({"table": "deltas", "until": "2026"}, "until = '2026' is no time.*What to do: write ISO 8601"),
+        (
+            {"table": "deltas", "until": "2026"},
+            "until = '2026' is no time.*What to do: write ISO 8601",
+        ),
         ({"waitS": "nan"}, "waitS = nan: it must be above 0, and finite"),
         ({"waitS": "inf"}, "waitS = inf: it must be above 0, and finite"),
         ({"waitS": "0"}, "above 0"),

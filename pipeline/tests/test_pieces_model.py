@@ -1,4 +1,6 @@
-"""Random cursors that owners acked, moved and left open, read in pieces and as a whole, against plain sets."""
+"""Random cursors that owners acked, moved and left open, read in pieces and as a whole, against
+plain sets.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,27 @@ from cursorkeeper_pipeline.source.units import Sized, UnitsPart, cut_units
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, closed, opened, partial, ranges
-from pipeline.tests.test_states import GIVEN, SMALL_SEGMENTS, MemorySystems, no_snapshot, part_rows, rows, stats
+from pipeline.tests.test_states import (
+    GIVEN,
+    SMALL_SEGMENTS,
+    MemorySystems,
+    no_snapshot,
+    part_rows,
+    rows,
+    stats,
+)
 
 SEEDS = range(12)
 LEDGERS = (7, 8, 11)
 START = Position(7, -1)
-SUMS = ("data_ledgers", "span_entries", "acked_entries", "hole_entries", "hole_runs", "partial_batches")
+SUMS = (
+    "data_ledgers",
+    "span_entries",
+    "acked_entries",
+    "hole_entries",
+    "hole_runs",
+    "partial_batches",
+)
 
 
 @dataclass
@@ -28,7 +45,9 @@ class Sets:
     """What was acked, one by one. `sizes`: of data ledgers that are closed."""
 
     mark_delete: Position = START
-    acked: dict[int, set[int]] = field(default_factory=lambda: {ledger: set() for ledger in LEDGERS})
+    acked: dict[int, set[int]] = field(
+        default_factory=lambda: {ledger: set() for ledger in LEDGERS}
+    )
     tops: dict[int, int] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
 
@@ -37,7 +56,9 @@ class Sets:
         self.tops[ledger] = max(self.tops.get(ledger, 0), last + 1)
 
     def settle(self) -> None:
-        """As Pulsar does: mark-delete takes the acked prefix, and goes to another ledger only for an acked entry."""
+        """As Pulsar does: mark-delete takes the acked prefix, and goes to another ledger only for
+        an acked entry.
+        """
         at, entry = self.mark_delete
         while True:
             while entry + 1 in self.acked[at]:
@@ -53,7 +74,12 @@ class Sets:
         return {(x, e) for x, e in self.described() if e not in self.acked[x]}
 
     def described(self) -> set[tuple[int, int]]:
-        return {(x, e) for x, top in self.tops.items() for e in range(top) if Position(x, e) > self.mark_delete}
+        return {
+            (x, e)
+            for x, top in self.tops.items()
+            for e in range(top)
+            if Position(x, e) > self.mark_delete
+        }
 
 
 class Story:
@@ -93,7 +119,10 @@ class Story:
         for _ in range(rng.randint(1, 4)):
             ledger = rng.choice(LEDGERS)
             first = rng.randrange(self.entries)
-            runs = [(at, min(at + rng.randrange(8), self.entries - 1)) for at in range(first, min(first + 360, self.entries), 9)]
+            runs = [
+                (at, min(at + rng.randrange(8), self.entries - 1))
+                for at in range(first, min(first + 360, self.entries), 9)
+            ]
             batch.append(ranges(ledger, *runs))
             for run in runs:
                 sets.ack(ledger, *run)
@@ -101,7 +130,8 @@ class Story:
                 entry = rng.randrange(self.entries)
                 batch.append(partial(ledger, entry, 9, {3}))
                 sets.tops[ledger] = max(sets.tops.get(ledger, 0), entry + 1)
-        if rng.random() < fill:  # a prefix, so that mark-delete moves far: into a piece that comes later
+        # a prefix, so that mark-delete moves far: into a piece that comes later
+        if rng.random() < fill:
             ledger = sets.mark_delete.ledger
             last = rng.choice([self.entries - 1, rng.randrange(self.entries)])
             batch.append(ranges(ledger, (0, last)))
@@ -122,20 +152,39 @@ async def test_pieces_say_what_plain_sets_say(seed: int) -> None:
     story = Story(rng, world)
     await story.live()
     whole = await stats(world)
-    found = [(row["ledger_id"], e) for row in await rows(world, "holes") for e in range(row["first_entry"], row["last_entry"] + 1)]
-    said = (Position(whole["mark_delete_ledger"], whole["mark_delete_entry"]), set(found), whole["span_entries"])
+    found = [
+        (row["ledger_id"], e)
+        for row in await rows(world, "holes")
+        for e in range(row["first_entry"], row["last_entry"] + 1)
+    ]
+    said = (
+        Position(whole["mark_delete_ledger"], whole["mark_delete_entry"]),
+        set(found),
+        whole["span_entries"],
+    )
     assert said in story.seen[-2:], "of an open cursor the last delta may not be visible yet"
     for split in ("40", "300", "4000"):
         cut = await stats(world, splitBytes=split)
-        assert {k: v for k, v in cut.items() if v != whole[k]}.keys() <= {"read_at", "stored_bytes"}, split
+        assert {k: v for k, v in cut.items() if v != whole[k]}.keys() <= {
+            "read_at",
+            "stored_bytes",
+        }, split
         assert await rows(world, "holes", splitBytes=split) == await rows(world, "holes")
         options = Options.parse({**GIVEN, "table": "holes", "splitBytes": split})
-        made = [one.unit async for one in cut_units(MemorySystems(world), options, [Sized(NAME, 1 << 30)])]  # type: ignore[arg-type]
+        made = [
+            one.unit
+            async for one in cut_units(MemorySystems(world), options, [Sized(NAME, 1 << 30)])
+        ]  # type: ignore[arg-type]
         parts = [UnitsPart((unit,)) for unit in made]
-        assert [one for part in parts for one in await part_rows(world, "holes", part)] == await part_rows(
-            world, "holes", BucketsPart(BUCKETS)
-        )
+        assert [
+            one for part in parts for one in await part_rows(world, "holes", part)
+        ] == await part_rows(world, "holes", BucketsPart(BUCKETS))
         some = [one for part in parts for one in await part_rows(world, "hole_stats", part)]
-        assert {name: sum(one[name] for one in some) for name in SUMS} == {name: whole[name] for name in SUMS}, (split, said[0])
-        assert max(Position(one["mark_delete_ledger"], one["mark_delete_entry"]) for one in some) == said[0]
+        assert {name: sum(one[name] for one in some) for name in SUMS} == {
+            name: whole[name] for name in SUMS
+        }, (split, said[0])
+        assert (
+            max(Position(one["mark_delete_ledger"], one["mark_delete_entry"]) for one in some)
+            == said[0]
+        )
         assert max(one["longest_run"] for one in some) == whole["longest_run"]

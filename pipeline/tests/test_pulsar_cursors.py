@@ -1,7 +1,8 @@
-"""The table `pulsar_cursors`: how topics are spread over tasks, and what is told of cursors as Pulsar stores them.
+"""The table `pulsar_cursors`: how topics are spread over tasks, and what is told of cursors as
+Pulsar stores them.
 
-The cluster is real ZooKeeper and real bookies with what Pulsar would have written; each test has a chroot of its own, because Pulsar's
-tree has a fixed place.
+The cluster is real ZooKeeper and real bookies with what Pulsar would have written; each test has a
+chroot of its own, because Pulsar's tree has a fixed place.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
-from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from cursorkeeper.format.pulsar.values import (
+    Form,
+    LedgerInfo,
+    ManagedCursorInfo,
+    ManagedLedgerInfo,
+    PositionInfo,
+)
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.problems import ProblemError
@@ -33,7 +40,15 @@ from cursorkeeper_pipeline.source import pulsar
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.pulsar import SPAN_TOPICS, PulsarCursors, Span, SpansPart, backlog, packed, spans_of
+from cursorkeeper_pipeline.source.pulsar import (
+    SPAN_TOPICS,
+    PulsarCursors,
+    Span,
+    SpansPart,
+    backlog,
+    packed,
+    spans_of,
+)
 from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.migration.pulsar_world import PulsarWorld, state
 
@@ -58,7 +73,11 @@ async def paths_of(counts: dict[str, int]) -> AsyncIterator[str]:
 
 
 async def test_every_topic_is_in_one_span_also_one_that_comes_later() -> None:
-    counts = {"/managed-ledgers/t/a/persistent": 1000, "/managed-ledgers/t/b/persistent": 1, "/managed-ledgers/t/c/n/persistent": 65}
+    counts = {
+        "/managed-ledgers/t/a/persistent": 1000,
+        "/managed-ledgers/t/b/persistent": 1,
+        "/managed-ledgers/t/c/n/persistent": 65,
+    }
     spans, sizes = await spans_of(paths_of(counts))
     assert sum(sizes) == 1066 and max(sizes) == SPAN_TOPICS and len(spans) == 16 + 1 + 2
     for tasks, expected in ((0, 5), (1, 1), (7, 7), (10_000, len(spans))):
@@ -68,9 +87,14 @@ async def test_every_topic_is_in_one_span_also_one_that_comes_later() -> None:
         for domain in counts:
             for name in ("topic-0", "topic-999", "!", "~~~", "topic-5", "zz"):
                 assert sum(span.holds(f"{domain}/{name}") for span in every) == 1
-    shares = [sum(size for span, size in zip(spans, sizes, strict=True) if span_in(span, part)) for part in packed(spans, sizes, 4)]
+    shares = [
+        sum(size for span, size in zip(spans, sizes, strict=True) if span_in(span, part))
+        for part in packed(spans, sizes, 4)
+    ]
     assert max(shares) - min(shares) <= 2 * SPAN_TOPICS
-    assert [len(part.spans) for part in packed(spans, sizes, 1)] == [3], "a namespace is walked once by a task"
+    assert [len(part.spans) for part in packed(spans, sizes, 1)] == [3], (
+        "a namespace is walked once by a task"
+    )
 
 
 def span_in(span: Span, part: SpansPart) -> bool:
@@ -85,8 +109,17 @@ async def test_one_part_has_the_namespaces_that_nobody_knows_yet() -> None:
 
 
 def test_backlog_counts_closed_ledgers_above_mark_delete() -> None:
-    layout = [LayoutItem(7, LayoutState.CLOSED, 100), LayoutItem(9, LayoutState.CLOSED, 50), LayoutItem(12, LayoutState.OPEN, 0)]
-    assert [backlog(layout, Position(*at)) for at in ((7, -1), (7, 9), (9, 49), (12, 5))] == [150, 140, 0, 0]
+    layout = [
+        LayoutItem(7, LayoutState.CLOSED, 100),
+        LayoutItem(9, LayoutState.CLOSED, 50),
+        LayoutItem(12, LayoutState.OPEN, 0),
+    ]
+    assert [backlog(layout, Position(*at)) for at in ((7, -1), (7, 9), (9, 49), (12, 5))] == [
+        150,
+        140,
+        0,
+        0,
+    ]
 
 
 # ---- the rows
@@ -105,13 +138,21 @@ class MemorySystems:
         return await self._world.broker()
 
 
-async def told_of(world: PulsarWorld, topics: int, **given: str) -> dict[str, tuple[str, str | None]]:
+async def told_of(
+    world: PulsarWorld, topics: int, **given: str
+) -> dict[str, tuple[str, str | None]]:
     """Status and error of every cursor of one namespace."""
-    options = Options.parse({"table": "pulsar_cursors", "zookeeper": "z:1", "gateway": "g:1", "waitS": "0.05", **given})
+    options = Options.parse(
+        {"table": "pulsar_cursors", "zookeeper": "z:1", "gateway": "g:1", "waitS": "0.05", **given}
+    )
     spans = [Span(names.topic_path(a("topic")).rpartition("/")[0])]
-    found = [row async for row in pulsar._rows(MemorySystems(world), options, SpansPart(tuple(spans)))]  # type: ignore[arg-type]
+    found = [
+        row async for row in pulsar._rows(MemorySystems(world), options, SpansPart(tuple(spans)))
+    ]  # type: ignore[arg-type]
     assert len(found) == topics
-    return {row["topic"]: (row["status"], row["error"]) for row in pulsar.batch_of(found).to_pylist()}
+    return {
+        row["topic"]: (row["status"], row["error"]) for row in pulsar.batch_of(found).to_pylist()
+    }
 
 
 async def lost_cursors(topics: int, lost: int) -> PulsarWorld:
@@ -129,7 +170,11 @@ async def lost_cursors(topics: int, lost: int) -> PulsarWorld:
 async def test_a_cursor_whose_bookies_are_gone_is_a_row() -> None:
     world = await lost_cursors(3, 1)
     found = await told_of(world, 3)
-    assert {topic: status for topic, (status, _) in found.items()} == {a("topic-0"): "AWAY", a("topic-1"): "OK", a("topic-2"): "OK"}
+    assert {topic: status for topic, (status, _) in found.items()} == {
+        a("topic-0"): "AWAY",
+        a("topic-1"): "OK",
+        a("topic-2"): "OK",
+    }
     assert "READ_FAILED" in (found[a("topic-0")][1] or "")
     with pytest.raises(MigrationError, match=r"topic-0\|s: waited"):
         await told_of(world, 3, mode="failfast")
@@ -141,19 +186,33 @@ async def test_all_of_them_are_a_system_that_is_away() -> None:
         await told_of(world, 0)
 
 
-async def test_a_cursor_that_is_busier_than_its_reader_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cursor_that_is_busier_than_its_reader_is_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = await lost_cursors(2, 0)
-    zk, ref, ledgers = await world.zk(), PulsarCursorRef(a("topic-1"), "s"), itertools.count(1_000_000)
+    zk, ref, ledgers = (
+        await world.zk(),
+        PulsarCursorRef(a("topic-1"), "s"),
+        itertools.count(1_000_000),
+    )
     get = zk.get
 
     async def moved_on(path: str) -> Any:
         if path == ref.path:
-            await zk.set(path, cursor_info.encode(ManagedCursorInfo(next(ledgers), Position(7, -1))), ANY_VERSION)
+            await zk.set(
+                path,
+                cursor_info.encode(ManagedCursorInfo(next(ledgers), Position(7, -1))),
+                ANY_VERSION,
+            )
         return await get(path)
 
     monkeypatch.setattr(zk, "get", moved_on)
     found = await told_of(world, 2)
-    assert found[a("topic-0")] == ("OK", None) and found[ref.topic][0] == "AWAY" and "changes faster" in (found[ref.topic][1] or "")
+    assert (
+        found[a("topic-0")] == ("OK", None)
+        and found[ref.topic][0] == "AWAY"
+        and "changes faster" in (found[ref.topic][1] or "")
+    )
 
 
 class Cluster:
@@ -170,14 +229,18 @@ class Cluster:
         await self._zookeeper.create(path, data)
 
     async def inline(self, topic: str, subscription: str, state: PositionInfo) -> None:
-        info = ManagedCursorInfo(-1, state.mark_delete, state.acked, state.batches, state.properties, last_active_ms=1)
+        info = ManagedCursorInfo(
+            -1, state.mark_delete, state.acked, state.batches, state.properties, last_active_ms=1
+        )
         await self.put(names.cursor_path(topic, subscription), cursor_info.encode(info))
 
     async def in_ledger(self, topic: str, subscription: str, entry: bytes, *, closed: bool) -> int:
         custom = {
-            "application": b"pulsar", "component": b"managed-ledger", "pulsar/cursor": names.encode_name(subscription).encode(),
+            "application": b"pulsar",
+            "component": b"managed-ledger",
+            "pulsar/cursor": names.encode_name(subscription).encode(),
             "pulsar/managed-ledger": names.managed_ledger_name(topic).encode(),
-        }  # fmt: skip
+        }
         ledger = await self._ledgers.create(LedgerSpec(3, 3, 2), custom)
         await self._ledgers.append(ledger, 0, entry)
         if closed:
@@ -191,7 +254,11 @@ class Cluster:
 
 
 def rows(options: Options) -> dict[str, dict]:
-    read = [batch for part in PulsarCursors().plan(options) for batch in PulsarCursors().read(options, part)]
+    read = [
+        batch
+        for part in PulsarCursors().plan(options)
+        for batch in PulsarCursors().read(options, part)
+    ]
     found = pa.Table.from_batches(read, schema=schemas.PULSAR_CURSORS)
     found.validate(full=True)
     listed = found.to_pylist()
@@ -200,11 +267,17 @@ def rows(options: Options) -> dict[str, dict]:
 
 
 def options_of(stack: Standalone, chroot: str, **more: str) -> Options:
-    given = {"zookeeper": stack.zookeeper, "pulsarZookeeper": stack.zookeeper + chroot, "gateway": stack.gateway}
+    given = {
+        "zookeeper": stack.zookeeper,
+        "pulsarZookeeper": stack.zookeeper + chroot,
+        "gateway": stack.gateway,
+    }
     return Options.parse({**given, "table": "pulsar_cursors", "waitS": "20", **more})
 
 
-STATE = PositionInfo(Position(7, 9), {7: BitMap([11, 12, 20]), 9: BitMap([0])}, {PartialKey(9, 4): BitMap([1])})
+STATE = PositionInfo(
+    Position(7, 9), {7: BitMap([11, 12, 20]), 9: BitMap([0])}, {PartialKey(9, 4): BitMap([1])}
+)
 
 
 @pytest.mark.jvm
@@ -218,8 +291,15 @@ def test_what_is_told(spark: SparkSession, stack: Standalone, root: str) -> None
         for topic in ("forms-partition-0", "forms-partition-1", "bad"):
             await cluster.topic(a(topic))
         await cluster.inline(a("forms-partition-0"), "znode", STATE)
-        await cluster.in_ledger(a("forms-partition-0"), "ranges", position_info.encode(STATE, Form.RANGES), closed=True)
-        await cluster.in_ledger(a("forms-partition-1"), "a/b c", position_info.encode(STATE, Form.LONG_ARRAY), closed=False)
+        await cluster.in_ledger(
+            a("forms-partition-0"), "ranges", position_info.encode(STATE, Form.RANGES), closed=True
+        )
+        await cluster.in_ledger(
+            a("forms-partition-1"),
+            "a/b c",
+            position_info.encode(STATE, Form.LONG_ARRAY),
+            closed=False,
+        )
         await cluster.put(names.cursor_path(a("bad"), "garbage"), b"\xff\xff not a cursor")
         await cluster.in_ledger(a("bad"), "torn", b"\xff\xff not a state", closed=True)
         gone = await cluster.in_ledger(a("bad"), "gone", b"", closed=True)
@@ -234,23 +314,45 @@ def test_what_is_told(spark: SparkSession, stack: Standalone, root: str) -> None
     def told(topic: str, subscription: str, *columns: str) -> tuple:
         return tuple(found[f"{a(topic)}|{subscription}"][column] for column in columns)
 
-    numbers = ("mark_delete_ledger", "mark_delete_entry", "ranges", "acked_entries", "partial_batches", "layout_ledgers", "backlog_entries")
+    numbers = (
+        "mark_delete_ledger",
+        "mark_delete_entry",
+        "ranges",
+        "acked_entries",
+        "partial_batches",
+        "layout_ledgers",
+        "backlog_entries",
+    )
     for topic, subscription, form, status in (
-        ("forms-partition-0", "znode", "znode", "OK"), ("forms-partition-0", "ranges", "ranges", "OK"),
+        ("forms-partition-0", "znode", "znode", "OK"),
+        ("forms-partition-0", "ranges", "ranges", "OK"),
         ("forms-partition-1", "a/b c", "long_array", "AT_LEAST"),
-    ):  # fmt: skip
+    ):
         assert told(topic, subscription, *numbers) == (7, 9, 3, 4, 1, 3, 140)
         assert told(topic, subscription, "form", "status", "error") == (form, status, None)
     who = ("tenant", "namespace", "topic", "subscription", "cursor_key")
     key = cursor_key(CursorName(a("forms-partition-1"), "a/b c"))
-    assert told("forms-partition-1", "a/b c", *who) == ("t", "t/ns", a("forms-partition-1"), "a/b c", key)
+    assert told("forms-partition-1", "a/b c", *who) == (
+        "t",
+        "t/ns",
+        a("forms-partition-1"),
+        "a/b c",
+        key,
+    )
     assert told("forms-partition-0", "znode", "cursors_ledger", "znode_version") == (-1, 0)
     stored, modified = told("forms-partition-0", "znode", "stored_bytes", "znode_modified")
     assert stored > 20 and modified.year > 2000
-    assert {told("bad", s, "status", "mark_delete_entry", "form")[0] for s in ("garbage", "torn")} == {"DAMAGED"}
-    assert told("bad", "gone", "status", "ranges") == ("MISSING", None) and f"ledger {gone}" in told("bad", "gone", "error")[0]
+    assert {
+        told("bad", s, "status", "mark_delete_entry", "form")[0] for s in ("garbage", "torn")
+    } == {"DAMAGED"}
+    assert (
+        told("bad", "gone", "status", "ranges") == ("MISSING", None)
+        and f"ledger {gone}" in told("bad", "gone", "error")[0]
+    )
 
-    assert set(rows(options_of(stack, chroot, topic=a("forms")))) == {c for c in found if "/forms-" in c}
+    assert set(rows(options_of(stack, chroot, topic=a("forms")))) == {
+        c for c in found if "/forms-" in c
+    }
     assert len(rows(options_of(stack, chroot, topic=a("forms"), subscription="znode"))) == 1
     assert rows(options_of(stack, chroot, namespace="t/other")) == {}
     frame = spark.read.format("cursorkeeper").options(**options_of(stack, chroot).as_text()).load()
@@ -261,7 +363,9 @@ def test_what_is_told(spark: SparkSession, stack: Standalone, root: str) -> None
     }
     with pytest.raises(ProblemError, match=r"bad\|.*What to do: "):
         rows(options_of(stack, chroot, mode="failfast"))
-    with pytest.raises(ProblemError, match=r"/managed-ledgers: there is no such node.*What to do: "):
+    with pytest.raises(
+        ProblemError, match=r"/managed-ledgers: there is no such node.*What to do: "
+    ):
         rows(options_of(stack, f"{chroot}/nowhere"))
 
 
@@ -270,6 +374,8 @@ async def written(stack: Standalone, chroot: str, make: Callable[[Cluster], Awai
     settings = options_of(stack, "").settings
     async with connections.ports(settings, "writer") as ports:
         await ports.zookeeper.ensure_path(f"{chroot}{names.ROOT}")
-    chrooted = Options.parse({"zookeeper": stack.zookeeper + chroot, "gateway": stack.gateway}).settings
+    chrooted = Options.parse(
+        {"zookeeper": stack.zookeeper + chroot, "gateway": stack.gateway}
+    ).settings
     async with connections.ports(chrooted, "migrator") as ports:
         return await make(Cluster(ports.zookeeper, ports.ledgers))

@@ -1,4 +1,6 @@
-"""The report: its numbers from tables with known answers, its page, and a run on the real stack with no gateway at all."""
+"""The report: its numbers from tables with known answers, its page, and a run on the real stack
+with no gateway at all.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,31 @@ EVIL = "persistent://t/n/<script>alert(1)</script>|$s_{x}$"
 
 def rows(holes: int = 1, days: float = 0) -> list[dict[str, Any]]:
     return [
-        row(1, cursor=EVIL, data_ledgers=100, span_entries=5_000_000, hole_entries=holes, hole_runs=holes, footer_version=int(days),
-            footer_modified=NOW + timedelta(days=days), snapshot_bytes=4_000, base="snapshot"),
-        row(2, tenant="$u_{", data_ledgers=2, span_entries=9_000, hole_entries=1, hole_runs=1, state="closed"),
+        row(
+            1,
+            cursor=EVIL,
+            data_ledgers=100,
+            span_entries=5_000_000,
+            hole_entries=holes,
+            hole_runs=holes,
+            footer_version=int(days),
+            footer_modified=NOW + timedelta(days=days),
+            snapshot_bytes=4_000,
+            base="snapshot",
+        ),
+        row(
+            2,
+            tenant="$u_{",
+            data_ledgers=2,
+            span_entries=9_000,
+            hole_entries=1,
+            hole_runs=1,
+            state="closed",
+        ),
         row(3, data_ledgers=2, span_entries=30, hole_entries=3, hole_runs=3, truncated=True),
         row(4, status="DAMAGED", error="footer: not <JSON>", tenant=""),
         row(5, state="deleted"),
-    ]  # fmt: skip
+    ]
 
 
 class Page(HTMLParser):
@@ -70,15 +90,27 @@ class Page(HTMLParser):
 def test_the_facts_and_the_page_of_known_cursors(spark: SparkSession, tmp_path: Path) -> None:
     kept = report.Kept(spark, Reporter("report", str(tmp_path)))
     arguments = report.Arguments(since="earlier", top=3)
-    facts: Any = report.facts_of(frame(spark, rows(31, days=2)), frame(spark, rows(1)), SOURCE, arguments, kept.keep)
+    facts: Any = report.facts_of(
+        frame(spark, rows(31, days=2)), frame(spark, rows(1)), SOURCE, arguments, kept.keep
+    )
     facts = json.loads(json.dumps(facts))
 
     assert facts["findings"] == 2  # one that cannot be read, one that left acks out
-    assert facts["cursors"]["total"] == 5 and facts["cursors"]["byState"] == {"open": 2, "closed": 1, "deleted": 1}
-    assert facts["cursors"]["unreadableNamed"] == [{"cursor": "c4", "status": "DAMAGED", "error": "footer: not <JSON>"}]
+    assert facts["cursors"]["total"] == 5 and facts["cursors"]["byState"] == {
+        "open": 2,
+        "closed": 1,
+        "deleted": 1,
+    }
+    assert facts["cursors"]["unreadableNamed"] == [
+        {"cursor": "c4", "status": "DAMAGED", "error": "footer: not <JSON>"}
+    ]
     assert facts["totals"]["spanEntries"] == 5_009_030
     alone = facts["forecast"]["pulsarAlone"]
-    assert (alone["redeliveredAtLeast"], alone["redeliveredAtMost"], alone["atRisk"]) == (0, 4_999_969 - 10_001, 1)
+    assert (alone["redeliveredAtLeast"], alone["redeliveredAtMost"], alone["atRisk"]) == (
+        0,
+        4_999_969 - 10_001,
+        1,
+    )
     assert facts["forecast"]["cursorKeeper"] == {"redelivered": 0, "unknownBecauseTruncated": 1}
     assert [one["cursor"] for one in facts["forecast"]["worst"]] == [EVIL]
     assert (facts["limits"]["over"], facts["limits"]["near"]) == (1, 1)
@@ -98,9 +130,15 @@ def test_the_facts_and_the_page_of_known_cursors(spark: SparkSession, tmp_path: 
     assert page(facts) == text  # the same numbers make the same bytes
     assert any("1 footer could not be read" in line for line in sentences(facts))
 
-    for name, schema in (("cursors", schemas.CURSORS), ("forecast", schemas.FORECAST), ("forecast_tenants", schemas.FORECAST_TENANTS),
-                         ("limits", schemas.LIMITS), ("sizes", schemas.SIZES), ("growth", schemas.GROWTH),
-                         ("growth_tenants", schemas.GROWTH_TENANTS)):  # fmt: skip
+    for name, schema in (
+        ("cursors", schemas.CURSORS),
+        ("forecast", schemas.FORECAST),
+        ("forecast_tenants", schemas.FORECAST_TENANTS),
+        ("limits", schemas.LIMITS),
+        ("sizes", schemas.SIZES),
+        ("growth", schemas.GROWTH),
+        ("growth_tenants", schemas.GROWTH_TENANTS),
+    ):
         assert spark.read.parquet(str(tmp_path / name)).columns == schema.names
 
 
@@ -109,7 +147,13 @@ def test_what_grew_is_of_all_tenants_and_not_of_those_that_are_named(spark: Spar
     tenants = {1: ("a", 31), 2: ("b", 11), 3: ("c", 1)}
     old = [row(key, tenant=tenant, hole_entries=11) for key, (tenant, _) in tenants.items()]
     new = [
-        row(key, tenant=tenant, hole_entries=holes, footer_version=1, footer_modified=NOW + timedelta(days=2))
+        row(
+            key,
+            tenant=tenant,
+            hole_entries=holes,
+            footer_version=1,
+            footer_modified=NOW + timedelta(days=2),
+        )
         for key, (tenant, holes) in tenants.items()
     ]
     kept = report.Kept(spark, Reporter("report"))
@@ -117,7 +161,10 @@ def test_what_grew_is_of_all_tenants_and_not_of_those_that_are_named(spark: Spar
     facts: Any = report.facts_of(frame(spark, new), frame(spark, old), SOURCE, arguments, kept.keep)
     kept.release()
     assert [one["tenant"] for one in facts["growth"]["tenants"]] == ["a"]
-    assert (facts["growth"]["totals"]["holesGrown"], facts["growth"]["totals"]["holesPerDay"]) == (10, 5.0)
+    assert (facts["growth"]["totals"]["holesGrown"], facts["growth"]["totals"]["holesPerDay"]) == (
+        10,
+        5.0,
+    )
     assert "Since earlier: +10 holes, +5 per day." in sentences(facts)
     assert "Since earlier: +10 holes" in page(facts)
 
@@ -130,16 +177,27 @@ def test_growth_is_of_the_cursors_that_are_chosen(spark: SparkSession, tmp_path:
         "persistent://t/n/topic-partition-x",
         "persistent://t/m/topic",
     )
-    old = [row(key, namespace="/".join(topic.split("/")[2:4]), topic=topic, subscription="s") for key, topic in enumerate(topics)]
+    old = [
+        row(key, namespace="/".join(topic.split("/")[2:4]), topic=topic, subscription="s")
+        for key, topic in enumerate(topics)
+    ]
     old += [row(9, tenant="u", namespace="u/n", topic="persistent://u/n/topic", subscription="s")]
     frame(spark, old).write.parquet(str(tmp_path / "cursors"))
 
     def keys(**given: str) -> list[int]:
         source = Options.parse({"zookeeper": "127.0.0.1:1", **given})
-        return sorted(one["cursor_key"] for one in report.earlier(spark, str(tmp_path), source).collect())
+        return sorted(
+            one["cursor_key"] for one in report.earlier(spark, str(tmp_path), source).collect()
+        )
 
-    assert keys() == [0, 1, 2, 3, 9] and keys(tenant="t") == [0, 1, 2, 3] and keys(namespace="t/n") == [0, 1, 2]
-    assert keys(topic=topics[0]) == [0, 1] == keys(topic=topics[0], subscription="s") and keys(topic=topics[1]) == [1]
+    assert (
+        keys() == [0, 1, 2, 3, 9]
+        and keys(tenant="t") == [0, 1, 2, 3]
+        and keys(namespace="t/n") == [0, 1, 2]
+    )
+    assert keys(topic=topics[0]) == [0, 1] == keys(topic=topics[0], subscription="s") and keys(
+        topic=topics[1]
+    ) == [1]
     assert keys(topic=topics[0], subscription="other") == []
 
 

@@ -1,4 +1,6 @@
-"""Many at once: everything comes, never more than allowed is worked on, an error or an early end stops all of it."""
+"""Many at once: everything comes, never more than allowed is worked on, an error or an early end
+stops all of it.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ async def test_who_takes_nothing_stops_it() -> None:
 
 
 def test_a_request_is_not_late_because_its_caller_stood_still() -> None:
-    """Spark takes ten minutes for a batch while a request with a limit of ten seconds is under way."""
+    """Spark takes ten minutes for a batch while a request with a limit of ten seconds is under
+    way.
+    """
     now = [1000.0]
     answered: asyncio.Queue[str] = asyncio.Queue()
 

@@ -1,4 +1,6 @@
-"""The tables of states on systems in memory: cursors made by a real keeper, and everything that can be wrong with one."""
+"""The tables of states on systems in memory: cursors made by a real keeper, and everything that can
+be wrong with one.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, acks, partial, ranges, small
 
-TABLES = {"holes": states.Holes, "hole_stats": states.HoleStats, "batch_partials": states.BatchPartials}
+TABLES = {
+    "holes": states.Holes,
+    "hole_stats": states.HoleStats,
+    "batch_partials": states.BatchPartials,
+}
 GIVEN = {"zookeeper": "127.0.0.1:2181", "gateway": "127.0.0.1:7651", "waitS": "0.3"}
 
 
@@ -57,7 +63,9 @@ class MemorySystems:
 
 
 async def footers(world: CliWorld, options: Options) -> list[Found]:
-    return [one async for batch in footers_in((await world.ports()).zookeeper, options) for one in batch]
+    return [
+        one async for batch in footers_in((await world.ports()).zookeeper, options) for one in batch
+    ]
 
 
 async def rows(world: CliWorld, table: str, **given: str) -> list[dict[str, Any]]:
@@ -79,11 +87,19 @@ async def part_rows(world: CliWorld, table: str, part: Part, **given: str) -> li
 
 async def un_acked(world: CliWorld, **given: str) -> set[tuple[int, int, int]]:
     found = await rows(world, "holes", **given)
-    return {(row["cursor_key"], row["ledger_id"], e) for row in found for e in range(row["first_entry"], row["last_entry"] + 1)}
+    return {
+        (row["cursor_key"], row["ledger_id"], e)
+        for row in found
+        for e in range(row["first_entry"], row["last_entry"] + 1)
+    }
 
 
 async def stats(world: CliWorld, name: CursorName = NAME, **given: str) -> dict[str, Any]:
-    (row,) = [row for row in await rows(world, "hole_stats", **given) if row["cursor_key"] == cursor_key(name)]
+    (row,) = [
+        row
+        for row in await rows(world, "hole_stats", **given)
+        if row["cursor_key"] == cursor_key(name)
+    ]
     return row
 
 
@@ -104,12 +120,30 @@ async def test_every_form_of_a_state_gives_the_same_rows(form: str) -> None:
     world = CliWorld(seed=1, limits=Limits() if "inline" in form else NO_INLINE)
     world.state_writer = PulsarStateWriter(WholeStateSettings()) if "pulsar" in form else None
     footer = await world.closed(**SAME)
-    assert bool(footer.chain) == ("inline" not in form) and footer.format == ("pulsar" if "pulsar" in form else "native")
+    assert bool(footer.chain) == ("inline" not in form) and footer.format == (
+        "pulsar" if "pulsar" in form else "native"
+    )
     assert await un_acked(world) == {(KEY, 7, 0), (KEY, 7, 4), (KEY, 8, 0), (KEY, 8, 1)}
     row = await stats(world)
-    assert (row["status"], row["error"], row["hole_entries"], row["hole_runs"], row["longest_run"]) == ("OK", None, 4, 3, 2)
-    assert (row["span_entries"], row["acked_entries"], row["data_ledgers"], row["parts"], row["part_no"]) == (13, 9, 2, 1, 0)
-    assert (row["first_hole_ledger"], row["first_hole_entry"], row["stored_bytes"] > 0) == (7, 0, True)
+    assert (
+        row["status"],
+        row["error"],
+        row["hole_entries"],
+        row["hole_runs"],
+        row["longest_run"],
+    ) == ("OK", None, 4, 3, 2)
+    assert (
+        row["span_entries"],
+        row["acked_entries"],
+        row["data_ledgers"],
+        row["parts"],
+        row["part_no"],
+    ) == (13, 9, 2, 1, 0)
+    assert (row["first_hole_ledger"], row["first_hole_entry"], row["stored_bytes"] > 0) == (
+        7,
+        0,
+        True,
+    )
     assert row["footer_version"] == (await (await world.ports()).zookeeper.get(NAME.path())).version
 
 
@@ -127,7 +161,9 @@ async def test_mark_delete_is_where_rows_begin(world: CliWorld) -> None:
     source.ack(ranges(7, (0, 3), (10, 12)), ranges(8, (5, 5)), mark_delete=Position(7, 6))
     await source.durable()
     await world.close(source)
-    assert await un_acked(world) == {(KEY, 7, e) for e in (7, 8, 9)} | {(KEY, 8, e) for e in range(5)}
+    assert await un_acked(world) == {(KEY, 7, e) for e in (7, 8, 9)} | {
+        (KEY, 8, e) for e in range(5)
+    }
     row = await stats(world)
     assert (row["mark_delete_ledger"], row["mark_delete_entry"], row["span_entries"]) == (7, 6, 12)
 
@@ -154,7 +190,11 @@ async def test_an_open_cursor_is_at_least(world: CliWorld) -> None:
     found = await un_acked(world)
     assert {(KEY, 7, 0), (KEY, 7, 2)} <= found
     await world.close(source)
-    assert (await stats(world))["status"] == "OK" and await un_acked(world) == {(KEY, 7, 0), (KEY, 7, 2), (KEY, 7, 4)}
+    assert (await stats(world))["status"] == "OK" and await un_acked(world) == {
+        (KEY, 7, 0),
+        (KEY, 7, 2),
+        (KEY, 7, 4),
+    }
 
 
 # ---- what is wrong with one cursor is that cursor's row
@@ -163,13 +203,21 @@ async def test_an_open_cursor_is_at_least(world: CliWorld) -> None:
 OTHER = CursorName("persistent://t/ns/other", "sub")
 
 
-async def broken(world: CliWorld, status: str, said: str, error: type[Exception] = DamageError) -> None:
-    """Permissive: a row of `hole_stats` and no other, and nobody else is touched. Failfast: an error with the cursor and a remedy."""
+async def broken(
+    world: CliWorld, status: str, said: str, error: type[Exception] = DamageError
+) -> None:
+    """Permissive: a row of `hole_stats` and no other, and nobody else is touched. Failfast: an
+    error with the cursor and a remedy.
+    """
     row = await stats(world)
     assert (
-        row["status"] == status and said in row["error"] and {row["hole_entries"], row["span_entries"], row["mark_delete_ledger"]} == {None}
+        row["status"] == status
+        and said in row["error"]
+        and {row["hole_entries"], row["span_entries"], row["mark_delete_ledger"]} == {None}
     )
-    assert {key for key, _, _ in await un_acked(world)} == {cursor_key(OTHER)} and not await rows(world, "batch_partials")
+    assert {key for key, _, _ in await un_acked(world)} == {cursor_key(OTHER)} and not await rows(
+        world, "batch_partials"
+    )
     assert (await stats(world, OTHER))["status"] == "OK"
     for table in TABLES:
         with pytest.raises(error, match=r"persistent://t/ns/topic\|sub") as told:
@@ -217,7 +265,11 @@ async def test_a_damaged_snapshot_is_read_from_the_one_before_it(world: CliWorld
     assert isinstance(footer.base, SnapshotBase)
     world.bookkeeper.damage(footer.base.ledger, footer.base.first_entry, Damage.FLIP)
     row = await stats(world)
-    assert row["status"] == "OK" and "newest snapshot is damaged" in row["error"] and await un_acked(world) == before
+    assert (
+        row["status"] == "OK"
+        and "newest snapshot is damaged" in row["error"]
+        and await un_acked(world) == before
+    )
 
 
 @virtual
@@ -229,11 +281,17 @@ async def test_a_footer_that_moved_on_is_read_again(world: CliWorld) -> None:
     world.limits = Limits()
     assert not (await world.closed(l7=((5, 9),))).named_ledgers()
     assert isinstance(before.footer, Footer)
-    assert not before.footer.named_ledgers() & world.bookkeeper.ledgers.keys(), "its owner deleted them"
+    assert not before.footer.named_ledgers() & world.bookkeeper.ledgers.keys(), (
+        "its owner deleted them"
+    )
     systems = MemorySystems(world)
-    outcome = await StateReader(Reader(await systems.zookeeper(), options), await systems.ledgers(), options).read(NAME, before)
+    outcome = await StateReader(
+        Reader(await systems.zookeeper(), options), await systems.ledgers(), options
+    ).read(NAME, before)
     assert outcome is not None and outcome.state is not None and outcome.status == "OK"
-    assert outcome.footer_version > before.stat.version and list(outcome.state.ledgers[7].holes) == [0, 4]
+    assert outcome.footer_version > before.stat.version and list(
+        outcome.state.ledgers[7].holes
+    ) == [0, 4]
 
 
 @virtual
@@ -243,7 +301,9 @@ async def test_a_cursor_that_is_deleted_when_its_turn_comes_is_no_row(world: Cli
     session = (await world.ports()).zookeeper
     await session.delete(NAME.path(), (await session.get(NAME.path())).version)
     world.bookkeeper.lose_ledger(found.footer.chain[0].ledger)  # type: ignore[union-attr]
-    assert [one async for one in states.pieces(await reader_of(world), Budget(1), found, [WHOLE], 1)] == []
+    assert [
+        one async for one in states.pieces(await reader_of(world), Budget(1), found, [WHOLE], 1)
+    ] == []
 
 
 async def reader_of(world: CliWorld, **given: str) -> StateReader:
@@ -262,7 +322,9 @@ class LostEnsembles:
 
     async def read(self, ledger: int, *given: Any, **named: Any) -> AsyncIterator[Any]:
         if ledger in self._lost:
-            raise GatewayRetry("BOOKIE_UNREACHABLE", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-8)
+            raise GatewayRetry(
+                "BOOKIE_UNREACHABLE", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-8
+            )
         async for chunk in self._ledgers.read(ledger, *given, **named):
             yield chunk
 
@@ -278,7 +340,9 @@ async def lose(world: CliWorld, monkeypatch: pytest.MonkeyPatch, lost: set[int])
 
 
 @virtual
-async def test_a_cursor_whose_bookies_are_gone_is_a_row(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cursor_whose_bookies_are_gone_is_a_row(
+    world: CliWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.closed(OTHER, l7=((1, 3),))
     footer = await world.closed(l7=((1, 3),))
     await lose(world, monkeypatch, {footer.chain[0].ledger})
@@ -286,21 +350,27 @@ async def test_a_cursor_whose_bookies_are_gone_is_a_row(world: CliWorld, monkeyp
 
 
 @virtual
-async def test_a_large_cursor_whose_bookies_are_gone_is_not_split_and_a_row(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_cursor_whose_bookies_are_gone_is_not_split_and_a_row(
+    world: CliWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await large(world)
     await world.closed(OTHER, l7=((1, 3),))
     base = (await world.footer()).base
     assert isinstance(base, SnapshotBase)
     await lose(world, monkeypatch, {base.ledger})
     row = await stats(world, **CUT)
-    assert (row["status"], row["hole_entries"]) == ("AWAY", None) and (await stats(world, OTHER, **CUT))["status"] == "OK"
+    assert (row["status"], row["hole_entries"]) == ("AWAY", None) and (
+        await stats(world, OTHER, **CUT)
+    )["status"] == "OK"
     with pytest.raises(ProblemError, match=r"persistent://t/ns/topic\|sub: .*BOOKIE_UNREACHABLE"):
         await rows(world, "holes", mode="failfast", **CUT)
 
 
 @virtual
 async def test_a_system_that_is_away_ends_the_task(world: CliWorld) -> None:
-    """One cursor too many for lost ledgers, one after another; cursors that are in no ledger prove nothing."""
+    """One cursor too many for lost ledgers, one after another; cursors that are in no ledger prove
+    nothing.
+    """
     for at in range(AWAY_IN_A_ROW_MAX):
         await world.closed(CursorName(f"persistent://t/ns/stored-{at}", "s"), l7=((1, 3),))
     world.limits = Limits()
@@ -308,7 +378,10 @@ async def test_a_system_that_is_away_ends_the_task(world: CliWorld) -> None:
         await world.closed(CursorName(f"persistent://t/ns/inline-{at}", "s"), l7=((1, 3),))
     world.bookkeeper.bookies_up = 0
     found = await rows(world, "hole_stats")
-    assert Counter(row["status"] for row in found) == {"AWAY": AWAY_IN_A_ROW_MAX, "OK": AWAY_IN_A_ROW_MAX}
+    assert Counter(row["status"] for row in found) == {
+        "AWAY": AWAY_IN_A_ROW_MAX,
+        "OK": AWAY_IN_A_ROW_MAX,
+    }
     world.bookkeeper.bookies_up = 3
     world.limits = NO_INLINE
     await world.closed(l7=((1, 3),))
@@ -320,7 +393,9 @@ async def test_a_system_that_is_away_ends_the_task(world: CliWorld) -> None:
 
 @virtual
 async def test_a_budget_for_reading_is_kept(world: CliWorld) -> None:
-    """Also by the looks at where a large cursor may be cut, and of footers; from the first byte on, so that short tasks keep it too."""
+    """Also by the looks at where a large cursor may be cut, and of footers; from the first byte on,
+    so that short tasks keep it too.
+    """
     await large(world)
     counted, ledgers, loop = 0, await MemorySystems(world).ledgers(), asyncio.get_running_loop()
     read = type(ledgers).read
@@ -346,19 +421,31 @@ async def test_a_budget_for_reading_is_kept(world: CliWorld) -> None:
 # ---- a cursor in pieces
 
 
-SMALL_SEGMENTS = small(EAGER, max_entry_bytes=17_000, mark_delete_properties_bytes_max=2_000, cursor_properties_bytes_max=1_000)
+SMALL_SEGMENTS = small(
+    EAGER,
+    max_entry_bytes=17_000,
+    mark_delete_properties_bytes_max=2_000,
+    cursor_properties_bytes_max=1_000,
+)
 CUT = {"splitBytes": "600"}
 
 
 async def large(world: CliWorld, *, close: bool = True, name: CursorName = NAME) -> Source:
-    """A snapshot of some twenty segments in three ledgers, with deltas between and behind them, and partly acked batches."""
+    """A snapshot of some twenty segments in three ledgers, with deltas between and behind them, and
+    partly acked batches.
+    """
     world.limits = SMALL_SEGMENTS
     source = await world.source(name)
     rng = random.Random(4)
     for at in range(12):
         for ledger in (7, 8, 11):
             first = rng.randrange(400_000)
-            source.ack(ranges(ledger, *((first + 500 * n, first + 500 * n + rng.randrange(400)) for n in range(40))))
+            source.ack(
+                ranges(
+                    ledger,
+                    *((first + 500 * n, first + 500 * n + rng.randrange(400)) for n in range(40)),
+                )
+            )
             source.ack(partial(ledger, rng.randrange(400_000), 10, {3}))
         await source.durable()
         if at < 11:
@@ -391,59 +478,100 @@ async def run_rows(world: CliWorld, **cut: str) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("split", ["600", "30000"], ids=["inside segments", "between segments"])
 @pytest.mark.parametrize("close", [True, False])
 @virtual
-async def test_a_cursor_in_pieces_is_the_same_as_the_whole(world: CliWorld, close: bool, split: str) -> None:
+async def test_a_cursor_in_pieces_is_the_same_as_the_whole(
+    world: CliWorld, close: bool, split: str
+) -> None:
     """One row, every number of it, every run."""
     await large(world, close=close)
     cut = {"splitBytes": split}
     _, windows = await windows_of(world, **cut)
     readers = Counter(entry for window in windows for entry in window.segments)
     assert len(windows) >= 4
-    assert any(2 < readers[entry] < len(windows) for entry in readers) == (split == "600"), "beside the leading ones"
+    assert any(2 < readers[entry] < len(windows) for entry in readers) == (split == "600"), (
+        "beside the leading ones"
+    )
     whole, pieces = await stats(world), await stats(world, **cut)
     differ = {key for key in whole if whole[key] != pieces[key]}
     assert differ <= {"read_at", "stored_bytes"}, {key: (whole[key], pieces[key]) for key in differ}
-    assert whole["hole_entries"] > 100_000 and whole["partial_batches"] > 10 and whole["longest_run"] > 1_000
+    assert (
+        whole["hole_entries"] > 100_000
+        and whole["partial_batches"] > 10
+        and whole["longest_run"] > 1_000
+    )
     assert await run_rows(world, **cut) == await run_rows(world)
-    assert sorted(map(str, await rows(world, "batch_partials", **cut))) == sorted(map(str, await rows(world, "batch_partials")))
+    assert sorted(map(str, await rows(world, "batch_partials", **cut))) == sorted(
+        map(str, await rows(world, "batch_partials"))
+    )
 
 
 @pytest.mark.parametrize("split", ["600", "30000"], ids=["inside segments", "between segments"])
 @pytest.mark.parametrize("close", [True, False])
 @virtual
-async def test_pieces_that_nobody_joins_part_no_run(world: CliWorld, close: bool, split: str) -> None:
-    """As tasks of their own read them: each row is one of the whole, and sums of the pieces are the whole's numbers."""
+async def test_pieces_that_nobody_joins_part_no_run(
+    world: CliWorld, close: bool, split: str
+) -> None:
+    """As tasks of their own read them: each row is one of the whole, and sums of the pieces are the
+    whole's numbers.
+    """
     await large(world, close=close)
     options = Options.parse({**GIVEN, "table": "holes", "splitBytes": split})
-    made = [one.unit async for one in cut_units(MemorySystems(world), options, [Sized(NAME, 1 << 30)])]  # type: ignore[arg-type]
-    assert len(made) >= 4 and [(one.number, one.parts) for one in made] == [(at, len(made)) for at in range(len(made))]
+    made = [
+        one.unit async for one in cut_units(MemorySystems(world), options, [Sized(NAME, 1 << 30)])
+    ]  # type: ignore[arg-type]
+    assert len(made) >= 4 and [(one.number, one.parts) for one in made] == [
+        (at, len(made)) for at in range(len(made))
+    ]
     pieces = [UnitsPart((Unit.decoded(one.encoded()),)) for one in made]
-    assert [one for part in pieces for one in await part_rows(world, "holes", part)] == await part_rows(
-        world, "holes", BucketsPart(BUCKETS)
+    assert [
+        one for part in pieces for one in await part_rows(world, "holes", part)
+    ] == await part_rows(world, "holes", BucketsPart(BUCKETS))
+    whole, some = (
+        await stats(world),
+        [one for part in pieces for one in await part_rows(world, "hole_stats", part)],
     )
-    whole, some = await stats(world), [one for part in pieces for one in await part_rows(world, "hole_stats", part)]
-    for name in ("data_ledgers", "span_entries", "acked_entries", "hole_entries", "hole_runs", "partial_batches"):
+    for name in (
+        "data_ledgers",
+        "span_entries",
+        "acked_entries",
+        "hole_entries",
+        "hole_runs",
+        "partial_batches",
+    ):
         assert sum(one[name] for one in some) == whole[name], name
     assert max(one["longest_run"] for one in some) == whole["longest_run"]
-    assert some[0]["first_hole_entry"] == whole["first_hole_entry"] and some[0]["mark_delete_entry"] == whole["mark_delete_entry"]
-    assert [(one["part_no"], one["parts"]) for one in some] == [(at, len(made)) for at in range(len(made))]
+    assert (
+        some[0]["first_hole_entry"] == whole["first_hole_entry"]
+        and some[0]["mark_delete_entry"] == whole["mark_delete_entry"]
+    )
+    assert [(one["part_no"], one["parts"]) for one in some] == [
+        (at, len(made)) for at in range(len(made))
+    ]
 
 
 @virtual
 async def test_a_piece_of_what_was_reset_since_is_missing(world: CliWorld) -> None:
     await large(world)
     options = Options.parse({**GIVEN, "table": "holes", **CUT})
-    unit = [one.unit async for one in cut_units(MemorySystems(world), options, [Sized(NAME, 1 << 30)])][1]  # type: ignore[arg-type]
+    unit = [
+        one.unit async for one in cut_units(MemorySystems(world), options, [Sized(NAME, 1 << 30)])
+    ][1]  # type: ignore[arg-type]
     source = await world.source()
     source.send(ev.Reset(source.attach, 1, source.machine.generation, Position(7, -1)))
     await source.told.until(lambda: bool(source.told.resets))
     await world.close(source)
     (row,) = await part_rows(world, "hole_stats", UnitsPart((unit,)))
-    assert (row["status"], row["error"], row["hole_entries"]) == ("MISSING", "was reset while it was read", None)
+    assert (row["status"], row["error"], row["hole_entries"]) == (
+        "MISSING",
+        "was reset while it was read",
+        None,
+    )
 
 
 @virtual
 async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world: CliWorld) -> None:
-    """The task has looked; then an owner acks on, writes another snapshot and leaves the ledgers that the task would read."""
+    """The task has looked; then an owner acks on, writes another snapshot and leaves the ledgers
+    that the task would read.
+    """
     await large(world)
     found, windows = await windows_of(world)
     source = await world.source()
@@ -456,12 +584,21 @@ async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world
     assert isinstance(found.footer, Footer)
     footer = await world.footer()
     assert isinstance(footer.base, SnapshotBase)
-    for ledger in found.footer.named_ledgers() - {footer.base.ledger, *(one.ledger for one in footer.chain)}:
+    for ledger in found.footer.named_ledgers() - {
+        footer.base.ledger,
+        *(one.ledger for one in footer.chain),
+    }:
         world.bookkeeper.ledgers.pop(ledger, None)
     made = states.Holes.rows(Unit(NAME))
-    columns = [c async for o in states.pieces(await reader_of(world), Budget(1), found, windows, 1) for c in made.add(o)]
+    columns = [
+        c
+        async for o in states.pieces(await reader_of(world), Budget(1), found, windows, 1)
+        for c in made.add(o)
+    ]
     columns += list(made.rest())
-    assert sorted(row for some in columns for row in zip(*(one.tolist() for one in some), strict=True)) == await run_rows(world)
+    assert sorted(
+        row for some in columns for row in zip(*(one.tolist() for one in some), strict=True)
+    ) == await run_rows(world)
 
 
 @pytest.mark.parametrize("end", ["reset", "deleted"])
@@ -487,12 +624,17 @@ async def test_a_cursor_that_ends_between_two_pieces_is_missing(world: CliWorld,
     assert (outcome.status, outcome.error) == ("MISSING", f"was {end} while it was read")
     list(made.add(outcome))
     ((*columns,),) = made.rest()
-    row = {field.name: column[0].as_py() for field, column in zip(states.HoleStats.schema, columns, strict=True)}
+    row = {
+        field.name: column[0].as_py()
+        for field, column in zip(states.HoleStats.schema, columns, strict=True)
+    }
     assert row["status"] == "MISSING" and row["hole_entries"] is None, "a part is no number"
 
 
 @virtual
-async def test_a_damaged_segment_sends_its_own_pieces_to_the_older_snapshot(world: CliWorld) -> None:
+async def test_a_damaged_segment_sends_its_own_pieces_to_the_older_snapshot(
+    world: CliWorld,
+) -> None:
     await large(world)
     before = await run_rows(world)
     base = (await world.footer()).base
@@ -500,8 +642,14 @@ async def test_a_damaged_segment_sends_its_own_pieces_to_the_older_snapshot(worl
     found, windows = await windows_of(world)
     damaged = max(windows[-1].segments)
     world.bookkeeper.damage(base.ledger, damaged, Damage.FLIP)
-    assert await run_rows(world, **CUT) == before and "is damaged" in (await stats(world, **CUT))["error"]
-    errors = [one.error async for one in states.pieces(await reader_of(world), Budget(1), found, windows, 1)]
+    assert (
+        await run_rows(world, **CUT) == before
+        and "is damaged" in (await stats(world, **CUT))["error"]
+    )
+    errors = [
+        one.error
+        async for one in states.pieces(await reader_of(world), Budget(1), found, windows, 1)
+    ]
     readers = [damaged in window.segments for window in windows]
     assert [bool(error) for error in errors] == readers and 0 < sum(readers) < len(windows) / 2
 
@@ -515,7 +663,9 @@ async def test_a_snapshot_whose_end_is_damaged_is_cut_at_the_one_before_it(world
     world.bookkeeper.damage(footer.base.ledger, footer.base.last_entry, Damage.FLIP)
     assert await run_rows(world, **CUT) == before
     _, windows = await windows_of(world)
-    assert {window.snapshot[0] for window in windows if window.snapshot} == {footer.previous.base.ledger}  # type: ignore[union-attr]
+    assert {window.snapshot[0] for window in windows if window.snapshot} == {
+        footer.previous.base.ledger
+    }  # type: ignore[union-attr]
 
 
 # ---- what is asked for
@@ -525,5 +675,7 @@ async def test_a_snapshot_whose_end_is_damaged_is_cut_at_the_one_before_it(world
 async def test_a_selection_is_read_and_tombstones_are_not(world: CliWorld) -> None:
     await world.closed(OTHER, l7=((1, 3),))
     await world.closed(l7=((1, 3),))
-    assert [row["cursor_key"] for row in await rows(world, "hole_stats", topic=OTHER.topic)] == [cursor_key(OTHER)]
+    assert [row["cursor_key"] for row in await rows(world, "hole_stats", topic=OTHER.topic)] == [
+        cursor_key(OTHER)
+    ]
     assert await rows(world, "holes", tenant="nobody") == []

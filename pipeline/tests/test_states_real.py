@@ -1,4 +1,5 @@
-"""States of real cursors on real ledgers: what comes out is what was acked, and what `cursorkeeper export` says.
+"""States of real cursors on real ledgers: what comes out is what was acked, and what `cursorkeeper
+export` says.
 
 In Spark: `test_tables_spark`.
 """
@@ -33,9 +34,18 @@ from pipeline.tests.real_cursors import EAGER, LEDGERS, Fleet, fleet, options_of
 
 pytestmark = pytest.mark.jvm
 ROOT = "/pipeline-states/cursors"
-SMALL_SEGMENTS = replace(EAGER, max_entry_bytes=17_000, mark_delete_properties_bytes_max=2_000, cursor_properties_bytes_max=1_000)
+SMALL_SEGMENTS = replace(
+    EAGER,
+    max_entry_bytes=17_000,
+    mark_delete_properties_bytes_max=2_000,
+    cursor_properties_bytes_max=1_000,
+)
 CUT = {"splitBytes": "200", "tasks": "4"}
-TABLES = {"holes": states.Holes, "hole_stats": states.HoleStats, "batch_partials": states.BatchPartials}
+TABLES = {
+    "holes": states.Holes,
+    "hole_stats": states.HoleStats,
+    "batch_partials": states.BatchPartials,
+}
 
 
 def name_of(what: str) -> CursorName:
@@ -43,7 +53,8 @@ def name_of(what: str) -> CursorName:
 
 
 CHAIN, SNAPSHOT, INLINE, PULSAR, PULSAR_INLINE, OPEN, LARGE, DAMAGED, LOST = map(
-    name_of, ("chain", "snapshot", "inline", "pulsar", "pulsar-inline", "open", "large", "damaged", "lost")
+    name_of,
+    ("chain", "snapshot", "inline", "pulsar", "pulsar-inline", "open", "large", "damaged", "lost"),
 )
 GOOD = (CHAIN, SNAPSHOT, INLINE, PULSAR, PULSAR_INLINE, LARGE)
 
@@ -63,7 +74,9 @@ class Told:
         return {(ledger, e) for ledger, last in top.items() for e in range(last + 1)} - self.acked
 
 
-async def tell(source: Source, told: Told, rng: random.Random, rounds: int, entries: int = 9_000) -> None:
+async def tell(
+    source: Source, told: Told, rng: random.Random, rounds: int, entries: int = 9_000
+) -> None:
     for _ in range(rounds):
         for ledger in (7, 8, 11):
             first = rng.randrange(entries)
@@ -74,21 +87,34 @@ async def tell(source: Source, told: Told, rng: random.Random, rounds: int, entr
             told.partials[batch] = frozenset({2, 8})
         await source.durable()
         await until(lambda: source.machine.snapshots.run is None, "the snapshot is written")
-    told.partials = {key: missing for key, missing in told.partials.items() if key not in told.acked}
+    told.partials = {
+        key: missing for key, missing in told.partials.items() if key not in told.acked
+    }
 
 
 async def make(stack: Standalone, root: str) -> dict[CursorName, Told]:
-    limits = {CHAIN: LEDGERS, INLINE: Limits(), PULSAR_INLINE: Limits(), SNAPSHOT: EAGER, LARGE: SMALL_SEGMENTS}
+    limits = {
+        CHAIN: LEDGERS,
+        INLINE: Limits(),
+        PULSAR_INLINE: Limits(),
+        SNAPSHOT: EAGER,
+        LARGE: SMALL_SEGMENTS,
+    }
     said: dict[CursorName, Told] = {}
     async with fleet(stack, root) as made:
         for seed, name in enumerate((*GOOD, DAMAGED, LOST)):
             source = await source_of(made, name, limits.get(name, LEDGERS))
             said[name] = Told()
-            await tell(source, said[name], random.Random(seed), 3, 120_000 if name == LARGE else 9_000)
+            await tell(
+                source, said[name], random.Random(seed), 3, 120_000 if name == LARGE else 9_000
+            )
             assert await source.keeper.close() == []
         await made.flip(DAMAGED, 2)
         await made.ports.ledgers.delete((await made.footer(LOST)).chain[-1].ledger)
-        assert isinstance((await made.footer(SNAPSHOT)).base, SnapshotBase) and not (await made.footer(INLINE)).chain
+        assert (
+            isinstance((await made.footer(SNAPSHOT)).base, SnapshotBase)
+            and not (await made.footer(INLINE)).chain
+        )
     return said
 
 
@@ -96,9 +122,16 @@ async def source_of(made: Fleet, name: CursorName, limits: Limits) -> Source:
     if name not in (PULSAR, PULSAR_INLINE):
         return await made.source(name, limits)
     keeper = Keeper(
-        made.ports.ledgers, made.ports.zookeeper, SilentTelemetry(), limits=replace(limits, whole_state_interval_ms=10),
-        policy=LedgerPolicy(), identity="p", rng=random.Random(1), root=made.root, state_writer=PulsarStateWriter(WholeStateSettings()),
-    )  # fmt: skip
+        made.ports.ledgers,
+        made.ports.zookeeper,
+        SilentTelemetry(),
+        limits=replace(limits, whole_state_interval_ms=10),
+        policy=LedgerPolicy(),
+        identity="p",
+        rng=random.Random(1),
+        root=made.root,
+        state_writer=PulsarStateWriter(WholeStateSettings()),
+    )
     await keeper.start()
     made.keepers.append(keeper)
     source = Source(keeper, name)
@@ -114,7 +147,9 @@ def told(stack: Standalone) -> dict[CursorName, Told]:
 
 def rows(stack: Standalone, table: str, **given: str) -> list[dict[str, Any]]:
     options, kind = options_of(stack, given.pop("root", ROOT), table, **given), TABLES[table]()
-    return pa.Table.from_batches([b for part in kind.plan(options) for b in kind.read(options, part)], kind.schema).to_pylist()
+    return pa.Table.from_batches(
+        [b for part in kind.plan(options) for b in kind.read(options, part)], kind.schema
+    ).to_pylist()
 
 
 def entries(found: Iterable[Any]) -> set[tuple[int, int, int]]:
@@ -126,20 +161,31 @@ def wanted(told: dict[CursorName, Told]) -> set[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("given", [{}, CUT], ids=["whole", "cut"])
-def test_holes_and_partials_are_what_was_not_acked(stack: Standalone, told: dict[CursorName, Told], given: dict[str, str]) -> None:
+def test_holes_and_partials_are_what_was_not_acked(
+    stack: Standalone, told: dict[CursorName, Told], given: dict[str, str]
+) -> None:
     found = entries(row.values() for row in rows(stack, "holes", **given))
     assert found == wanted(told)
     batches = {
-        (row["cursor_key"], row["ledger_id"], row["entry_id"]): (row["batch_size"], int.from_bytes(row["missing"], "little"))
+        (row["cursor_key"], row["ledger_id"], row["entry_id"]): (
+            row["batch_size"],
+            int.from_bytes(row["missing"], "little"),
+        )
         for row in rows(stack, "batch_partials", **given)
     }
     sizes = dict.fromkeys(GOOD, 9) | {PULSAR: 0, PULSAR_INLINE: 0}  # Pulsar's form does not hold it
-    said = {(cursor_key(name), *key): (sizes[name], 1 << 2 | 1 << 8) for name in GOOD for key in told[name].partials}
+    said = {
+        (cursor_key(name), *key): (sizes[name], 1 << 2 | 1 << 8)
+        for name in GOOD
+        for key in told[name].partials
+    }
     assert batches == said and len(said) > 20
 
 
 @pytest.mark.parametrize("given", [{}, CUT], ids=["whole", "cut"])
-def test_statistics_of_every_kind(stack: Standalone, told: dict[CursorName, Told], given: dict[str, str]) -> None:
+def test_statistics_of_every_kind(
+    stack: Standalone, told: dict[CursorName, Told], given: dict[str, str]
+) -> None:
     found: dict[int, list[dict[str, Any]]] = {}
     for row in rows(stack, "hole_stats", **given):
         found.setdefault(row["cursor_key"], []).append(row)
@@ -147,11 +193,20 @@ def test_statistics_of_every_kind(stack: Standalone, told: dict[CursorName, Told
     for name in GOOD:
         (row,) = found[cursor_key(name)]
         assert row["status"] == "OK" and row["hole_entries"] == len(told[name].un_acked())
-        assert row["acked_entries"] == len(told[name].acked) and row["partial_batches"] == len(told[name].partials), name
+        assert row["acked_entries"] == len(told[name].acked) and row["partial_batches"] == len(
+            told[name].partials
+        ), name
         entries = sorted(told[name].un_acked())
-        assert row["longest_run"] == max(len(list(run)) for _, run in groupby(enumerate(entries), lambda x: (x[1][0], x[1][1] - x[0])))
+        assert row["longest_run"] == max(
+            len(list(run))
+            for _, run in groupby(enumerate(entries), lambda x: (x[1][0], x[1][1] - x[0]))
+        )
     (damaged,), (lost,) = found[cursor_key(DAMAGED)], found[cursor_key(LOST)]
-    assert damaged["status"] == "DAMAGED" and "entry 2" in damaged["error"] and damaged["span_entries"] is None
+    assert (
+        damaged["status"] == "DAMAGED"
+        and "entry 2" in damaged["error"]
+        and damaged["span_entries"] is None
+    )
     assert lost["status"] == "MISSING" and "does not exist" in lost["error"]
 
 
@@ -161,9 +216,18 @@ def test_it_is_what_export_says(stack: Standalone, told: dict[CursorName, Told])
         async with connections.ports(options_of(stack, ROOT).settings) as ports:
             for name in GOOD:
                 footer, answer, at_least = await read_state(ports, name, Bar("test"))
-                lines = exchange.parse(exchange.lines_of(footer, answer.state, at_least=at_least), "test")
-                acked = [(x.ledger, pair) for x in lines if isinstance(x, exchange.AcksLine) for pair in x.ranges]
-                found[name] = {(ledger, e) for ledger, (first, last) in acked for e in range(first, last + 1)}
+                lines = exchange.parse(
+                    exchange.lines_of(footer, answer.state, at_least=at_least), "test"
+                )
+                acked = [
+                    (x.ledger, pair)
+                    for x in lines
+                    if isinstance(x, exchange.AcksLine)
+                    for pair in x.ranges
+                ]
+                found[name] = {
+                    (ledger, e) for ledger, (first, last) in acked for e in range(first, last + 1)
+                }
         return found
 
     holes = entries(row.values() for row in rows(stack, "holes"))
@@ -182,12 +246,21 @@ def test_an_open_cursor_is_read_and_not_disturbed(stack: Standalone, root: str) 
                 for given in ({}, CUT):
                     found = await asyncio.to_thread(rows, stack, "hole_stats", root=root, **given)
                     acked = sum(row["acked_entries"] for row in found)
-                    assert {row["status"] for row in found} == {"AT_LEAST"} and acked <= len(told.acked)
-                    holes = entries(row.values() for row in await asyncio.to_thread(rows, stack, "holes", root=root, **given))
-                    assert not {(ledger, e) for _, ledger, e in holes} - told.un_acked() - told.acked
+                    assert {row["status"] for row in found} == {"AT_LEAST"} and acked <= len(
+                        told.acked
+                    )
+                    holes = entries(
+                        row.values()
+                        for row in await asyncio.to_thread(rows, stack, "holes", root=root, **given)
+                    )
+                    assert (
+                        not {(ledger, e) for _, ledger, e in holes} - told.un_acked() - told.acked
+                    )
             assert seed == 2 and acked > 0
             assert await source.keeper.close() == []
             found = await asyncio.to_thread(rows, stack, "hole_stats", root=root)
-            assert [(row["status"], row["acked_entries"]) for row in found] == [("OK", len(told.acked))]
+            assert [(row["status"], row["acked_entries"]) for row in found] == [
+                ("OK", len(told.acked))
+            ]
 
     asyncio.run(work())

@@ -1,4 +1,6 @@
-"""Windows of a state: what readers that share a cursor find together is what one reader of the whole finds, wherever they meet."""
+"""Windows of a state: what readers that share a cursor find together is what one reader of the
+whole finds, wherever they meet.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from cursorkeeper.core.footer import EntryAddress, SnapshotBase
 from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Partial, PartialKey, Segment, Slice
+from cursorkeeper.core.values import (
+    Delta,
+    LayoutItem,
+    LayoutState,
+    Partial,
+    PartialKey,
+    Segment,
+    Slice,
+)
 from cursorkeeper.core.window import WHOLE, Span, StateWindow
 from cursorkeeper_pipeline.decode.extents import carried, extents
 from cursorkeeper_pipeline.decode.holes import Counts, HoleRuns, counts
@@ -21,11 +31,15 @@ from cursorkeeper_pipeline.decode.partials import living_partials
 SEEDS = range(150)
 BASE = SnapshotBase(ledger=9, first_entry=3, last_entry=99, num_parts=1, length=1, crc32c=1)
 LEDGERS, ENTRIES = range(5, 9), 200_000
-"""So that a ledger has several containers, and a snapshot of small segments several slices in each."""
+"""So that a ledger has several containers, and a snapshot of small segments several slices in
+each.
+"""
 
 
 class Story:
-    """The segments of a snapshot, with acks between them, and deltas behind it: what a ledger holds."""
+    """The segments of a snapshot, with acks between them, and deltas behind it: what a ledger
+    holds.
+    """
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -50,11 +64,21 @@ class Story:
         entries = BitMap(range(first, first + rng.randint(1, 90_000), rng.choice([1, 1, 2, 1000])))
         delta = Delta(acks={ledger: entries})
         if rng.random() < 0.3:
-            delta = Delta(partials={PartialKey(ledger, rng.randrange(ENTRIES)): Partial(8, BitMap({1, 5}))})
+            delta = Delta(
+                partials={PartialKey(ledger, rng.randrange(ENTRIES)): Partial(8, BitMap({1, 5}))}
+            )
         elif rng.random() < 0.2:
             delta = Delta(mark_delete=Position(rng.choice(LEDGERS), rng.randint(-1, ENTRIES)))
         elif rng.random() < 0.15:
-            delta = Delta(layout=(LayoutItem(rng.choice(LEDGERS), rng.choice([LayoutState.CLOSED, LayoutState.TRIMMED]), ENTRIES),))
+            delta = Delta(
+                layout=(
+                    LayoutItem(
+                        rng.choice(LEDGERS),
+                        rng.choice([LayoutState.CLOSED, LayoutState.TRIMMED]),
+                        ENTRIES,
+                    ),
+                )
+            )
         self.state.join_delta(delta)
         self.deltas.append(delta)
 
@@ -72,13 +96,21 @@ class Story:
 
     def starts(self) -> dict[Position, int]:
         """Where the first slice of a segment begins, and which segment that is."""
-        return {Position(s.slices[0].ledger, s.slices[0].first): at for at, s in enumerate(self.segments) if s.slices}
+        return {
+            Position(s.slices[0].ledger, s.slices[0].first): at
+            for at, s in enumerate(self.segments)
+            if s.slices
+        }
 
 
 def holes(pieces: Iterable[tuple[AckState, StateWindow]]) -> list[tuple[int, int, int]]:
     made = HoleRuns(1)
     columns = [c for state, window in pieces for c in made.add(extents(state, window))]
-    return [row for c in [*columns, *made.rest()] for row in zip(*(x.tolist() for x in c[1:]), strict=True)]
+    return [
+        row
+        for c in [*columns, *made.rest()]
+        for row in zip(*(x.tolist() for x in c[1:]), strict=True)
+    ]
 
 
 def between(boundaries: Sequence[Position]) -> list[tuple[Position, Position | None]]:
@@ -102,8 +134,19 @@ def check(story: Story, windows: Sequence[StateWindow]) -> None:
 def test_windows_of_any_boundaries_together_are_the_whole(seed: int) -> None:
     rng = random.Random(seed)
     story = Story(rng)
-    places = [Position(rng.choice([4, *LEDGERS, 9]), rng.choice([0, 1, 65_536, rng.randrange(ENTRIES)])) for _ in range(rng.randint(0, 5))]
-    check(story, [StateWindow(first, end) for first, end in between(sorted({*places, *story.starts()} if seed % 2 else set(places)))])
+    places = [
+        Position(rng.choice([4, *LEDGERS, 9]), rng.choice([0, 1, 65_536, rng.randrange(ENTRIES)]))
+        for _ in range(rng.randint(0, 5))
+    ]
+    check(
+        story,
+        [
+            StateWindow(first, end)
+            for first, end in between(
+                sorted({*places, *story.starts()} if seed % 2 else set(places))
+            )
+        ],
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -117,24 +160,41 @@ def test_planned_windows_read_their_segments_alone(seed: int) -> None:
     windows = []
     for first, end in between(chosen):
         own = range(starts.get(first, 0), len(story.segments) if end is None else starts[end])
-        windows.append(StateWindow(first, end, EntryAddress(BASE.ledger, BASE.last_entry), frozenset([*range(leading + 1), *own])))
+        windows.append(
+            StateWindow(
+                first,
+                end,
+                EntryAddress(BASE.ledger, BASE.last_entry),
+                frozenset([*range(leading + 1), *own]),
+            )
+        )
     check(story, windows)
 
 
 def test_what_is_read_of_a_ledger() -> None:
     listed = [3, 5, 6, 9]
     window = StateWindow(snapshot=EntryAddress(9, 99), segments=frozenset({3, 9}))
-    assert list(window.ranges(BASE, listed, 120)) == [Span(3, 4), Span(7, 120)] and window.wanted(BASE, listed) == [3, 9]
+    assert list(window.ranges(BASE, listed, 120)) == [Span(3, 4), Span(7, 120)] and window.wanted(
+        BASE, listed
+    ) == [3, 9]
     ends = StateWindow(snapshot=EntryAddress(9, 99), segments=frozenset({6}))
     assert list(ends.ranges(BASE, listed, 9)) == [Span(4, 4), Span(6, 8)]
-    for other in (StateWindow(Position(5, 0)), StateWindow(snapshot=EntryAddress(9, 98), segments=frozenset({3}))):
-        assert list(other.ranges(BASE, listed, 120)) == [Span(0, 120)] and other.wanted(BASE, listed) == listed
+    for other in (
+        StateWindow(Position(5, 0)),
+        StateWindow(snapshot=EntryAddress(9, 98), segments=frozenset({3})),
+    ):
+        assert (
+            list(other.ranges(BASE, listed, 120)) == [Span(0, 120)]
+            and other.wanted(BASE, listed) == listed
+        )
     assert list(window.ranges(None, listed, -1)) == [Span(0, -1)]
 
 
 @pytest.mark.parametrize("entry", [4, 5, 6])
 @pytest.mark.parametrize("kind", ["ack", "partial", "slice"])
-def test_what_lies_behind_the_end_says_that_all_before_it_is_described(entry: int, kind: str) -> None:
+def test_what_lies_behind_the_end_says_that_all_before_it_is_described(
+    entry: int, kind: str
+) -> None:
     window, state = StateWindow(Position(7, 2), Position(7, 5)), AckState()
     if kind == "ack":
         window.join_delta(state, Delta(acks={7: BitMap([entry])}))
@@ -143,7 +203,10 @@ def test_what_lies_behind_the_end_says_that_all_before_it_is_described(entry: in
     else:
         window.join_segment(state, Segment(slices=(Slice(7, entry, entry + 9, True, BitMap()),)))
     last = {"ack": 3, "partial": 4, "slice": 3}[kind] if entry == 4 else 4
-    assert holes([(state, window)]) == [(7, 2, last)] and {ledger for ledger, _, _ in living_partials_of(state)} == set()
+    assert (
+        holes([(state, window)]) == [(7, 2, last)]
+        and {ledger for ledger, _, _ in living_partials_of(state)} == set()
+    )
 
 
 def living_partials_of(state: AckState) -> list[tuple[int, int, int]]:

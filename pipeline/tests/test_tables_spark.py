@@ -1,4 +1,6 @@
-"""Tables of states and histories of real cursors, in Spark: the same rows as without it, and errors with cursor and remedy."""
+"""Tables of states and histories of real cursors, in Spark: the same rows as without it, and errors
+with cursor and remedy.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,16 @@ def told(stack: Standalone) -> dict[CursorName, Told]:
 
 
 def load(spark: SparkSession, stack: Standalone, table: str, **given: str) -> DataFrame:
-    return spark.read.format("cursorkeeper").options(**options_of(stack, ROOT, table, **given).as_text()).load()
+    return (
+        spark.read.format("cursorkeeper")
+        .options(**options_of(stack, ROOT, table, **given).as_text())
+        .load()
+    )
 
 
-def test_the_same_in_spark(spark: SparkSession, stack: Standalone, told: dict[CursorName, Told]) -> None:
+def test_the_same_in_spark(
+    spark: SparkSession, stack: Standalone, told: dict[CursorName, Told]
+) -> None:
     """Cut, in four tasks; without Spark it was shown that cut and whole are the same."""
     holes, stats = load(spark, stack, "holes", **CUT), load(spark, stack, "hole_stats", **CUT)
     assert entries(holes.collect()) == wanted(told)
@@ -41,15 +49,22 @@ def test_the_same_in_spark(spark: SparkSession, stack: Standalone, told: dict[Cu
     assert {row["cursor_key"] for row in good} == {cursor_key(name) for name in GOOD}
     assert sum(row["hole_entries"] for row in good) == len(wanted(told))
     assert {(row["cursor_key"], row["status"]) for row in found if row not in good} == {
-        (cursor_key(DAMAGED), "DAMAGED"), (cursor_key(LOST), "MISSING"),
-    }  # fmt: skip
+        (cursor_key(DAMAGED), "DAMAGED"),
+        (cursor_key(LOST), "MISSING"),
+    }
 
 
-def test_a_strict_job_ends_and_names_cursor_and_remedy(spark: SparkSession, stack: Standalone, told: dict[CursorName, Told]) -> None:
+def test_a_strict_job_ends_and_names_cursor_and_remedy(
+    spark: SparkSession, stack: Standalone, told: dict[CursorName, Told]
+) -> None:
     with pytest.raises(Exception, match="cursorkeeper") as error:
         load(spark, stack, "holes", mode="failfast", topic=DAMAGED.topic).count()
     problem = problem_of_job(error.value)
-    assert str(DAMAGED) in problem.message and "entry 2" in problem.message and "cursorkeeper verify" in problem.remedy
+    assert (
+        str(DAMAGED) in problem.message
+        and "entry 2" in problem.message
+        and "cursorkeeper verify" in problem.remedy
+    )
 
 
 def test_histories_are_the_same_in_spark(spark: SparkSession, stack: Standalone, root: str) -> None:
@@ -61,8 +76,14 @@ def test_histories_are_the_same_in_spark(spark: SparkSession, stack: Standalone,
     asyncio.run(make())
     options = options_of(stack, root, "deltas", tasks="2")
     frame = spark.read.format("cursorkeeper").options(**options.as_text()).load()
-    read = frame.where("kind = 'ack'").selectExpr("count(*)", "count(distinct cursor_key)", "sum(last_entry - first_entry + 1)", "max(at)")
+    read = frame.where("kind = 'ack'").selectExpr(
+        "count(*)", "count(distinct cursor_key)", "sum(last_entry - first_entry + 1)", "max(at)"
+    )
     assert frame.rdd.getNumPartitions() == 2 and read.first()[:] == (200, 5, 200, None)
-    elsewhere = spark.read.format("cursorkeeper").options(**options_of(stack, "/nobody/cursors", "deltas").as_text()).load()
+    elsewhere = (
+        spark.read.format("cursorkeeper")
+        .options(**options_of(stack, "/nobody/cursors", "deltas").as_text())
+        .load()
+    )
     with pytest.raises(Exception, match=r"/nobody/cursors .* does not exist"):
         elsewhere.count()

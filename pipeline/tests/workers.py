@@ -1,9 +1,11 @@
-"""The worker processes of one run (`pytest -n`): what stays together, and in which order it is handed out.
+"""The worker processes of one run (`pytest -n`): what stays together, and in which order it is
+handed out.
 
-Owns: units and their order. Does not own: what is shared within a worker (`conftest`).
-Invariants: tests of a unit run in one worker, one after the other; all files that need Spark are one unit, so that one session is
-started; every worker sees the same order, longest unit first, so that the workers end together. `--dist loadgroup` would do, but
-pytest 9.2 no longer lets xdist 3.8 write groups into names, and nothing says that they are ignored.
+Owns: units and their order. Does not own: what is shared within a worker (`conftest`). Invariants:
+tests of a unit run in one worker, one after the other; all files that need Spark are one unit, so
+that one session is started; every worker sees the same order, longest unit first, so that the
+workers end together. `--dist loadgroup` would do, but pytest 9.2 no longer lets xdist 3.8 write
+groups into names, and nothing says that they are ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ SECONDS = {
     "test_import_attempts.py": 9,
     "test_pieces_model.py": 6,
 }
-"""About as long as each unit takes while another one runs beside it, on two cores. For the order only: nothing fails if it is wrong."""
+"""About as long as each unit takes while another one runs beside it, on two cores. For the order
+only: nothing fails if it is wrong.
+"""
 SECONDS_UNKNOWN = 3
 
 
@@ -57,20 +61,27 @@ def unit_of(nodeid: str) -> str:
 
 
 def order_of(nodeid: str) -> tuple[float, str]:
-    """Sorted by this, units are together and the longest comes first; within a unit the order stays what it was."""
+    """Sorted by this, units are together and the longest comes first; within a unit the order stays
+    what it was.
+    """
     unit = unit_of(nodeid)
     return -SECONDS.get(unit, SECONDS_UNKNOWN), unit
 
 
 def only_session(folder: Path) -> None:
-    """Raises AssertionError if another worker of this run has a Spark session. `folder`: the one that this worker's own are in."""
+    """Raises AssertionError if another worker of this run has a Spark session. `folder`: the one
+    that this worker's own are in.
+    """
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     mark = folder / "worker-with-spark"
     with suppress(FileNotFoundError, ProcessLookupError):
         other = int(mark.read_text())
         os.kill(other, 0)
-        raise AssertionError(f"the worker with process id {other} has a Spark session, too: files were not handed out in units")
+        raise AssertionError(
+            f"the worker with process id {other} has a Spark session, too: files were not handed "
+            f"out in units"
+        )
     mark.write_text(str(os.getpid()))
 
 

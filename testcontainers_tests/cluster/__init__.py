@@ -1,1 +1,3 @@
-"""The system in containers: images, networks, one class per node, the whole stack, faults, and the checker of acks."""
+"""The system in containers: images, networks, one class per node, the whole stack, faults, and the
+checker of acks.
+"""

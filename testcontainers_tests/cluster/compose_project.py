@@ -1,8 +1,10 @@
-"""The user's own Compose file, run under a project name of this run: brought up, looked at, taken down with its volumes.
+"""The user's own Compose file, run under a project name of this run: brought up, looked at, taken
+down with its volumes.
 
-Owns: the project's name, its free ports on 127.0.0.1, and the labels by which a killed run is swept; these are laid over
-deploy/compose.yaml by one more file, which changes nothing else but what makes a start quicker: how often health is asked, and JVMs
-without their second compiler. Blocks for as long as Compose takes.
+Owns: the project's name, its free ports on 127.0.0.1, and the labels by which a killed run is
+swept; these are laid over deploy/compose.yaml by one more file, which changes nothing else but what
+makes a start quicker: how often health is asked, and JVMs without their second compiler. Blocks for
+as long as Compose takes.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ from testcontainers_tests.cluster.workers import own_port
 SCRIPT = ROOT / "deploy/compose.sh"
 FILE = ROOT / "deploy/compose.yaml"
 TAG = "compose-test"
-PORTS = {"CURSORKEEPER_PORT": 7650, "CURSORKEEPER_METRICS_PORT": 7652, "CURSORKEEPER_GATEWAY_METRICS_PORT": 7653, "PROMETHEUS_PORT": 9090}
+PORTS = {
+    "CURSORKEEPER_PORT": 7650,
+    "CURSORKEEPER_METRICS_PORT": 7652,
+    "CURSORKEEPER_GATEWAY_METRICS_PORT": 7653,
+    "PROMETHEUS_PORT": 9090,
+}
 """Variable of the Compose file -> the port in the container."""
 COMMAND_MAX_S = 600
 """Also for images that must be built from nothing."""
@@ -57,22 +64,37 @@ class ComposeProject:
     @staticmethod
     def _extra() -> dict[str, Any]:
         file = yaml.safe_load(FILE.read_text())
-        services: dict[str, dict[str, Any]] = {name: {"labels": LABELS} for name in file["services"]}
+        services: dict[str, dict[str, Any]] = {
+            name: {"labels": LABELS} for name in file["services"]
+        }
         for name, service in file["services"].items():
             if not service.get("healthcheck", {}).get("disable"):
                 services[name]["healthcheck"] = {"interval": "1s" if name != "daemon" else "2s"}
             if service["image"].startswith(JVM_IMAGES):
                 services[name]["environment"] = QUICK_JVM
-        parts = {part: {name: {"labels": LABELS} for name in file[part]} for part in ("networks", "volumes")}
+        parts = {
+            part: {name: {"labels": LABELS} for name in file[part]}
+            for part in ("networks", "volumes")
+        }
         return {"services": services, **parts}
 
     def run(self, *command: str, check: bool = True) -> str:
-        """A command of deploy/compose.sh; its standard output. AssertionError with everything it said if it fails."""
+        """A command of deploy/compose.sh; its standard output. AssertionError with everything it
+        said if it fails.
+        """
         began = time.monotonic()
-        done = subprocess.run([str(SCRIPT), *command], env=self._environment, capture_output=True, text=True, timeout=COMMAND_MAX_S)
+        done = subprocess.run(
+            [str(SCRIPT), *command],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_MAX_S,
+        )
         if command[0] in ("up", "down"):
             print(f"{SCRIPT.name} {' '.join(command)}: {time.monotonic() - began:.1f} s")
-        assert done.returncode == 0 or not check, f"{SCRIPT.name} {' '.join(command)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == 0 or not check, (
+            f"{SCRIPT.name} {' '.join(command)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
         return done.stdout
 
     def inside(self, service: str, *command: str) -> str:
@@ -86,22 +108,33 @@ class ComposeProject:
     def containers(self) -> dict[str, Container]:
         """By service, as they are now; stopped ones, too."""
         mine = {"label": f"com.docker.compose.project={self.name}"}
-        return {c.labels["com.docker.compose.service"]: c for c in self._docker.containers.list(all=True, filters=mine)}
+        return {
+            c.labels["com.docker.compose.service"]: c
+            for c in self._docker.containers.list(all=True, filters=mine)
+        }
 
     def leftovers(self) -> list[str]:
         """What of it Docker still knows: containers, networks, volumes."""
         mine = {"label": f"com.docker.compose.project={self.name}"}
-        found = [*self._docker.containers.list(all=True, filters=mine), *self._docker.networks.list(filters=mine)]
+        found = [
+            *self._docker.containers.list(all=True, filters=mine),
+            *self._docker.networks.list(filters=mine),
+        ]
         return [str(thing.name) for thing in (*found, *self._docker.volumes.list(filters=mine))]
 
     def health(self) -> dict[str, str]:
         """Docker's own, by service; a container without a health check has its status instead."""
         states = {name: container.attrs["State"] for name, container in self.containers().items()}
-        return {name: str(state["Health"]["Status"] if "Health" in state else state["Status"]) for name, state in states.items()}
+        return {
+            name: str(state["Health"]["Status"] if "Health" in state else state["Status"])
+            for name, state in states.items()
+        }
 
     def page(self, port: str, path: str) -> str:
         """What a published port answers to GET; `port`: its variable's name."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports[port]}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self._ports[port]}{path}", timeout=10
+        ) as answer:
             return str(answer.read().decode())
 
     def prometheus(self, path: str) -> Any:
@@ -111,18 +144,32 @@ class ComposeProject:
     def metric(self, name: str) -> float:
         """The sum of a metric's samples on the daemon's page now."""
         lines = self.page("CURSORKEEPER_METRICS_PORT", "/metrics").splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.partition(" ")[0].partition("{")[0] == name)
+        return sum(
+            float(line.rpartition(" ")[2])
+            for line in lines
+            if line.partition(" ")[0].partition("{")[0] == name
+        )
 
     # --- doing something to it ---
 
     def crash(self, service: str) -> None:
-        """SIGKILL to the process, as the kernel would do it: `docker kill` would count as an operator's stop. Another container does
-        it, which sees the host's processes, so that it works where Docker runs in a machine of its own."""
+        """SIGKILL to the process, as the kernel would do it: `docker kill` would count as an
+        operator's stop. Another container does it, which sees the host's processes, so that it
+        works where Docker runs in a machine of its own.
+        """
         pid = self.containers()[service].attrs["State"]["Pid"]
         self._docker.containers.run(
-            f"cursorkeeper:{TAG}", ["-c", KILL.format(pid=pid)], entrypoint="/opt/cursorkeeper/bin/python3", user="0", pid_mode="host",
-            cap_drop=["ALL"], cap_add=["KILL"], network_mode="none", labels=LABELS, remove=True,
-        )  # fmt: skip
+            f"cursorkeeper:{TAG}",
+            ["-c", KILL.format(pid=pid)],
+            entrypoint="/opt/cursorkeeper/bin/python3",
+            user="0",
+            pid_mode="host",
+            cap_drop=["ALL"],
+            cap_add=["KILL"],
+            network_mode="none",
+            labels=LABELS,
+            remove=True,
+        )
 
     def down(self) -> None:
         """Away with everything, whatever state it is in."""

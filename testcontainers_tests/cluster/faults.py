@@ -1,4 +1,5 @@
-"""Faults, as context managers that undo themselves: whatever a test does in between, the next one finds the stack whole.
+"""Faults, as context managers that undo themselves: whatever a test does in between, the next one
+finds the stack whole.
 
 Owns: what is done to a node and how it is undone. Does not own: what must hold meanwhile.
 """
@@ -21,7 +22,9 @@ async def killed(*nodes: Node) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await asyncio.gather(*(asyncio.to_thread(node.start_again) for node in nodes if node.status == "exited"))
+        await asyncio.gather(
+            *(asyncio.to_thread(node.start_again) for node in nodes if node.status == "exited")
+        )
         await asyncio.gather(*(node.ready() for node in nodes))
 
 
@@ -55,8 +58,11 @@ def dropped(images: Images, node: Node, *peers: Node) -> Iterator[None]:
     rules = [
         rule
         for peer in peers
-        for rule in (("INPUT", "-s", peer.ip, "-j", "DROP"), ("OUTPUT", "-d", peer.ip, "-j", "DROP"))
-    ]  # fmt: skip
+        for rule in (
+            ("INPUT", "-s", peer.ip, "-j", "DROP"),
+            ("OUTPUT", "-d", peer.ip, "-j", "DROP"),
+        )
+    ]
     with _rules(images, node, rules):
         yield
 

@@ -1,8 +1,9 @@
 """The images under test, built from this checkout, and the toolbox.
 
-Owns: their names, build arguments and contexts. Invariants: images are kept after the run, so that the next build finds every
-layer; a build is repeated at every run, so that what is tested is what is in the checkout; of the workers of a run one builds, and
-the others wait for it, so that all of them test the same.
+Owns: their names, build arguments and contexts. Invariants: images are kept after the run, so that
+the next build finds every layer; a build is repeated at every run, so that what is tested is what
+is in the checkout; of the workers of a run one builds, and the others wait for it, so that all of
+them test the same.
 """
 
 from __future__ import annotations
@@ -57,8 +58,10 @@ class Images:
 
 @contextmanager
 def once_a_run(what: str) -> Iterator[bool]:
-    """No other process on this checkout does the same meanwhile; a lock that ends with its process. Yields whether a worker of this
-    run has done it already. ImageError if another process takes too long."""
+    """No other process on this checkout does the same meanwhile; a lock that ends with its process.
+    Yields whether a worker of this run has done it already. ImageError if another process takes too
+    long.
+    """
     LOCKS.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with (LOCKS / what).open("a+") as file:
@@ -69,8 +72,9 @@ def once_a_run(what: str) -> Iterator[bool]:
             except BlockingIOError:
                 if time.monotonic() - began > LOCK_MAX_S:
                     raise ImageError(
-                        f"another process has been building {what} for {LOCK_MAX_S:.0f} s (it holds {file.name}). "
-                        "What to do: see whether it goes on (docker ps, top); end it if not, then run again"
+                        f"another process has been building {what} for {LOCK_MAX_S:.0f} s (it "
+                        f"holds {file.name}). What to do: see whether it goes on (docker ps, top); "
+                        "end it if not, then run again"
                     ) from None
                 time.sleep(LOCK_POLL_S)
         file.seek(0)
@@ -81,10 +85,22 @@ def once_a_run(what: str) -> Iterator[bool]:
             file.write(RUN)
 
 
-def build(tag: str, context: Path, dockerfile: str, target: str | None = None, version: str = VERSION) -> str:
-    """Build one image as `tag`; returns the tag. `dockerfile`: relative to the context. Raises ImageError."""
+def build(
+    tag: str, context: Path, dockerfile: str, target: str | None = None, version: str = VERSION
+) -> str:
+    """Build one image as `tag`; returns the tag. `dockerfile`: relative to the context. Raises
+    ImageError.
+    """
     arguments = {"BASE_IMAGE": BASE_IMAGE, "VERSION": version, "REVISION": REVISION}
-    image = DockerImage(path=context, tag=tag, clean_up=False, dockerfile_path=dockerfile, target=target, buildargs=arguments, rm=True)
+    image = DockerImage(
+        path=context,
+        tag=tag,
+        clean_up=False,
+        dockerfile_path=dockerfile,
+        target=target,
+        buildargs=arguments,
+        rm=True,
+    )
     try:
         image.build()
     except docker.errors.BuildError as e:
@@ -97,9 +113,17 @@ def build_all(suffix: str = "test") -> Images:
     """Every image, in the order in which they build on each other. Raises ImageError."""
     for jar, target in ((JAR, "jar"), (PLUGIN, "plugin-jar")):
         if not jar.is_file():
-            raise ImageError(f"there is no {jar}. What to do: make {target} (make test-containers does it)")
+            raise ImageError(
+                f"there is no {jar}. What to do: make {target} (make test-containers does it)"
+            )
     began = time.monotonic()
-    names = ("cursorkeeper", "cursorkeeper-gateway", "cursorkeeper-node", "cursorkeeper-pulsar-plugin", "cursorkeeper-toolbox")
+    names = (
+        "cursorkeeper",
+        "cursorkeeper-gateway",
+        "cursorkeeper-node",
+        "cursorkeeper-pulsar-plugin",
+        "cursorkeeper-toolbox",
+    )
     images = Images(*(f"{name}:{suffix}" for name in names))
     with once_a_run(f"images-{suffix}") as is_done:
         if not is_done:
@@ -122,11 +146,15 @@ class ReleaseImages:
 
 
 def build_release(version: str) -> ReleaseImages:
-    """The images of an earlier release: its sources, its locked libraries, its gateway jar; only the Dockerfiles are of today.
+    """The images of an earlier release: its sources, its locked libraries, its gateway jar; only
+    the Dockerfiles are of today.
 
-    The unpacked sources and the jar are kept under .build, so only the first run pays for Maven. Raises ImageError.
+    The unpacked sources and the jar are kept under .build, so only the first run pays for Maven.
+    Raises ImageError.
     """
-    images = ReleaseImages(version, f"cursorkeeper:release-{version}", f"cursorkeeper-gateway:release-{version}")
+    images = ReleaseImages(
+        version, f"cursorkeeper:release-{version}", f"cursorkeeper-gateway:release-{version}"
+    )
     with once_a_run(f"release-{version}") as is_done:
         if not is_done:
             _build_release(images)
@@ -142,13 +170,29 @@ def _build_release(images: ReleaseImages) -> None:
             sources.extractall(UNPACKED, filter="data")
     jar = context / JAR.relative_to(ROOT)
     if not jar.is_file():
-        maven = ["mvn", "-q", "-B", "-f", "java/pom.xml", "-pl", "gateway", "-DskipTests", "package"]
-        done = subprocess.run(maven, cwd=context, capture_output=True, text=True, timeout=MAVEN_MAX_S, check=False)
+        maven = [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            "java/pom.xml",
+            "-pl",
+            "gateway",
+            "-DskipTests",
+            "package",
+        ]
+        done = subprocess.run(
+            maven, cwd=context, capture_output=True, text=True, timeout=MAVEN_MAX_S, check=False
+        )
         if done.returncode or not jar.is_file():
-            raise ImageError(f"the gateway of {version} cannot be built:\n{done.stdout[-2000:]}{done.stderr[-1000:]}")
+            raise ImageError(
+                f"the gateway of {version} cannot be "
+                f"built:\n{done.stdout[-2000:]}{done.stderr[-1000:]}"
+            )
     for name in ("java/Dockerfile", "requirements-build.lock"):
         shutil.copyfile(ROOT / name, context / name)
     shutil.copyfile(ONE_DISTRIBUTION, context / "Dockerfile")
-    (context / ".dockerignore").unlink(missing_ok=True)  # the unpacked sources are kept, and had another one
+    # the unpacked sources are kept, and had another one
+    (context / ".dockerignore").unlink(missing_ok=True)
     build(images.daemon, context, "Dockerfile", version=version)
     build(images.gateway, context, "java/Dockerfile", "gateway", version)

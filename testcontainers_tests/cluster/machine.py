@@ -1,8 +1,9 @@
-"""A machine with systemd in a container, and the units of deploy/systemd on it, installed as their page says.
+"""A machine with systemd in a container, and the units of deploy/systemd on it, installed as their
+page says.
 
-Owns: the image, what the container must be allowed so that systemd can run in it, installing, asking systemd. Does not own: what
-the units must do (`test_systemd_units`). Invariant: of the units under test nothing is changed; only addresses are set, in the
-files that are there for that.
+Owns: the image, what the container must be allowed so that systemd can run in it, installing,
+asking systemd. Does not own: what the units must do (`test_systemd_units`). Invariant: of the units
+under test nothing is changed; only addresses are set, in the files that are there for that.
 """
 
 from __future__ import annotations
@@ -23,19 +24,37 @@ from testcontainers_tests.cluster.waiting import until
 
 UNITS = ROOT / "deploy/systemd"
 DAEMON, GATEWAY = "cursorkeeper.service", "cursorkeeper-gateway.service"
-TOKENS = {"writer-token": "a-writers-token", "reader-token": "a-readers-token", "source-token": "a-sources-token"}
+TOKENS = {
+    "writer-token": "a-writers-token",
+    "reader-token": "a-readers-token",
+    "source-token": "a-sources-token",
+}
 
 
 def build_machine(images: Images) -> str:
     """The image with systemd and both programs; returns its tag. Raises ImageError."""
     tag = f"cursorkeeper-systemd:{images.daemon.rpartition(':')[2]}"
-    arguments = {"BASE_IMAGE": BASE_IMAGE, "DAEMON_IMAGE": images.daemon, "GATEWAY_IMAGE": images.gateway}
+    arguments = {
+        "BASE_IMAGE": BASE_IMAGE,
+        "DAEMON_IMAGE": images.daemon,
+        "GATEWAY_IMAGE": images.gateway,
+    }
     folder = ROOT / "testcontainers_tests/images"
-    image = DockerImage(path=folder, tag=tag, clean_up=False, dockerfile_path="systemd.Dockerfile", buildargs=arguments, rm=True)
+    image = DockerImage(
+        path=folder,
+        tag=tag,
+        clean_up=False,
+        dockerfile_path="systemd.Dockerfile",
+        buildargs=arguments,
+        rm=True,
+    )
     try:
         image.build()
     except docker.errors.BuildError as e:
-        raise ImageError(f"{tag} cannot be built: {e}\n{''.join(str(line.get('stream', '')) for line in e.build_log)[-3000:]}") from e
+        raise ImageError(
+            f"{tag} cannot be built: "
+            f"{e}\n{''.join(str(line.get('stream', '')) for line in e.build_log)[-3000:]}"
+        ) from e
     return tag
 
 
@@ -53,7 +72,8 @@ class Machine(Node):
             memory=None,
             read_only=False,
             cap_drop=[],
-            # mounts for sandboxes, and a look at processes that ProtectProc= hides while PrivateUsers= is set up
+            # mounts for sandboxes, and a look at processes that ProtectProc= hides while
+            # PrivateUsers= is set up
             cap_add=["SYS_ADMIN", "SYS_PTRACE"],
             # systemd sets filters of its own
             security_opt=["seccomp=unconfined", "apparmor=unconfined"],
@@ -71,7 +91,11 @@ class Machine(Node):
 
     def shows(self, unit: str) -> Mapping[str, str]:
         """What systemd knows of a unit."""
-        return dict(line.split("=", 1) for line in self.must(f"systemctl show {unit}").splitlines() if "=" in line)
+        return dict(
+            line.split("=", 1)
+            for line in self.must(f"systemctl show {unit}").splitlines()
+            if "=" in line
+        )
 
     def journal(self) -> str:
         """The end of what systemd and the units said."""
@@ -90,7 +114,10 @@ class Machine(Node):
 
         def look() -> bool:
             asked = ("", f"--address 127.0.0.1:{GATEWAY_PORT}")
-            return all(self.run("sh", "-c", f"/opt/cursorkeeper/bin/cursorkeeper health {where}")[0] == 0 for where in asked)
+            return all(
+                self.run("sh", "-c", f"/opt/cursorkeeper/bin/cursorkeeper health {where}")[0] == 0
+                for where in asked
+            )
 
         try:
             await until(look, "daemon and gateway serve")
@@ -102,7 +129,10 @@ class Machine(Node):
     async def boot(self) -> None:
         """systemd is up; nothing of ours is installed."""
         await asyncio.to_thread(self.start)
-        await until(lambda: self.run("systemctl", "is-system-running")[1].strip() == "running", "systemd runs")
+        await until(
+            lambda: self.run("systemctl", "is-system-running")[1].strip() == "running",
+            "systemd runs",
+        )
 
     def install(self) -> None:
         """The units and their examples where the page puts them; addresses of this network."""
@@ -112,7 +142,11 @@ class Machine(Node):
             ".env": "etc/cursorkeeper",
             ".properties": "etc/cursorkeeper",
         }
-        files = {f"{where[f.suffix]}/{f.name}": self._addressed(f.read_text()) for f in UNITS.iterdir() if f.suffix in where}
+        files = {
+            f"{where[f.suffix]}/{f.name}": self._addressed(f.read_text())
+            for f in UNITS.iterdir()
+            if f.suffix in where
+        }
         files |= {f"etc/cursorkeeper/tokens/{name}": token for name, token in TOKENS.items()}
         self.put(files)
         self.must("chmod 0700 /etc/cursorkeeper/tokens && systemctl daemon-reload")
@@ -123,13 +157,22 @@ class Machine(Node):
         with tarfile.open(fileobj=archive, mode="w") as tar:
             for name, text in files.items():
                 entry = tarfile.TarInfo(name)
-                entry.size, entry.mode = len(text.encode()), 0o600 if "/tokens/" in name or name.endswith(".env") else 0o644
+                entry.size, entry.mode = (
+                    len(text.encode()),
+                    0o600 if "/tokens/" in name or name.endswith(".env") else 0o644,
+                )
                 tar.addfile(entry, io.BytesIO(text.encode()))
         assert self.docker.put_archive("/", archive.getvalue())
 
     def _addressed(self, text: str) -> str:
-        """With this network's ZooKeeper, and the stream where this machine's ports are published."""
+        """With this network's ZooKeeper, and the stream where this machine's ports are
+        published.
+        """
         for number in (2, 3):
-            text = text.replace(f";zk{number}.example.com:2181", "").replace(f",zk{number}.example.com:2181", "")
+            text = text.replace(f";zk{number}.example.com:2181", "").replace(
+                f",zk{number}.example.com:2181", ""
+            )
         text = text.replace("zk1.example.com:2181", self._zookeeper)
-        return text.replace(f'"127.0.0.1:{STREAM_PORT}"', f'"0.0.0.0:{STREAM_PORT}"').replace(f'"127.0.0.1:{METRICS_PORT}"', '""')
+        return text.replace(f'"127.0.0.1:{STREAM_PORT}"', f'"0.0.0.0:{STREAM_PORT}"').replace(
+            f'"127.0.0.1:{METRICS_PORT}"', '""'
+        )

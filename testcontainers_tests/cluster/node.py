@@ -1,9 +1,9 @@
 """One container of the system: started, waited for, killed, paused, cut off, and removed.
 
-Owns: the container's life and its log. Does not own: what runs in it (`nodes`), or when something is done to it (`faults`).
-Invariants: a node keeps its name, its published ports (127.0.0.1 only) and, but for tmpfs, its files over kills and restarts; it
-is removed by `remove`, also when its start failed.
-Calls block for as long as Docker takes; what waits for a condition is a coroutine.
+Owns: the container's life and its log. Does not own: what runs in it (`nodes`), or when something
+is done to it (`faults`). Invariants: a node keeps its name, its published ports (127.0.0.1 only)
+and, but for tmpfs, its files over kills and restarts; it is removed by `remove`, also when its
+start failed. Calls block for as long as Docker takes; what waits for a condition is a coroutine.
 """
 
 from __future__ import annotations
@@ -26,12 +26,16 @@ from testcontainers_tests.cluster.waiting import LIMIT_S, Hopeless, until
 from testcontainers_tests.cluster.workers import own_port
 
 testcontainers_config.ryuk_disabled = True
-"""`host.sweep` removes what is left, also of a run that was killed: no image from a registry is needed for that."""
+"""`host.sweep` removes what is left, also of a run that was killed: no image from a registry is
+needed for that.
+"""
 TAIL_LINES = 25
 
 
 class Node:
-    """See the module. `name` is its name in the network; `ports` are published on 127.0.0.1 at `address(port)`."""
+    """See the module. `name` is its name in the network; `ports` are published on 127.0.0.1 at
+    `address(port)`.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,12 @@ class Node:
             arguments.pop("hostname")
         prefix = network.name[:8] if network is not None else "alone"
         self._container = DockerContainer(
-            image, command=list(command), env=dict(env or {}), name=f"{PREFIX}-{prefix}-{name}", network=network, network_aliases=[name]
+            image,
+            command=list(command),
+            env=dict(env or {}),
+            name=f"{PREFIX}-{prefix}-{name}",
+            network=network,
+            network_aliases=[name],
         ).with_kwargs(**arguments)
         self._container.tmpfs = {"/tmp": "mode=1777", **(tmpfs or {})}
         for host_path, where in (volumes or {}).items():
@@ -93,7 +102,9 @@ class Node:
         self._container.start()
 
     async def ready(self, limit_s: float = LIMIT_S) -> Mapping[str, Any]:
-        """The ready line of the newest start; AssertionError with the log's end if it does not come."""
+        """The ready line of the newest start; AssertionError with the log's end if it does not
+        come.
+        """
 
         def look() -> Mapping[str, Any] | None:
             lines = self.json_lines("ready")
@@ -126,7 +137,9 @@ class Node:
         return self.exit_code
 
     def pause(self) -> None:
-        """Frozen: connections stay, nothing answers. Tried again for a while: a busy JVM may not hold still in time for runc."""
+        """Frozen: connections stay, nothing answers. Tried again for a while: a busy JVM may not
+        hold still in time for runc.
+        """
         began = time.monotonic()
         while True:
             try:
@@ -203,4 +216,7 @@ class Node:
             state = container.attrs["State"]
         except (docker.errors.APIError, ContainerStartException) as e:
             return f"--- {self.name}: no log: {e}"
-        return f"--- {self.name}: {state['Status']}, exit code {state['ExitCode']}{', OUT OF MEMORY' * state['OOMKilled']}\n{text}"
+        return (
+            f"--- {self.name}: {state['Status']}, exit code "
+            f"{state['ExitCode']}{', OUT OF MEMORY' * state['OOMKilled']}\n{text}"
+        )

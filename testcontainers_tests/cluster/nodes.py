@@ -1,6 +1,8 @@
-"""What runs in the containers: ZooKeeper, bookies, auto-recovery, gateway, daemon, source, proxy and toolbox.
+"""What runs in the containers: ZooKeeper, bookies, auto-recovery, gateway, daemon, source, proxy
+and toolbox.
 
-Owns: command lines and ports of each. Does not own: their life (`node`) or who is started when (`stack`).
+Owns: command lines and ports of each. Does not own: their life (`node`) or who is started when
+(`stack`).
 """
 
 from __future__ import annotations
@@ -28,11 +30,15 @@ STREAM_PORT, METRICS_PORT = 7650, 7652
 SESSION_MS = 5_000
 """Of bookies, gateway and daemons: a killed node is forgotten after that."""
 QUICK_JVM = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
-"""Of every JVM here: they live for seconds and are started often. The second compiler would take 40 % of a stack's start, on two cores."""
+"""Of every JVM here: they live for seconds and are started often. The second compiler would take 40
+% of a stack's start, on two cores.
+"""
 PYTHON = "/opt/cursorkeeper/bin/python3"
 """In the daemon's image."""
 TAIL_OF_CURSOR = 450
-"""Lines of one cursor's source in which its newest `durable` is, also when its window of 200 batches is full."""
+"""Lines of one cursor's source in which its newest `durable` is, also when its window of 200
+batches is full.
+"""
 NO_CONNECTION = "no connection"
 """What a source says for "paused" when there is no keeper that could ask."""
 
@@ -41,11 +47,23 @@ class ZooKeeperNode(Node):
     """A server alone, or member `number` of `members`."""
 
     def __init__(self, images: Images, network: Network, number: int = 1, members: int = 1) -> None:
-        command = ["zookeeper", "--host", "0.0.0.0", "--data-dir", DATA, "--port", str(CLIENT_PORT), "--tick-ms", "500"]
+        command = [
+            "zookeeper",
+            "--host",
+            "0.0.0.0",
+            "--data-dir",
+            DATA,
+            "--port",
+            str(CLIENT_PORT),
+            "--tick-ms",
+            "500",
+        ]
         if members > 1:
             servers = ",".join(f"{n}=zk-{n}:2888:3888" for n in range(1, members + 1))
             command += ["--server-id", str(number), "--servers", servers]
-        super().__init__(f"zk-{number}", images.node, command, network, env=QUICK_JVM, ports=[CLIENT_PORT])
+        super().__init__(
+            f"zk-{number}", images.node, command, network, env=QUICK_JVM, ports=[CLIENT_PORT]
+        )
 
     @property
     def client_address(self) -> str:
@@ -53,19 +71,28 @@ class ZooKeeperNode(Node):
         return self.address(CLIENT_PORT)
 
     def server_words(self) -> dict[str, str]:
-        """What it answers to `srvr`: Mode (leader, follower, standalone), Connections, and more. OSError if it does not answer."""
+        """What it answers to `srvr`: Mode (leader, follower, standalone), Connections, and more.
+        OSError if it does not answer.
+        """
         pairs = [line.strip().partition(": ") for line in self._asked("srvr")]
         return {name: value for name, colon, value in pairs if colon}
 
     def connected_sessions(self) -> set[int]:
         """Those whose client is connected to this member now. OSError if it does not answer."""
-        return {int(sid, 16) for line in self._asked("cons") for sid in re.findall(r"sid=(0x[0-9a-f]+)", line)}
+        return {
+            int(sid, 16)
+            for line in self._asked("cons")
+            for sid in re.findall(r"sid=(0x[0-9a-f]+)", line)
+        }
 
     def owners(self) -> dict[str, int]:
-        """The session that owns each ephemeral node, as this member knows it. OSError if it does not answer."""
+        """The session that owns each ephemeral node, as this member knows it. OSError if it does
+        not answer.
+        """
         owners, session = dict[str, int](), 0
         for line in self._asked("dump"):
-            if line.startswith("0x") and line.endswith(":\n"):  # without the colon it is a session and its timeout
+            # without the colon it is a session and its timeout
+            if line.startswith("0x") and line.endswith(":\n"):
                 session = int(line[:-2], 16)
             elif line.startswith("\t/"):
                 owners[line.strip()] = session
@@ -81,25 +108,54 @@ class ZooKeeperNode(Node):
     def talks_with(self, ip: str) -> bool:
         """Whether a client's connection from this address is open here."""
         found = self.run("cat", "/proc/net/tcp", "/proc/net/tcp6")[1].splitlines()
-        peer, port, open_now = ipaddress.ip_address(ip).packed[::-1].hex().upper(), f":{CLIENT_PORT:04X}", "01"
+        peer, port, open_now = (
+            ipaddress.ip_address(ip).packed[::-1].hex().upper(),
+            f":{CLIENT_PORT:04X}",
+            "01",
+        )
         rows = [line.split()[1:4] for line in found if line.count(":") > 3]
-        return any(local.endswith(port) and remote[:-5].endswith(peer) and state == open_now for local, remote, state in rows)
+        return any(
+            local.endswith(port) and remote[:-5].endswith(peer) and state == open_now
+            for local, remote, state in rows
+        )
 
     async def forgets(self, *ips: str) -> None:
-        """The sessions of clients at these addresses have expired, because they were silent: their connections are closed."""
-        await until(lambda: not any(self.talks_with(ip) for ip in ips), f"{self.name} forgets {ips}")
+        """The sessions of clients at these addresses have expired, because they were silent: their
+        connections are closed.
+        """
+        await until(
+            lambda: not any(self.talks_with(ip) for ip in ips), f"{self.name} forgets {ips}"
+        )
 
 
 class BookieNode(Node):
-    """A bookie whose identity is its name. `disk`: its data is there, instead of in a volume of its own."""
+    """A bookie whose identity is its name. `disk`: its data is there, instead of in a volume of its
+    own.
+    """
 
     def __init__(
-        self, images: Images, network: Network, number: int, uri: str, extra: Sequence[str] = (), disk: Disk | None = None
+        self,
+        images: Images,
+        network: Network,
+        number: int,
+        uri: str,
+        extra: Sequence[str] = (),
+        disk: Disk | None = None,
     ) -> None:
         name = f"bookie-{number}"
         where = ["--data-dir", DATA, "--port", str(BOOKIE_PORT), "--advertised-address", name]
-        command = ["bookie", *where, "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *extra]
-        super().__init__(name, images.node, command, network, env=QUICK_JVM, volumes=disk.mount if disk else None)
+        command = [
+            "bookie",
+            *where,
+            "--metadata-service-uri",
+            uri,
+            "--zookeeper-timeout-ms",
+            str(SESSION_MS),
+            *extra,
+        ]
+        super().__init__(
+            name, images.node, command, network, env=QUICK_JVM, volumes=disk.mount if disk else None
+        )
         self.disk = disk
 
     def remove(self) -> None:
@@ -112,25 +168,60 @@ class BookieNode(Node):
 class AutoRecoveryNode(Node):
     """BookKeeper's auditor and replication worker, in a hurry."""
 
-    def __init__(self, images: Images, network: Network, uri: str, *, open_ledger_grace_ms: int = 1_000) -> None:
+    def __init__(
+        self, images: Images, network: Network, uri: str, *, open_ledger_grace_ms: int = 1_000
+    ) -> None:
         limits = ["--lost-bookie-delay-s", "0", "--open-ledger-grace-ms", str(open_ledger_grace_ms)]
-        command = ["autorecovery", "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *limits]
+        command = [
+            "autorecovery",
+            "--metadata-service-uri",
+            uri,
+            "--zookeeper-timeout-ms",
+            str(SESSION_MS),
+            *limits,
+        ]
         super().__init__("autorecovery", images.node, command, network, env=QUICK_JVM)
 
 
 class GatewayNode(Node):
-    """A ledger gateway with every role. The network is the tests' own, so that it asks nobody for a token; one of an earlier release has no
-    flags for that."""
+    """A ledger gateway with every role. The network is the tests' own, so that it asks nobody for a
+    token; one of an earlier release has no flags for that.
+    """
 
-    def __init__(self, images: Images, network: Network, number: int, uri: str, extra: Sequence[str] = (), image: str = "") -> None:
+    def __init__(
+        self,
+        images: Images,
+        network: Network,
+        number: int,
+        uri: str,
+        extra: Sequence[str] = (),
+        image: str = "",
+    ) -> None:
         if image in ("", images.gateway):
             extra = ["--insecure", "--migrator", *extra]
         command = [
-            "gateway", "--host", "0.0.0.0", "--port", str(GATEWAY_PORT), "--metrics-port", str(GATEWAY_METRICS_PORT),
-            "--metadata-service-uri", uri, "--zookeeper-timeout-ms", str(SESSION_MS), *extra,
-        ]  # fmt: skip
+            "gateway",
+            "--host",
+            "0.0.0.0",
+            "--port",
+            str(GATEWAY_PORT),
+            "--metrics-port",
+            str(GATEWAY_METRICS_PORT),
+            "--metadata-service-uri",
+            uri,
+            "--zookeeper-timeout-ms",
+            str(SESSION_MS),
+            *extra,
+        ]
         ports = [GATEWAY_PORT, GATEWAY_METRICS_PORT]
-        super().__init__(f"gateway-{number}", image or images.gateway, command, network, env=QUICK_JVM, ports=ports)
+        super().__init__(
+            f"gateway-{number}",
+            image or images.gateway,
+            command,
+            network,
+            env=QUICK_JVM,
+            ports=ports,
+        )
 
     @property
     def client_address(self) -> str:
@@ -146,13 +237,26 @@ class DaemonNode(Node):
     """A daemon; `settings` by their names in `cursorkeeper.settings`."""
 
     def __init__(
-        self, images: Images, network: Network, number: int, settings: Mapping[str, object], image: str = "", **docker_arguments: Any
+        self,
+        images: Images,
+        network: Network,
+        number: int,
+        settings: Mapping[str, object],
+        image: str = "",
+        **docker_arguments: Any,
     ) -> None:
         env = {f"CURSORKEEPER_{name.upper()}": str(value) for name, value in settings.items()}
         if image in ("", images.daemon):
-            env = {"CURSORKEEPER_INSECURE": "true", **env}  # the network is the tests' own; an earlier release does not ask
+            # the network is the tests' own; an earlier release does not ask
+            env = {"CURSORKEEPER_INSECURE": "true", **env}
         super().__init__(
-            f"daemon-{number}", image or images.daemon, ["run"], network, env=env, ports=[STREAM_PORT, METRICS_PORT], **docker_arguments
+            f"daemon-{number}",
+            image or images.daemon,
+            ["run"],
+            network,
+            env=env,
+            ports=[STREAM_PORT, METRICS_PORT],
+            **docker_arguments,
         )
 
     @property
@@ -173,15 +277,42 @@ class SourceNode(Node):
     """`cursorkeeper.demo.steady` on topics of its own; what it says is the truth about its acks."""
 
     def __init__(
-        self, images: Images, network: Network, name: str, daemon: str, topics: Sequence[str], *, seed: int = 1, interval_ms: float = 25,
-        moves: bool = False, drain_s: float = 90, image: str = "", extra: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        images: Images,
+        network: Network,
+        name: str,
+        daemon: str,
+        topics: Sequence[str],
+        *,
+        seed: int = 1,
+        interval_ms: float = 25,
+        moves: bool = False,
+        drain_s: float = 90,
+        image: str = "",
+        extra: Sequence[str] = (),
+    ) -> None:
         self.topics, self.seed, self.moves = tuple(topics), seed, moves
-        command = ["-m", "cursorkeeper.demo.steady", "--ledger", "--daemon", daemon, "--seed", str(seed)]
-        command += ["--interval-ms", str(interval_ms), "--drain-s", str(drain_s), *(["--moves"] if moves else [])]
+        command = [
+            "-m",
+            "cursorkeeper.demo.steady",
+            "--ledger",
+            "--daemon",
+            daemon,
+            "--seed",
+            str(seed),
+        ]
+        command += [
+            "--interval-ms",
+            str(interval_ms),
+            "--drain-s",
+            str(drain_s),
+            *(["--moves"] if moves else []),
+        ]
         for topic in topics:
             command += ["--topic", topic]
-        super().__init__(name, image or images.daemon, [*command, *extra], network, entrypoint=[PYTHON])
+        super().__init__(
+            name, image or images.daemon, [*command, *extra], network, entrypoint=[PYTHON]
+        )
         self._drain_s = drain_s
 
     def truth(self) -> list[Truth]:
@@ -195,7 +326,10 @@ class SourceNode(Node):
 
     def unconfirmed_batches(self) -> list[int]:
         """Of each topic, how many are sent and not durable, in this life."""
-        return [sent - durable for sent, durable in zip(self._newest("sent"), self.durable_batches(), strict=True)]
+        return [
+            sent - durable
+            for sent, durable in zip(self._newest("sent"), self.durable_batches(), strict=True)
+        ]
 
     def _newest(self, what: str) -> list[int]:
         found = [0] * len(self.topics)
@@ -210,20 +344,33 @@ class SourceNode(Node):
     def sent_batches(self) -> list[int]:
         """Of each topic, the newest it said, over all lives."""
         lines = [line["sent"] for line in self.json_lines("sent")]
-        return [max((number for at, number in lines if at == topic), default=0) for topic in range(len(self.topics))]
+        return [
+            max((number for at, number in lines if at == topic), default=0)
+            for topic in range(len(self.topics))
+        ]
 
     def epochs(self) -> list[list[int]]:
         """Of each topic, those under which it had the cursor, in the order in which it got it."""
-        return [[line["opened"][1] for line in self.json_lines("opened") if line["opened"][0] == at] for at in range(len(self.topics))]
+        return [
+            [line["opened"][1] for line in self.json_lines("opened") if line["opened"][0] == at]
+            for at in range(len(self.topics))
+        ]
 
     async def flows(self, batches: int = 10, limit_s: float = LIMIT_S) -> None:
         """So many more batches of every cursor become durable: writes succeed."""
         before = self.durable_batches()
 
         def look() -> bool:
-            return all(now >= then + batches for now, then in zip(self.durable_batches(), before, strict=True))
+            return all(
+                now >= then + batches
+                for now, then in zip(self.durable_batches(), before, strict=True)
+            )
 
-        await until(look, f"{self.name}: {batches} more batches of every cursor are durable after {before}", limit_s)
+        await until(
+            look,
+            f"{self.name}: {batches} more batches of every cursor are durable after {before}",
+            limit_s,
+        )
 
     async def flows_for(self, seconds: float, limit_s: float = 60.0) -> None:
         """For so long, writes succeed again and again, each time within the limit."""
@@ -233,7 +380,11 @@ class SourceNode(Node):
 
     async def waits_with(self, batches: int, limit_s: float = LIMIT_S) -> None:
         """So many batches of every cursor, and more, are sent and not confirmed: acks pile up."""
-        await until(lambda: min(self.unconfirmed_batches()) >= batches, f"{self.name}: {batches} batches wait", limit_s)
+        await until(
+            lambda: min(self.unconfirmed_batches()) >= batches,
+            f"{self.name}: {batches} batches wait",
+            limit_s,
+        )
 
     def pauses(self) -> list[str]:
         """Why the keeper asked to pause a cursor, each time."""
@@ -241,13 +392,16 @@ class SourceNode(Node):
         return [r for r in reasons if r and r != NO_CONNECTION]
 
     async def paused_by(self, words: str = "", limit_s: float = LIMIT_S, *, since: int = 0) -> str:
-        """The keeper asks to pause a cursor, with these words in its reason; returns the reason. `since`: not counting the
-        first so many `pauses`."""
+        """The keeper asks to pause a cursor, with these words in its reason; returns the reason.
+        `since`: not counting the first so many `pauses`.
+        """
 
         def look() -> str:
             return next((r for r in self.pauses()[since:][::-1] if words in r), "")
 
-        return await until(look, f"{self.name} is asked to pause: {words or 'for any reason'}", limit_s)
+        return await until(
+            look, f"{self.name} is asked to pause: {words or 'for any reason'}", limit_s
+        )
 
     async def resumed(self, limit_s: float = LIMIT_S) -> None:
         """No cursor is asked to pause, or without a connection, any more."""
@@ -267,25 +421,53 @@ class SourceNode(Node):
 
         await until(ended, f"{self.name} has ended", self._drain_s + 30)
         last = self.json_lines("done", tail=5)
-        assert self.exit_code == 0 and last and last[-1]["done"], f"{self.name} did not drain: {last}\n{self.log_tail(5)}"
+        assert self.exit_code == 0 and last and last[-1]["done"], (
+            f"{self.name} did not drain: {last}\n{self.log_tail(5)}"
+        )
 
 
 class BadCaseNode(Node):
-    """`cursorkeeper.demo.source`: the bad case at a chosen size, once; ends with 0 when all of it is durable. `ledger`: and says
-    of every batch when it is sent and when it is durable, so that it may be killed at any time."""
+    """`cursorkeeper.demo.source`: the bad case at a chosen size, once; ends with 0 when all of it
+    is durable. `ledger`: and says of every batch when it is sent and when it is durable, so that it
+    may be killed at any time.
+    """
 
-    def __init__(self, images: Images, network: Network, daemon: str, case: BadCase, *, ledger: bool = False) -> None:
+    def __init__(
+        self, images: Images, network: Network, daemon: str, case: BadCase, *, ledger: bool = False
+    ) -> None:
         self.case = case
-        arguments = ["--daemon", daemon, "--out", "/tmp/confirmed", "--entries", str(case.entries), "--ledgers", str(case.ledgers)]
-        arguments += ["--seed", str(case.seed), "--hole-share", str(case.hole_share), *(["--ledger"] if ledger else [])]
+        arguments = [
+            "--daemon",
+            daemon,
+            "--out",
+            "/tmp/confirmed",
+            "--entries",
+            str(case.entries),
+            "--ledgers",
+            str(case.ledgers),
+        ]
+        arguments += [
+            "--seed",
+            str(case.seed),
+            "--hole-share",
+            str(case.hole_share),
+            *(["--ledger"] if ledger else []),
+        ]
         super().__init__(
-            "bad-case", images.daemon, ["-m", "cursorkeeper.demo.source", *arguments], network, entrypoint=[PYTHON], memory="2g"
+            "bad-case",
+            images.daemon,
+            ["-m", "cursorkeeper.demo.source", *arguments],
+            network,
+            entrypoint=[PYTHON],
+            memory="2g",
         )
 
     def batches(self) -> tuple[int, int]:
         """(sent, durable): the newest it said."""
         lines = self.json_lines()
-        sent, durable = ([line[key] for line in lines if key in line] for key in ("sent_batch", "durable_batch"))
+        sent, durable = (
+            [line[key] for line in lines if key in line] for key in ("sent_batch", "durable_batch")
+        )
         return max(sent, default=0), max(durable, default=0)
 
     async def finished(self, limit_s: float = LIMIT_S) -> None:
@@ -296,21 +478,41 @@ class BadCaseNode(Node):
 
 
 class ProxyNode(Node):
-    """A TCP proxy named `name` that delays what goes to `target` (host:port), and what comes back."""
+    """A TCP proxy named `name` that delays what goes to `target` (host:port), and what comes
+    back.
+    """
 
-    def __init__(self, images: Images, network: Network, name: str, port: int, target: str, delay_ms: int, jitter_ms: int = 0) -> None:
+    def __init__(
+        self,
+        images: Images,
+        network: Network,
+        name: str,
+        port: int,
+        target: str,
+        delay_ms: int,
+        jitter_ms: int = 0,
+    ) -> None:
         command = ["python3", "/toolbox/proxy.py", str(port), target, str(delay_ms), str(jitter_ms)]
         super().__init__(name, images.toolbox, command, network)
 
 
 class NetworkToolbox(Node):
-    """Lives in another node's network: iptables there. It ends with that network when the node is restarted."""
+    """Lives in another node's network: iptables there. It ends with that network when the node is
+    restarted.
+    """
 
     def __init__(self, images: Images, node: Node) -> None:
         super().__init__(
-            f"tools-of-{node.name}", images.toolbox, ["sleep", "600"], None,
-            network_mode=f"container:{node.docker.id}", cap_drop=["ALL"], cap_add=["NET_ADMIN", "NET_RAW"], init=True, read_only=False,
-        )  # fmt: skip
+            f"tools-of-{node.name}",
+            images.toolbox,
+            ["sleep", "600"],
+            None,
+            network_mode=f"container:{node.docker.id}",
+            cap_drop=["ALL"],
+            cap_add=["NET_ADMIN", "NET_RAW"],
+            init=True,
+            read_only=False,
+        )
 
     def iptables(self, *rule: str) -> None:
         """One change. AssertionError with iptables' own words."""

@@ -1,7 +1,9 @@
-"""The whole system on a network of its own: ZooKeeper (one or three), bookies, gateways, daemons, and sources on demand.
+"""The whole system on a network of its own: ZooKeeper (one or three), bookies, gateways, daemons,
+and sources on demand.
 
-Owns: the order of the start, names, settings that make tests quick, the verdict on sources, and the end of everything.
-Invariant: `close` removes every container and the network, whatever state they are in.
+Owns: the order of the start, names, settings that make tests quick, the verdict on sources, and the
+end of everything. Invariant: `close` removes every container and the network, whatever state they
+are in.
 """
 
 from __future__ import annotations
@@ -58,21 +60,44 @@ class ContainerStack:
     """See the module. Use `await open_stack(...)` and `close`."""
 
     def __init__(
-        self, images: Images, *, zookeepers: int = 1, bookies: int = 3, gateways: int = 1, daemons: int = 2,
-        settings: Mapping[str, object] | None = None, bookie_arguments: Sequence[str] = (), bookie_disk_bytes: int = 0,
-        daemon_image: str = "", gateway_image: str = "",
-    ) -> None:  # fmt: skip
-        mtu = {"com.docker.network.driver.mtu": "1450", "com.docker.network.bridge.host_binding_ipv4": "127.0.0.1"}
+        self,
+        images: Images,
+        *,
+        zookeepers: int = 1,
+        bookies: int = 3,
+        gateways: int = 1,
+        daemons: int = 2,
+        settings: Mapping[str, object] | None = None,
+        bookie_arguments: Sequence[str] = (),
+        bookie_disk_bytes: int = 0,
+        daemon_image: str = "",
+        gateway_image: str = "",
+    ) -> None:
+        mtu = {
+            "com.docker.network.driver.mtu": "1450",
+            "com.docker.network.bridge.host_binding_ipv4": "127.0.0.1",
+        }
         self.images = images
         self.network = Network(docker_network_kw={"labels": LABELS, "options": mtu})
         self.network.create()
-        self.zookeepers = [ZooKeeperNode(images, self.network, n, zookeepers) for n in range(1, zookeepers + 1)]
+        self.zookeepers = [
+            ZooKeeperNode(images, self.network, n, zookeepers) for n in range(1, zookeepers + 1)
+        ]
         servers = [f"{z.name}:{CLIENT_PORT}" for z in self.zookeepers]
         self.uri = f"zk+hierarchical://{';'.join(servers)}/ledgers"
         self.zookeeper_address = ",".join(servers)
-        disks = [Disk(images, f"bookie-{n}", bookie_disk_bytes) if bookie_disk_bytes else None for n in range(1, bookies + 1)]
-        self.bookies = [BookieNode(images, self.network, n, self.uri, bookie_arguments, disk) for n, disk in enumerate(disks, start=1)]
-        self.gateways = [GatewayNode(images, self.network, n, self.uri, image=gateway_image) for n in range(1, gateways + 1)]
+        disks = [
+            Disk(images, f"bookie-{n}", bookie_disk_bytes) if bookie_disk_bytes else None
+            for n in range(1, bookies + 1)
+        ]
+        self.bookies = [
+            BookieNode(images, self.network, n, self.uri, bookie_arguments, disk)
+            for n, disk in enumerate(disks, start=1)
+        ]
+        self.gateways = [
+            GatewayNode(images, self.network, n, self.uri, image=gateway_image)
+            for n in range(1, gateways + 1)
+        ]
         self.settings = {**SETTINGS, **(settings or {})}
         self.daemons = [self.make_daemon(n, image=daemon_image) for n in range(1, daemons + 1)]
         self.others: list[Node] = []
@@ -98,17 +123,40 @@ class ContainerStack:
     @property
     def nodes(self) -> list[Node]:
         """Everything there is."""
-        return [*self.zookeepers, *self.bookies, *self.gateways, *self.daemons, *self.others, *self._sources]
+        return [
+            *self.zookeepers,
+            *self.bookies,
+            *self.gateways,
+            *self.daemons,
+            *self.others,
+            *self._sources,
+        ]
 
     def make_daemon(
-        self, number: int, *, image: str = "", docker_arguments: Mapping[str, Any] | None = None, **settings: object
+        self,
+        number: int,
+        *,
+        image: str = "",
+        docker_arguments: Mapping[str, Any] | None = None,
+        **settings: object,
     ) -> DaemonNode:
         """A daemon, not started; not among `daemons` until it is put there (or among `others`)."""
-        gateway = self.gateways[(number - 1) % len(self.gateways)].name if self.gateways else "gateway-1"
+        gateway = (
+            self.gateways[(number - 1) % len(self.gateways)].name if self.gateways else "gateway-1"
+        )
         where = {"gateway": f"{gateway}:{GATEWAY_PORT}", "zookeeper": self.zookeeper_address}
-        return DaemonNode(self.images, self.network, number, {**where, **self.settings, **settings}, image, **(docker_arguments or {}))
+        return DaemonNode(
+            self.images,
+            self.network,
+            number,
+            {**where, **self.settings, **settings},
+            image,
+            **(docker_arguments or {}),
+        )
 
-    def make_proxy(self, name: str, target: str, port: int, *, delay_ms: int, jitter_ms: int = 0) -> ProxyNode:
+    def make_proxy(
+        self, name: str, target: str, port: int, *, delay_ms: int, jitter_ms: int = 0
+    ) -> ProxyNode:
         """A delaying proxy, not started; removed with the stack."""
         proxy = ProxyNode(self.images, self.network, name, port, target, delay_ms, jitter_ms)
         self.others.append(proxy)
@@ -121,20 +169,51 @@ class ContainerStack:
         return node
 
     async def source(
-        self, story: str, cursors: int = 3, *, topics: Sequence[str] = (), daemon: str = "", flows: int = 10, **arguments: Any
+        self,
+        story: str,
+        cursors: int = 3,
+        *,
+        topics: Sequence[str] = (),
+        daemon: str = "",
+        flows: int = 10,
+        **arguments: Any,
     ) -> SourceNode:
-        """A source on new cursors (or those of `topics`) of daemon-1 (or host:port `daemon`), started; some of its acks are durable."""
+        """A source on new cursors (or those of `topics`) of daemon-1 (or host:port `daemon`),
+        started; some of its acks are durable.
+        """
         number = next(_sources)
-        topics = topics or [f"persistent://containers/{story}/topic-{number}-{c}" for c in range(cursors)]
+        topics = topics or [
+            f"persistent://containers/{story}/topic-{number}-{c}" for c in range(cursors)
+        ]
         where = daemon or f"{self.daemon.name}:{STREAM_PORT}"
-        source = SourceNode(self.images, self.network, f"source-{number}", where, topics, seed=1_000 * number, **arguments)
+        source = SourceNode(
+            self.images,
+            self.network,
+            f"source-{number}",
+            where,
+            topics,
+            seed=1_000 * number,
+            **arguments,
+        )
         return await self._flowing(source, flows)
 
-    async def source_again(self, former: SourceNode, daemon: DaemonNode, flows: int = 10) -> SourceNode:
-        """The same cursors and the same acks, from the first on, through another daemon, which takes the cursors over."""
+    async def source_again(
+        self, former: SourceNode, daemon: DaemonNode, flows: int = 10
+    ) -> SourceNode:
+        """The same cursors and the same acks, from the first on, through another daemon, which
+        takes the cursors over.
+        """
         number = next(_sources)
         where = f"{daemon.name}:{STREAM_PORT}"
-        source = SourceNode(self.images, self.network, f"source-{number}", where, former.topics, seed=former.seed, moves=former.moves)
+        source = SourceNode(
+            self.images,
+            self.network,
+            f"source-{number}",
+            where,
+            former.topics,
+            seed=former.seed,
+            moves=former.moves,
+        )
         return await self._flowing(source, flows)
 
     async def _flowing(self, source: SourceNode, flows: int) -> SourceNode:
@@ -148,18 +227,28 @@ class ContainerStack:
     # --- life ---
 
     async def start(self) -> None:
-        """Everything. What waits for another by itself is started beside it, so that not every start waits for the one before."""
+        """Everything. What waits for another by itself is started beside it, so that not every
+        start waits for the one before.
+        """
         init = [self._init_cluster()] if self.bookies else []
         await asyncio.gather(self._start(self.zookeepers), *init)
         await asyncio.gather(self._start(self.bookies), self._start(self.gateways))
         await self._start(self.daemons)
 
     async def _init_cluster(self) -> None:
-        command = ["init-cluster", "--metadata-service-uri", self.uri, "--wait-s", str(int(LIMIT_S))]
+        command = [
+            "init-cluster",
+            "--metadata-service-uri",
+            self.uri,
+            "--wait-s",
+            str(int(LIMIT_S)),
+        ]
         init = Node("init-cluster", self.images.node, command, self.network, env=QUICK_JVM)
         try:
             await asyncio.to_thread(init.start)
-            assert (await asyncio.to_thread(init.docker.wait, timeout=LIMIT_S + 10))["StatusCode"] == 0, init.log_tail()
+            assert (await asyncio.to_thread(init.docker.wait, timeout=LIMIT_S + 10))[
+                "StatusCode"
+            ] == 0, init.log_tail()
         finally:
             await asyncio.to_thread(init.remove)
 
@@ -174,8 +263,9 @@ class ContainerStack:
         await asyncio.gather(*(node.ready() for node in nodes))
 
     async def replace_daemon(self, number: int, image: str = "", **settings: object) -> int:
-        """SIGTERM daemon `number`, and another container of that name, from another image or with other settings; returns how the
-        old one ended."""
+        """SIGTERM daemon `number`, and another container of that name, from another image or with
+        other settings; returns how the old one ended.
+        """
         old = self.daemons[number - 1]
         code = await asyncio.to_thread(old.stop, 30)
         old.remove()
@@ -188,7 +278,9 @@ class ContainerStack:
         old = self.gateways[number - 1]
         code = await asyncio.to_thread(old.stop, 30)
         old.remove()
-        self.gateways[number - 1] = GatewayNode(self.images, self.network, number, self.uri, extra, image)
+        self.gateways[number - 1] = GatewayNode(
+            self.images, self.network, number, self.uri, extra, image
+        )
         await self._start(self.gateways[number - 1 : number])
         return code
 
@@ -211,7 +303,11 @@ class ContainerStack:
 
     async def writable_bookies(self, gateway: GatewayNode | None = None) -> int:
         """As many as a gateway sees registered now."""
-        client = GatewayClient(GatewayClientSettings(address=(gateway or self.gateway).client_address, role="reader", start_timeout_s=5))
+        client = GatewayClient(
+            GatewayClientSettings(
+                address=(gateway or self.gateway).client_address, role="reader", start_timeout_s=5
+            )
+        )
         try:
             await client.start()
             return (await client.describe()).writable_bookies
@@ -219,7 +315,9 @@ class ContainerStack:
             await client.close()
 
     async def lists_bookies(self, count: int | None = None) -> None:
-        """So many bookies are registered, as the gateway sees it; None: all, so that the next fault finds nothing of the one before."""
+        """So many bookies are registered, as the gateway sees it; None: all, so that the next fault
+        finds nothing of the one before.
+        """
         wanted = len(self.bookies) if count is None else count
 
         async def look() -> bool:
@@ -228,14 +326,22 @@ class ContainerStack:
         await until(look, f"{wanted} bookies are writable")
 
     async def settled(self) -> None:
-        """Every bookie that runs is registered by a session that is connected. A bookie whose session has ended and that is about to
-        register again ends itself if ZooKeeper goes just then: that is BookKeeper's, and not what a next fault is about."""
+        """Every bookie that runs is registered by a session that is connected. A bookie whose
+        session has ended and that is about to register again ends itself if ZooKeeper goes just
+        then: that is BookKeeper's, and not what a next fault is about.
+        """
 
         def look() -> list[str]:
             owners = self.zookeeper.owners()
             connected = set[int]().union(*(z.connected_sessions() for z in self.zookeepers))
-            registered = {path.rpartition("/")[2] for path, owner in owners.items() if owner in connected}
-            return [b.name for b in self.bookies if b.status == "running" and f"{b.name}:{BOOKIE_PORT}" not in registered]
+            registered = {
+                path.rpartition("/")[2] for path, owner in owners.items() if owner in connected
+            }
+            return [
+                b.name
+                for b in self.bookies
+                if b.status == "running" and f"{b.name}:{BOOKIE_PORT}" not in registered
+            ]
 
         async def none_missing() -> bool:
             missing = await asyncio.to_thread(look)
@@ -246,18 +352,26 @@ class ContainerStack:
 
     # --- verdicts ---
 
-    async def read(self, topic: str, daemon: DaemonNode | None = None, subscription: str = "steady") -> CursorState:
-        """The state that a new owner finds: daemon-2 claims, fences and reads, however often it takes until all is healed."""
+    async def read(
+        self, topic: str, daemon: DaemonNode | None = None, subscription: str = "steady"
+    ) -> CursorState:
+        """The state that a new owner finds: daemon-2 claims, fences and reads, however often it
+        takes until all is healed.
+        """
         where = (daemon or self.daemons[-1]).client_address
 
         async def look() -> CursorState:
             async with SourceConnection(where) as session:
-                return await session.open(topic, subscription, create=False, takeover=True).wait_opened()
+                return await session.open(
+                    topic, subscription, create=False, takeover=True
+                ).wait_opened()
 
         return await until(look, f"{topic} opens on {where}")
 
     async def verdict(self, *sources: SourceNode, daemon: DaemonNode | None = None) -> Verdict:
-        """Every ack of these sources, as a new owner of their cursors finds it. Several may have acked on one topic."""
+        """Every ack of these sources, as a new owner of their cursors finds it. Several may have
+        acked on one topic.
+        """
         verdict, truths = Verdict(), dict[str, Truth]()
         for source in sources:
             for topic, truth in zip(source.topics, source.truth(), strict=True):

@@ -1,7 +1,9 @@
-"""One source through a row of faults: each step has a name, its seconds, and the proof that writes succeed again after it.
+"""One source through a row of faults: each step has a name, its seconds, and the proof that writes
+succeed again after it.
 
-Owns: the names of steps in failures and in the output. Does not own: what a step does (the tests), or the verdict (`truth`).
-Invariant: whatever fails inside a step says which step it was and what had gone well before it.
+Owns: the names of steps in failures and in the output. Does not own: what a step does (the tests),
+or the verdict (`truth`). Invariant: whatever fails inside a step says which step it was and what
+had gone well before it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from testcontainers_tests.cluster.truth import Verdict
 PROOF_BATCHES = 5
 """So many more batches of every cursor are durable: it goes on."""
 INTERVAL_MS = 60
-"""Of the sources here. Slow on purpose: where nearly everything is acked already, a loss would hardly show."""
+"""Of the sources here. Slow on purpose: where nearly everything is acked already, a loss would
+hardly show.
+"""
 
 
 class Story:
@@ -32,7 +36,9 @@ class Story:
     async def begin(stack: ContainerStack, name: str, **arguments: Any) -> Story:
         """With a new source, whose acks flow."""
         began = time.monotonic()
-        source = await stack.source(name, **{"interval_ms": INTERVAL_MS, "flows": PROOF_BATCHES, **arguments})
+        source = await stack.source(
+            name, **{"interval_ms": INTERVAL_MS, "flows": PROOF_BATCHES, **arguments}
+        )
         story = Story(stack, source, name)
         story._say(f"{source.name} has begun", began)
         return story
@@ -62,7 +68,9 @@ class Story:
         await self.source.resumed()
 
     async def end(self, accept: Callable[[Verdict], None]) -> None:
-        """Everything that was sent becomes durable; then every ack is judged, as a new owner finds it."""
+        """Everything that was sent becomes durable; then every ack is judged, as a new owner finds
+        it.
+        """
         began = time.monotonic()
         with self._known_as("the end"):
             await self.source.finish()
@@ -76,7 +84,10 @@ class Story:
         try:
             yield
         except BaseException as e:
-            e.add_note(f"{self.name}: {what}, after {time.monotonic() - began:.1f} s; before it went well: {self.steps or 'nothing'}")
+            e.add_note(
+                f"{self.name}: {what}, after {time.monotonic() - began:.1f} s; before it went "
+                f"well: {self.steps or 'nothing'}"
+            )
             raise
 
     def _say(self, what: str, since: float) -> None:

@@ -1,9 +1,9 @@
 """The checker: what a source knows about its acks against what a new owner of the cursor finds.
 
-Owns: the verdict on every ack. An ack is an entry, or an index of a batch. `confirmed present`: confirmed and found. `confirmed
-lost`: confirmed and not found; must be 0. `unconfirmed`: sent, never confirmed; both outcomes are right. `phantom`: found and never
-sent; must be 0, because a message that nobody processed would be skipped.
-Pure: no Docker, no network.
+Owns: the verdict on every ack. An ack is an entry, or an index of a batch. `confirmed present`:
+confirmed and found. `confirmed lost`: confirmed and not found; must be 0. `unconfirmed`: sent,
+never confirmed; both outcomes are right. `phantom`: found and never sent; must be 0, because a
+message that nobody processed would be skipped. Pure: no Docker, no network.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ WHOLE = -1
 
 @dataclass
 class Truth:
-    """Of one cursor. Keys are acks; an entry whose every index is acked counts as acked whole, too."""
+    """Of one cursor. Keys are acks; an entry whose every index is acked counts as acked whole,
+    too.
+    """
 
     sent: set[Ack] = field(default_factory=set)
     confirmed: set[Ack] = field(default_factory=set)
@@ -54,12 +56,15 @@ class Truth:
         return truth.completed()
 
     def __or__(self, other: Truth) -> Truth:
-        """Of two sources on one cursor: what either sent may be there, and what either was told must be; an entry may have been
-        acked whole by indexes of both."""
+        """Of two sources on one cursor: what either sent may be there, and what either was told
+        must be; an entry may have been acked whole by indexes of both.
+        """
         return Truth(
-            self.sent | other.sent, self.confirmed | other.confirmed,
-            self.sent_batches + other.sent_batches, self.durable_batches + other.durable_batches,
-        ).completed()  # fmt: skip
+            self.sent | other.sent,
+            self.confirmed | other.confirmed,
+            self.sent_batches + other.sent_batches,
+            self.durable_batches + other.durable_batches,
+        ).completed()
 
     def completed(self) -> Truth:
         """With the entries whose indexes are all acked."""
@@ -75,14 +80,29 @@ class Truth:
 def acks_of(seed: int, number: int, moves: bool) -> set[Ack]:
     """Every ack of a batch."""
     batch = make_batch(seed, number, moves=moves)
-    return {(*key, WHOLE) for key in batch.entries} | {(*key, i) for key, indexes in batch.indexes.items() for i in indexes}
+    return {(*key, WHOLE) for key in batch.entries} | {
+        (*key, i) for key, indexes in batch.indexes.items() for i in indexes
+    }
 
 
 def found_in(state: CursorState, asked: Iterable[Ack]) -> tuple[set[Ack], set[Ack]]:
-    """(those of `asked` that are acked, every ack that the state holds). An entry acked whole has all its indexes acked."""
-    whole = {(ledger, e) for ledger, span in SPANS.items() for e in range(span) if state.is_acked(ledger, e)}
+    """(those of `asked` that are acked, every ack that the state holds). An entry acked whole has
+    all its indexes acked.
+    """
+    whole = {
+        (ledger, e)
+        for ledger, span in SPANS.items()
+        for e in range(span)
+        if state.is_acked(ledger, e)
+    }
     whole |= {(ledger, e) for ledger, entries in state.acked.items() for e in entries}
-    partly = {(*key, i) for key, p in state.partials.items() if key not in whole for i in range(BATCH_SIZE) if i not in p.missing}
+    partly = {
+        (*key, i)
+        for key, p in state.partials.items()
+        if key not in whole
+        for i in range(BATCH_SIZE)
+        if i not in p.missing
+    }
     present = {ack for ack in asked if ack[:2] in whole or ack in partly}
     return present, {(*key, WHOLE) for key in whole} | partly
 
@@ -103,7 +123,9 @@ class Verdict:
         """One cursor more."""
         present, held = found_in(state, truth.sent)
         lost = truth.confirmed - present
-        phantom = {a for a in held - truth.sent if not (a[2] != WHOLE and (*a[:2], WHOLE) in truth.sent)}
+        phantom = {
+            a for a in held - truth.sent if not (a[2] != WHOLE and (*a[:2], WHOLE) in truth.sent)
+        }
         self.confirmed_present += len(truth.confirmed & present)
         self.confirmed_lost += len(lost)
         self.unconfirmed += len(truth.sent - truth.confirmed)
@@ -129,17 +151,29 @@ class Verdict:
         self.batches += sent
         self._add_entries(case, may, must, state)
 
-    def _add_entries(self, case: BadCase, may: Mapping[int, BitMap], must: Mapping[int, BitMap], state: CursorState) -> None:
+    def _add_entries(
+        self,
+        case: BadCase,
+        may: Mapping[int, BitMap],
+        must: Mapping[int, BitMap],
+        state: CursorState,
+    ) -> None:
         nothing = BitMap()
         self.cursors += 1
         for ledger, count in case.layout():
-            found, sent, confirmed = acked_in(state, ledger, count), may.get(ledger, nothing), must.get(ledger, nothing)
+            found, sent, confirmed = (
+                acked_in(state, ledger, count),
+                may.get(ledger, nothing),
+                must.get(ledger, nothing),
+            )
             lost, phantom = len(confirmed - found), len(found - sent)
             self.confirmed_present += len(confirmed & found)
             self.confirmed_lost += lost
             self.unconfirmed += len(sent - confirmed)
             self.phantom += phantom
-            self.examples += [f"data ledger {ledger}: {lost} lost, {phantom} phantom"] if lost or phantom else []
+            self.examples += (
+                [f"data ledger {ledger}: {lost} lost, {phantom} phantom"] if lost or phantom else []
+            )
 
     @property
     def is_good(self) -> bool:
@@ -148,6 +182,7 @@ class Verdict:
 
     def __str__(self) -> str:
         return (
-            f"{self.confirmed_present:,} confirmed and present, {self.confirmed_lost} confirmed and lost, "
-            f"{self.unconfirmed:,} unconfirmed, {self.phantom} phantom ({self.cursors} cursors, {self.batches:,} batches)"
+            f"{self.confirmed_present:,} confirmed and present, {self.confirmed_lost} confirmed "
+            f"and lost, {self.unconfirmed:,} unconfirmed, {self.phantom} phantom ({self.cursors} "
+            f"cursors, {self.batches:,} batches)"
         )

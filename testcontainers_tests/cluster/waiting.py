@@ -11,11 +11,15 @@ from typing import TypeVar
 T = TypeVar("T")
 POLL_S = 0.1
 LIMIT_S = 180.0
-"""Ten times what a quiet machine needs: a busy one takes longer, and only a failure waits so long."""
+"""Ten times what a quiet machine needs: a busy one takes longer, and only a failure waits so
+long.
+"""
 
 
 class NotInTime(AssertionError):
-    """A condition did not come true within its limit; the message says which, and what the last look found."""
+    """A condition did not come true within its limit; the message says which, and what the last
+    look found.
+    """
 
 
 class Hopeless(AssertionError):
@@ -23,7 +27,8 @@ class Hopeless(AssertionError):
 
 
 async def until(look: Callable[[], T | Awaitable[T]], what: str, limit_s: float = LIMIT_S) -> T:
-    """The first true answer of `look`, asked again and again. What it raises counts as no (not Hopeless); NotInTime shows the last.
+    """The first true answer of `look`, asked again and again. What it raises counts as no (not
+    Hopeless); NotInTime shows the last.
 
     Does not block the loop: a `look` that talks to Docker runs in a thread.
     """

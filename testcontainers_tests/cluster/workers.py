@@ -1,8 +1,11 @@
-"""The worker processes of one run (`pytest -n`): who this one is, which ports are its own, which work it gets and when.
+"""The worker processes of one run (`pytest -n`): who this one is, which ports are its own, which
+work it gets and when.
 
-Owns: what workers must agree on without asking each other. Does not own: labels and the sweep (`host`), the lock around builds
-(`images`). Invariants: tests of a unit (a file, or a folder whose files share a stack) run in one worker, one after the other; every
-worker sees them in the same order, longest unit first, so that the workers end together. A run without workers sees that order, too.
+Owns: what workers must agree on without asking each other. Does not own: labels and the sweep
+(`host`), the lock around builds (`images`). Invariants: tests of a unit (a file, or a folder whose
+files share a stack) run in one worker, one after the other; every worker sees them in the same
+order, longest unit first, so that the workers end together. A run without workers sees that order,
+too.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ SECONDS = {
     "test_main_job.py": 20,
     "test_truth.py": 1,
 }
-"""About as long as each unit takes while another one runs beside it, on two cores. For the order only: nothing fails if it is wrong."""
+"""About as long as each unit takes while another one runs beside it, on two cores. For the order
+only: nothing fails if it is wrong.
+"""
 SECONDS_UNKNOWN = 60
 LEADER_LOOK_S = 0.5
 
@@ -59,13 +64,16 @@ def seconds_of(nodeid: str) -> float:
 
 
 def order_of(nodeid: str) -> tuple[float, str]:
-    """Sorted by this, units are together and the longest comes first; within a unit the order stays what it was."""
+    """Sorted by this, units are together and the longest comes first; within a unit the order stays
+    what it was.
+    """
     return -seconds_of(nodeid), unit_of(nodeid)
 
 
 def end_with(leader: int) -> None:
-    """This process ends soon after that one, its parent, has ended, whatever it is doing: nobody would hear of it, and what it still
-    made would stay behind."""
+    """This process ends soon after that one, its parent, has ended, whatever it is doing: nobody
+    would hear of it, and what it still made would stay behind.
+    """
 
     def watch() -> None:
         while os.getppid() == leader:
@@ -76,7 +84,9 @@ def end_with(leader: int) -> None:
 
 
 def own_port() -> int:
-    """A free port on 127.0.0.1 that no other worker of this run is given. OSError if there is none."""
+    """A free port on 127.0.0.1 that no other worker of this run is given. OSError if there is
+    none.
+    """
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     mine = int(WORKER.removeprefix("gw") or 0) % count
     while (port := free_port()) % count != mine:

@@ -1,7 +1,7 @@
 """The real systems of the contract suites, one stack for all of them.
 
-Owns: the stack (an ensemble of three ZooKeepers, three bookies, a gateway, a daemon) and a ZooKeeper that is alone.
-Invariant: whatever a test killed runs again for the next one.
+Owns: the stack (an ensemble of three ZooKeepers, three bookies, a gateway, a daemon) and a
+ZooKeeper that is alone. Invariant: whatever a test killed runs again for the next one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What a source may rely on, checked on a daemon in a container: the tests that the fake keeper passes, too."""
+"""What a source may rely on, checked on a daemon in a container: the tests that the fake keeper
+passes, too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What every `LedgerStore` does, checked on a gateway and three bookies in containers: the tests that the fake passes, too."""
+"""What every `LedgerStore` does, checked on a gateway and three bookies in containers: the tests
+that the fake passes, too.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What every `ZooKeeper` does, checked on a server and on an ensemble of three in containers: the tests that the fake passes, too.
+"""What every `ZooKeeper` does, checked on a server and on an ensemble of three in containers: the
+tests that the fake passes, too.
 
-Each client of the ensemble begins at another member, and a broken connection leads to the next one: what only holds for the
-clients of one server fails here.
+Each client of the ensemble begins at another member, and a broken connection leads to the next one:
+what only holds for the clients of one server fails here.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def servers(request: pytest.FixtureRequest) -> ContainerStack:
 
 @pytest_asyncio.fixture
 async def world(servers: ContainerStack) -> AsyncIterator[World]:
-    real = RealWorld([int(server.client_address.rpartition(":")[2]) for server in servers.zookeepers])
+    real = RealWorld(
+        [int(server.client_address.rpartition(":")[2]) for server in servers.zookeepers]
+    )
     yield real
     await real.close()

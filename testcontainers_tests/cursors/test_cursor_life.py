@@ -1,5 +1,6 @@
-"""What may happen to a cursor in its life, each over a SIGKILL of its daemon and an opening by the other one: the stories that
-the embedded stack is told, too."""
+"""What may happen to a cursor in its life, each over a SIGKILL of its daemon and an opening by the
+other one: the stories that the embedded stack is told, too.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from testcontainers_tests.cluster.stack import ContainerStack
 
 
 class TakingTurns:
-    """Two daemons: one is killed, the other one opens the cursors, the first is started again meanwhile."""
+    """Two daemons: one is killed, the other one opens the cursors, the first is started again
+    meanwhile.
+    """
 
     def __init__(self, stack: ContainerStack) -> None:
         self._daemons = stack.daemons[:2]

@@ -1,4 +1,6 @@
-"""`format = "pulsar"`: whole states in Pulsar's own bytes, over a kill; and a cursor that changes its format twice while acks flow."""
+"""`format = "pulsar"`: whole states in Pulsar's own bytes, over a kill; and a cursor that changes
+its format twice while acks flow.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,30 @@ async def is_stored_as(stack: ContainerStack, source: SourceNode, form: str) -> 
     async def look() -> bool:
         async with reading(stack.gateway.client_address, stack.zookeeper.client_address) as ports:
             found = [(await stored(ports, topic, "steady")).footer for topic in source.topics]
-        formats = {item.format for footer in found for item in footer.chain} | {footer.format for footer in found}
+        formats = {item.format for footer in found for item in footer.chain} | {
+            footer.format for footer in found
+        }
         assert formats == {form}, formats
         return True
 
     await until(look, f"every cursor is stored as {form}")
 
 
-async def test_another_daemon_reads_pulsars_form_after_a_kill(stack: ContainerStack, accept: Callable[[Verdict], None]) -> None:
+async def test_another_daemon_reads_pulsars_form_after_a_kill(
+    stack: ContainerStack, accept: Callable[[Verdict], None]
+) -> None:
     writer = stack.make_daemon(5, **PULSAR)
     await stack.add(writer)
-    source = await stack.source("pulsar", daemon=f"{writer.name}:{STREAM_PORT}", interval_ms=SLOWLY_MS, moves=True)
+    source = await stack.source(
+        "pulsar", daemon=f"{writer.name}:{STREAM_PORT}", interval_ms=SLOWLY_MS, moves=True
+    )
     async with faults.killed(writer):
         pass
     await source.flows()
     await is_stored_as(stack, source, FORMAT_PULSAR)
     await asyncio.to_thread(writer.kill)
-    await asyncio.to_thread(source.kill)  # nobody sends again: what was confirmed is in Pulsar's bytes, or lost
+    # nobody sends again: what was confirmed is in Pulsar's bytes, or lost
+    await asyncio.to_thread(source.kill)
     accept(await stack.verdict(source))  # the reader's own format is native
 
 
@@ -55,7 +64,9 @@ async def pulsars_form_on_daemon_1(stack: ContainerStack) -> AsyncIterator[None]
     assert code == 0
 
 
-async def test_a_cursor_changes_its_format_and_back_while_acks_flow(stack: ContainerStack, accept: Callable[[Verdict], None]) -> None:
+async def test_a_cursor_changes_its_format_and_back_while_acks_flow(
+    stack: ContainerStack, accept: Callable[[Verdict], None]
+) -> None:
     source = await stack.source("formats", interval_ms=SLOWLY_MS)
     await is_stored_as(stack, source, FORMAT_NATIVE)
     async with pulsars_form_on_daemon_1(stack):

@@ -1,7 +1,8 @@
-"""Ledgers roll many times, and none is leaked: what BookKeeper holds of a closed cursor is what its footer names, no more, no less.
+"""Ledgers roll many times, and none is leaked: what BookKeeper holds of a closed cursor is what its
+footer names, no more, no less.
 
-A kill may leave a ledger that no footer names (one that was just created, or not yet deleted): `cursorkeeper gc` takes it, and
-nothing else.
+A kill may leave a ledger that no footer names (one that was just created, or not yet deleted):
+`cursorkeeper gc` takes it, and nothing else.
 """
 
 from __future__ import annotations
@@ -18,19 +19,28 @@ from testcontainers_tests.cluster.truth import Verdict
 from testcontainers_tests.cluster.waiting import until
 
 SMALL = {"ledger_bytes_max": 500, "snapshot_bytes_min": 5_000, "inline_state_max_bytes": 0}
-"""A ledger holds a record or two, a snapshot comes after some ledgers, and closing leaves a chain. (Acks come slowly enough that they
-are not all acked before so many ledgers were written, also where a roll takes half a second.)"""
+"""A ledger holds a record or two, a snapshot comes after some ledgers, and closing leaves a chain.
+(Acks come slowly enough that they are not all acked before so many ledgers were written, also where
+a roll takes half a second.)
+"""
 CURSORS, ROLLS_MIN, SNAPSHOTS_MIN = 5, 60, 3
 """Of the cursors together, in each of two stretches."""
 
 
-async def rolled(daemon: DaemonNode, rolls_min: int = ROLLS_MIN, snapshots_min: int = SNAPSHOTS_MIN) -> None:
+async def rolled(
+    daemon: DaemonNode, rolls_min: int = ROLLS_MIN, snapshots_min: int = SNAPSHOTS_MIN
+) -> None:
     """So many times, since its start."""
 
     def look() -> bool:
         metrics = daemon.metrics()
-        rolls, snapshots = metrics.get("cursorkeeper_rolls_total", 0), metrics.get("cursorkeeper_snapshots_total", 0)
-        assert rolls >= rolls_min and snapshots >= snapshots_min, f"{rolls} rolls, {snapshots} snapshots"
+        rolls, snapshots = (
+            metrics.get("cursorkeeper_rolls_total", 0),
+            metrics.get("cursorkeeper_snapshots_total", 0),
+        )
+        assert rolls >= rolls_min and snapshots >= snapshots_min, (
+            f"{rolls} rolls, {snapshots} snapshots"
+        )
         return True
 
     await until(look, f"{rolls_min} rolls and {snapshots_min} snapshots")
@@ -56,7 +66,9 @@ def garbage(daemon: DaemonNode, topics: Sequence[str], *more: str) -> set[int]:
     return {item["ledger"] for item in found if item["cursor"].rpartition("|")[0] in topics}
 
 
-async def test_none_is_leaked_over_many_ledgers(stack: ContainerStack, accept: Callable[[Verdict], None]) -> None:
+async def test_none_is_leaked_over_many_ledgers(
+    stack: ContainerStack, accept: Callable[[Verdict], None]
+) -> None:
     small, checker = stack.make_daemon(3, **SMALL), stack.daemons[1]
     await stack.add(small)
     where = f"{small.name}:{STREAM_PORT}"
@@ -66,7 +78,9 @@ async def test_none_is_leaked_over_many_ledgers(stack: ContainerStack, accept: C
     assert small.stop() == 0, small.log_tail()
     after = await kept(stack, calm)
     print("ledgers of each cursor after a calm life:", [sorted(s.ledgers) for s in after])
-    assert all(s.footer.state is FooterState.CLOSED and s.footer.chain and s.is_exact for s in after), after
+    assert all(
+        s.footer.state is FooterState.CLOSED and s.footer.chain and s.is_exact for s in after
+    ), after
     assert not garbage(checker, calm.topics, "--dry-run")
 
     small.start_again()

@@ -1,7 +1,9 @@
-"""A source that hands over as many acks as it is given credit for: many cursors, each one large column after the other.
+"""A source that hands over as many acks as it is given credit for: many cursors, each one large
+column after the other.
 
-Run in the daemon's image as `python flood.py DAEMON CURSORS BATCHES`. It says when everything is handed over, waits until all is
-durable, over however many connections, and ends with 0. Cursor `c` has acked, in the end, exactly `acked(c, batches)`.
+Run in the daemon's image as `python flood.py DAEMON CURSORS BATCHES`. It says when everything is
+handed over, waits until all is durable, over however many connections, and ends with 0. Cursor `c`
+has acked, in the end, exactly `acked(c, batches)`.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ async def send(cursor: ResumingCursor, number: int, batches: int) -> None:
 
 async def main(daemon: str, cursors: int, batches: int) -> None:
     """See the module."""
-    settings = SourceSettings(name="flood", back_off_max_ms=1_000, open_timeout_s=60, connect_timeout_s=5)
+    settings = SourceSettings(
+        name="flood", back_off_max_ms=1_000, open_timeout_s=60, connect_timeout_s=5
+    )
     async with ResumingSource.dialling(daemon, settings) as source:
         layout = [LayoutItem(LEDGER, LayoutState.OPEN)]
         made = [source.cursor(topic(number), "steady", layout=layout) for number in range(cursors)]

@@ -1,7 +1,9 @@
-"""A TCP proxy that delays: every byte leaves `delay_ms` (plus up to `jitter_ms`) after it came, in both directions, in order.
+"""A TCP proxy that delays: every byte leaves `delay_ms` (plus up to `jitter_ms`) after it came, in
+both directions, in order.
 
-Run inside a container as `python3 proxy.py LISTEN_PORT HOST:PORT DELAY_MS JITTER_MS`. Kernel delay (tc netem) is not to be
-had everywhere; this is. Invariants: nothing is lost or changed; at most QUEUE_MAX chunks wait per direction, then it no longer reads.
+Run inside a container as `python3 proxy.py LISTEN_PORT HOST:PORT DELAY_MS JITTER_MS`. Kernel delay
+(tc netem) is not to be had everywhere; this is. Invariants: nothing is lost or changed; at most
+QUEUE_MAX chunks wait per direction, then it no longer reads.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ import sys
 CHUNK_BYTES, QUEUE_MAX = 65_536, 4_096
 
 
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float, jitter_s: float) -> None:
+async def pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float, jitter_s: float
+) -> None:
     """One direction, until it ends."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(QUEUE_MAX)
@@ -42,7 +46,9 @@ async def main(port: int, target: str, delay_s: float, jitter_s: float) -> None:
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            other_reader, other_writer = await asyncio.wait_for(asyncio.open_connection(host, int(target_port)), 5)
+            other_reader, other_writer = await asyncio.wait_for(
+                asyncio.open_connection(host, int(target_port)), 5
+            )
         except (TimeoutError, OSError):
             writer.close()
             return
@@ -64,4 +70,6 @@ async def main(port: int, target: str, delay_s: float, jitter_s: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]) / 1000, float(sys.argv[4]) / 1000))
+    asyncio.run(
+        main(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]) / 1000, float(sys.argv[4]) / 1000)
+    )

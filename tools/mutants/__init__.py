@@ -1,1 +1,3 @@
-"""Mutation testing of the core and the runtime, for whoever changes them: which rule could be lost without a test noticing."""
+"""Mutation testing of the core and the runtime, for whoever changes them: which rule could be lost
+without a test noticing.
+"""

@@ -1,7 +1,8 @@
-"""Semantic mutants of a module's source: each is one rule taken away. Pure: source in, code objects out.
+"""Semantic mutants of a module's source: each is one rule taken away. Pure: source in, code objects
+out.
 
-A mutant lives in one function. It is named by what it says in the source and not by a line number, so that a list of
-equivalent mutants stays true when code moves.
+A mutant lives in one function. It is named by what it says in the source and not by a line number,
+so that a list of equivalent mutants stays true when code moves.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
-JOINED: dict[type[ast.operator], type[ast.operator]] = {ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr}
+JOINED: dict[type[ast.operator], type[ast.operator]] = {
+    ast.BitOr: ast.BitAnd,
+    ast.BitAnd: ast.BitOr,
+}
 EXTREME = {"max": "min", "min": "max", "any": "all", "all": "any"}
 LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 SAID = frozenset({"log"})
@@ -35,7 +39,9 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One rule taken away. `function`: the qualified name of the outermost function that holds it."""
+    """One rule taken away. `function`: the qualified name of the outermost function that holds
+    it.
+    """
 
     module: str
     function: str
@@ -77,7 +83,11 @@ class _Sites(ast.NodeTransformer):
     def _body_only(self, node: Function) -> ast.AST:
         """Neither annotations nor decorators are rules."""
         kept = node.args, node.returns, node.decorator_list
-        node.args, node.returns, node.decorator_list = ast.arguments([], [], None, [], [], None, []), None, []
+        node.args, node.returns, node.decorator_list = (
+            ast.arguments([], [], None, [], [], None, []),
+            None,
+            [],
+        )
         self.generic_visit(node)
         node.args, node.returns, node.decorator_list = kept
         return node
@@ -102,7 +112,9 @@ class _Sites(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> ast.AST:
         guard = isinstance(node.body[-1], LEAVES) and not node.orelse
-        if self._site("guard removed" if guard else "branch never taken", node, f"if {_said(node.test)}"):
+        if self._site(
+            "guard removed" if guard else "branch never taken", node, f"if {_said(node.test)}"
+        ):
             node.test = ast.copy_location(ast.Constant(False), node.test)
             return node
         if not guard and self._site("condition dropped", node, f"if {_said(node.test)}"):
@@ -134,12 +146,18 @@ class _Sites(ast.NodeTransformer):
         for i, operand in enumerate(node.values):
             if self._site("condition dropped", node, f"{_said(operand)} of {_said(node)}"):
                 rest = [v for j, v in enumerate(node.values) if j != i]
-                return rest[0] if len(rest) == 1 else ast.copy_location(ast.BoolOp(node.op, rest), node)
+                return (
+                    rest[0]
+                    if len(rest) == 1
+                    else ast.copy_location(ast.BoolOp(node.op, rest), node)
+                )
         return self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         # whether there is anything at all is a guard of its own, and is removed as such
-        is_absence = isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
+        is_absence = (
+            isinstance(node.comparators[0], ast.Constant) and node.comparators[0].value is None
+        )
         if len(node.ops) == 1 and not is_absence and self._site("boundary moved", node):
             node.ops = [COMPARED[type(node.ops[0])]()]
             return node
@@ -167,7 +185,11 @@ class _Sites(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        if isinstance(node.func, ast.Name) and node.func.id in EXTREME and self._site("join changed", node):
+        if (
+            isinstance(node.func, ast.Name)
+            and node.func.id in EXTREME
+            and self._site("join changed", node)
+        ):
             node.func = ast.copy_location(ast.Name(EXTREME[node.func.id], ast.Load()), node.func)
             return node
         if isinstance(node.func, ast.Name) and node.func.id == "isinstance":
@@ -189,11 +211,19 @@ def _is_call(node: ast.stmt) -> bool:
 
 def _is_said(node: ast.Expr) -> bool:
     value = node.value
-    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in SAID
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in SAID
+    )
 
 
 def _binds_names(node: ast.Assign) -> bool:
-    return any(isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store) for t in node.targets for x in ast.walk(t))
+    return any(
+        isinstance(x, ast.Name) and isinstance(x.ctx, ast.Store)
+        for t in node.targets
+        for x in ast.walk(t)
+    )
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:

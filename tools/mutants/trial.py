@@ -1,7 +1,9 @@
-"""One collected test session, forked for each mutant: the narrow tests that run the function, then simulated histories.
+"""One collected test session, forked for each mutant: the narrow tests that run the function, then
+simulated histories.
 
-Owns processes and their limits. A mutated function keeps its identity (only its code is replaced), so that tables and
-imported names lead to it. The parent never runs a test: every child begins from the same collected session.
+Owns processes and their limits. A mutated function keeps its identity (only its code is replaced),
+so that tables and imported names lead to it. The parent never runs a test: every child begins from
+the same collected session.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ from tools.mutants.operators import Mutant, code_of
 
 BASELINE_MAX_S, MEASURED_AT_ONCE = 300.0, 100
 SLOWER_MAX = 8.0
-"""A mutant may take so many times what its tests take without it, and so may each test; by its process's own time it is spared less."""
+"""A mutant may take so many times what its tests take without it, and so may each test; by its
+process's own time it is spared less.
+"""
 SPARE_S, TEST_SPARE_S = 20.0, 5.0
 MEMORY_MAX_BYTES = 4 << 30
 FIRST_SEEDS = 10
@@ -72,40 +76,59 @@ def _key(code: CodeType) -> CodeKey:
 
 
 def _version(files: Iterable[Path]) -> str:
-    return hashlib.sha256(b"".join(hashlib.sha256(f.read_bytes()).digest() for f in sorted(files))).hexdigest()
+    return hashlib.sha256(
+        b"".join(hashlib.sha256(f.read_bytes()).digest() for f in sorted(files))
+    ).hexdigest()
 
 
 class Session:
-    """See the module. `seeds`: (number, formats) of each simulated history. `kept`: the file in which the baseline is kept from one
-    run to the next; only tests whose file has changed are measured again, all of them if something else has."""
+    """See the module. `seeds`: (number, formats) of each simulated history. `kept`: the file in
+    which the baseline is kept from one run to the next; only tests whose file has changed are
+    measured again, all of them if something else has.
+    """
 
-    def __init__(self, tests: list[pytest.Item], seeds: list[tuple[int, str]], root: Path, kept: Path) -> None:
+    def __init__(
+        self, tests: list[pytest.Item], seeds: list[tuple[int, str]], root: Path, kept: Path
+    ) -> None:
         self.tests = {t.nodeid: t for t in tests}
         self.seeds = {f"seed {n} {formats}": (n, formats) for n, formats in seeds}
         self.kept = kept
         self.versions = {path: _version([path]) for path in {t.path for t in tests}}
-        others = [f for room in ("daemon", "clients") for f in (root / room).rglob("*.py") if not f.name.startswith("test_")]
+        others = [
+            f
+            for room in ("daemon", "clients")
+            for f in (root / room).rglob("*.py")
+            if not f.name.startswith("test_")
+        ]
         self.baseline = Baseline(_version([*others, root / "pyproject.toml"]))
         self.seconds: dict[str, float] = {}
         self.runs: dict[CodeKey, set[str]] = {}
         """Function -> what runs it."""
         self.noticed: dict[str, dict[str, None]] = {}
-        """Function or module -> what has killed mutants of it: the first to be asked about the next one."""
+        """Function or module -> what has killed mutants of it: the first to be asked about the next
+        one.
+        """
 
     def _version_of(self, name: str) -> str:
         return self.versions[self.tests[name].path] if name in self.tests else ""
 
     def remember(self) -> int:
-        """Takes what was measured earlier and is still true; returns how many are left to measure."""
+        """Takes what was measured earlier and is still true; returns how many are left to
+        measure.
+        """
         if self.kept.exists():
             kept: Baseline = pickle.loads(self.kept.read_bytes())
             names = [*self.tests, *self.seeds] if kept.version == self.baseline.version else []
             known = {n: kept.measured[n] for n in names if n in kept.measured}
-            self.baseline.measured = {n: m for n, m in known.items() if m.version == self._version_of(n)}
+            self.baseline.measured = {
+                n: m for n, m in known.items() if m.version == self._version_of(n)
+            }
         return len(self.tests) + len(self.seeds) - len(self.baseline.measured)
 
     def measure(self) -> None:
-        """Runs what is left once, some at a time in a child. Raises RuntimeError if something fails without any mutant."""
+        """Runs what is left once, some at a time in a child. Raises RuntimeError if something fails
+        without any mutant.
+        """
         left = [n for n in (*self.tests, *self.seeds) if n not in self.baseline.measured]
         for start in range(0, len(left), MEASURED_AT_ONCE):
             part = left[start : start + MEASURED_AT_ONCE]
@@ -129,7 +152,9 @@ class Session:
         for name in names:
             called: dict[int, CodeType] = {}
 
-            def note(frame: FrameType, _event: str, _arg: Any, called: dict[int, CodeType] = called) -> None:
+            def note(
+                frame: FrameType, _event: str, _arg: Any, called: dict[int, CodeType] = called
+            ) -> None:
                 called[id(frame.f_code)] = frame.f_code
 
             started = time.monotonic()
@@ -139,7 +164,9 @@ class Session:
             finally:
                 sys.settrace(None)
             if not problem:
-                runs = frozenset(_key(code) for code in called.values() if "/cursorkeeper/" in code.co_filename)
+                runs = frozenset(
+                    _key(code) for code in called.values() if "/cursorkeeper/" in code.co_filename
+                )
                 found[name] = Measured(self._version_of(name), time.monotonic() - started, runs)
         return found
 
@@ -174,10 +201,14 @@ class Session:
         return end
 
     def _order(self, mutant: Mutant, names: Iterable[str]) -> list[str]:
-        """What noticed mutants of the same function, and of the same module; then quick tests, a few seeds, the other tests, the other
-        seeds."""
+        """What noticed mutants of the same function, and of the same module; then quick tests, a
+        few seeds, the other tests, the other seeds.
+        """
         chosen = set(names)
-        known = [*self.noticed.get(f"{mutant.module}:{mutant.function}", ()), *self.noticed.get(mutant.module, ())]
+        known = [
+            *self.noticed.get(f"{mutant.module}:{mutant.function}", ()),
+            *self.noticed.get(mutant.module, ()),
+        ]
         first = list(dict.fromkeys(n for n in known if n in chosen))
         chosen -= set(first)
         tests = sorted((n for n in chosen if n in self.tests), key=lambda n: self.seconds[n])
@@ -191,8 +222,10 @@ class Session:
         function.__code__ = code_of(mutant, source, function.__code__.co_filename)
         for name in names:
             limit_s = SLOWER_MAX * self.seconds[name]
-            signal.setitimer(signal.ITIMER_PROF, TEST_SPARE_S + limit_s)  # a loop without an end ends here
-            signal.setitimer(signal.ITIMER_REAL, SPARE_S + limit_s)  # and here a test that waits without one
+            # a loop without an end ends here
+            signal.setitimer(signal.ITIMER_PROF, TEST_SPARE_S + limit_s)
+            # and here a test that waits without one
+            signal.setitimer(signal.ITIMER_REAL, SPARE_S + limit_s)
             if self._run(name):
                 return name
         return ""
@@ -215,7 +248,9 @@ def _in_child(work: Callable[[], Any], limit_s: float) -> Any:
 
 
 def _child(work: Callable[[], Any], limit_s: float) -> Callable[[], Any]:
-    """Forks; what the child answers, or how it ended without an answer. Ended by force after `limit_s`."""
+    """Forks; what the child answers, or how it ended without an answer. Ended by force after
+    `limit_s`.
+    """
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:

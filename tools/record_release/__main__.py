@@ -1,8 +1,9 @@
-"""`python -m tools.record_release --out DIR`: plays every story on the real stack and writes what the release stored.
+"""`python -m tools.record_release --out DIR`: plays every story on the real stack and writes what
+the release stored.
 
-The release that is recorded is the one that is installed for this interpreter; the gateway is the jar of its repository, or the one
-in CURSORKEEPER_GATEWAY_JAR. Invariant: nothing is written of a cursor that the release itself, as the next owner, does not
-read back as its source knew it.
+The release that is recorded is the one that is installed for this interpreter; the gateway is the
+jar of its repository, or the one in CURSORKEEPER_GATEWAY_JAR. Invariant: nothing is written of a
+cursor that the release itself, as the next owner, does not read back as its source knew it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ STORIES = (*native_stories.STORIES, *pulsar_stories.STORIES)
 
 
 class NotAsTheSourceKnew(Exception):
-    """The release reads something else than what was confirmed: nothing to record, a defect to look at."""
+    """The release reads something else than what was confirmed: nothing to record, a defect to look
+    at.
+    """
 
 
 async def record(on: Stage, story: Story, folder: Folder) -> None:
@@ -37,14 +40,21 @@ async def record(on: Stage, story: Story, folder: Folder) -> None:
     name = story.__name__.replace("_", "-")
     ended = await story(on)
     stored, body = await dump(on, ended.cursor, settled=ended.settled)
-    manifest = {"story": (story.__doc__ or "").strip(), **stored, "flags": list(ended.cursor.flags), **told(ended)}
+    manifest = {
+        "story": (story.__doc__ or "").strip(),
+        **stored,
+        "flags": list(ended.cursor.flags),
+        **told(ended),
+    }
     await check(on, ended, manifest)
     folder.put(name, manifest, body)
     print(f"{name}: {len(stored['ledgers'])} ledgers, {len(body)} bytes", file=sys.stderr)
 
 
 def told(ended: Ended) -> Json:
-    """What the source knows at the end: `expected` was confirmed; `sent` too may be there, where it is more."""
+    """What the source knows at the end: `expected` was confirmed; `sent` too may be there, where it
+    is more.
+    """
     truth, handle = ended.cursor.truth, ended.cursor.handle
     found: Json = {"end": ended.how, "epoch": handle.epoch}
     if ended.how == "deleted":
@@ -63,7 +73,10 @@ def _leave_out(state: State, acks: int) -> None:
     """The newest ones, by position."""
     positions = [(ledger, entry) for ledger, entries in state.acked.items() for entry in entries]
     kept = sorted(positions)[: len(positions) - acks]
-    state.acked = {ledger: BitMap([entry for at, entry in kept if at == ledger]) for ledger in sorted({at for at, _ in kept})}
+    state.acked = {
+        ledger: BitMap([entry for at, entry in kept if at == ledger])
+        for ledger in sorted({at for at, _ in kept})
+    }
 
 
 async def check(on: Stage, ended: Ended, manifest: Json) -> None:
@@ -84,41 +97,68 @@ async def check(on: Stage, ended: Ended, manifest: Json) -> None:
         return
     for key, value in manifest["expected"].items():
         if found[key] != value:
-            raise NotAsTheSourceKnew(f"{ended.cursor.name}: {key} is {str(found[key])[:500]}, confirmed was {str(value)[:500]}")
+            raise NotAsTheSourceKnew(
+                f"{ended.cursor.name}: {key} is {str(found[key])[:500]}, confirmed was "
+                f"{str(value)[:500]}"
+            )
 
 
 def _check_between(found: Json, manifest: Json) -> None:
     """What was not confirmed may be there or not."""
-    confirmed, state, sent = (_positions(part) for part in (manifest["expected"], found, manifest["sent"]))
+    confirmed, state, sent = (
+        _positions(part) for part in (manifest["expected"], found, manifest["sent"])
+    )
     if not confirmed <= state <= sent:
-        raise NotAsTheSourceKnew(f"lost {sorted(confirmed - state)[:5]}, never sent {sorted(state - sent)[:5]}")
+        raise NotAsTheSourceKnew(
+            f"lost {sorted(confirmed - state)[:5]}, never sent {sorted(state - sent)[:5]}"
+        )
 
 
 def _positions(part: Json) -> set[tuple[int, int]]:
-    return {(int(ledger), entry) for ledger, told in part["acked"].items() for entry in set_of(told)}
+    return {
+        (int(ledger), entry) for ledger, told in part["acked"].items() for entry in set_of(told)
+    }
 
 
 async def play(stories: Sequence[Story], out: Path) -> None:
-    """All of them on one stack. Ends the process if the folder, the distribution and the gateway are not of one release."""
+    """All of them on one stack. Ends the process if the folder, the distribution and the gateway
+    are not of one release.
+    """
     release = version(DISTRIBUTION)
     if out.name != release:
-        raise SystemExit(f"{out}: the release that is installed here is {release}; give a folder of that name, or install the other one")
+        raise SystemExit(
+            f"{out}: the release that is installed here is {release}; give a folder of that "
+            f"name, or install the other one"
+        )
     folder = Folder(out)
     with tempfile.TemporaryDirectory() as work:
         async with stage(Path(work)) as on:
             gateway = await on.gateway.describe()
             if gateway.version != release:
                 remedy = "build it (`make jar`), or name another one in CURSORKEEPER_GATEWAY_JAR"
-                raise SystemExit(f"the gateway's jar is of {gateway.version}, not of {release}: {remedy}")
+                raise SystemExit(
+                    f"the gateway's jar is of {gateway.version}, not of {release}: {remedy}"
+                )
             for story in stories:
                 await record(on, story, folder)
             deployment = (await on.zookeeper.get(ROOT)).data.decode()
-            folder.finish({"release": release, "bookkeeper": gateway.bookkeeper_version, "root": ROOT, "deployment": deployment})
+            folder.finish(
+                {
+                    "release": release,
+                    "bookkeeper": gateway.bookkeeper_version,
+                    "root": ROOT,
+                    "deployment": deployment,
+                }
+            )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tools.record_release", description="Record what this release writes.")
-    parser.add_argument("--out", type=Path, required=True, help="an empty folder, testdata/releases/VERSION")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.record_release", description="Record what this release writes."
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="an empty folder, testdata/releases/VERSION"
+    )
     parser.add_argument("--only", nargs="*", help="stories, by name; all without it")
     arguments = parser.parse_args()
     known = {story.__name__.replace("_", "-"): story for story in STORIES}

@@ -1,7 +1,8 @@
 """Stories of cursors in the native form. The first line of each docstring goes into the recording.
 
-Owns the settings that make a small cursor go through everything that a large one would. Invariant: a story leaves nothing to
-chance that its name promises; where time decides (a kill inside a snapshot), it tries again on another cursor.
+Owns the settings that make a small cursor go through everything that a large one would. Invariant:
+a story leaves nothing to chance that its name promises; where time decides (a kill inside a
+snapshot), it tries again on another cursor.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ import random
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.ack_stream.values import AckedIndexes, LayoutItem, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.values import (
+    AckedIndexes,
+    LayoutItem,
+    LedgerAcks,
+    PartialBatch,
+    Position,
+)
 from tools.record_release.stage import Cursor, Stage, until
 from tools.record_release.stories import (
     CLOSED,
@@ -40,7 +47,9 @@ PRODUCERS = {f"producer-{number:04}": number for number in range(40)}
 async def created(stage: Stage) -> Ended:
     """Created with properties, nothing acked; the daemon was killed."""
     async with stage.daemon() as daemon:
-        cursor = await daemon.open(topic("created"), layout=LAYOUT, properties={"made": "by", "": "empty name"})
+        cursor = await daemon.open(
+            topic("created"), layout=LAYOUT, properties={"made": "by", "": "empty name"}
+        )
         cursor.truth.keeps_layout = False  # told, and not confirmed: nothing was flushed yet
         await daemon.kill()
     return Ended(cursor)
@@ -76,7 +85,9 @@ async def _deltas(stage: Stage, name: str, *flags: str) -> Ended:
 
 
 async def native_power_cut(stage: Stage) -> Ended:
-    """Deltas of two owners; bookies, ZooKeeper, gateway and daemon were killed at once, so the last ledger is still open."""
+    """Deltas of two owners; bookies, ZooKeeper, gateway and daemon were killed at once, so the last
+    ledger is still open.
+    """
     async with stage.daemon() as daemon:
         cursor = await daemon.open(topic("native-power-cut"), layout=LAYOUT)
         await some_traffic(cursor, "first owner", 3)
@@ -112,7 +123,11 @@ async def native_snapshot_and_chain(stage: Stage) -> Ended:
     layout = [LayoutItem(11, CLOSED, 3_000_000), LayoutItem(33, OPEN)]
     flags = (*SMALL_SEGMENTS, "--snapshot-bytes-min", "2000", "--snapshot-interval-min-s", "0.05")
     async with stage.daemon(*flags) as daemon:
-        cursor = await daemon.open(topic("native-snapshot-and-chain"), layout=layout, properties={"kept": "in the snapshot"})
+        cursor = await daemon.open(
+            topic("native-snapshot-and-chain"),
+            layout=layout,
+            properties={"kept": "in the snapshot"},
+        )
         await cursor.acked(LedgerAcks(33, partials=[PartialBatch(5, 9, BitMap([1, 8]))]))
 
         async def has_several_segments() -> bool:
@@ -125,7 +140,11 @@ async def native_snapshot_and_chain(stage: Stage) -> Ended:
     async with stage.daemon(*SMALL_SEGMENTS, *NO_SNAPSHOT, "--ledger-bytes-max", "1500") as daemon:
         await daemon.take_over(cursor)
         while len((await stage.footer(cursor))["chain"]) < 5:
-            await cursor.acked(scattered(rng, 11, 3_000_000, 100), scattered(rng, 33, 9_000, 60), properties={"left": rng.getrandbits(62)})
+            await cursor.acked(
+                scattered(rng, 11, 3_000_000, 100),
+                scattered(rng, 33, 9_000, 60),
+                properties={"left": rng.getrandbits(62)},
+            )
         await cursor.confirmed()
         await daemon.kill()
     return Ended(cursor)
@@ -150,13 +169,20 @@ async def native_two_snapshots(stage: Stage) -> Ended:
 
 
 async def native_killed_in_snapshot(stage: Stage) -> Ended:
-    """Killed while the second snapshot was being written: segments without an end record, and the first one is the base."""
+    """Killed while the second snapshot was being written: segments without an end record, and the
+    first one is the base.
+    """
     for number in range(TRIES_MAX):
         cursor = await _killed_in_snapshot(stage, number)
         footer = await stage.footer(cursor)
         kinds = [entry[3] for entry in await stage.entries(newest_ledger(footer))]
         base = footer["base"]["snapshot"]["ledger"]
-        if SEGMENT in kinds and SNAPSHOT_END not in kinds and newest_ledger(footer) != base and footer["previous"]:
+        if (
+            SEGMENT in kinds
+            and SNAPSHOT_END not in kinds
+            and newest_ledger(footer) != base
+            and footer["previous"]
+        ):
             return Ended(cursor)
     raise TimeoutError(f"the snapshot was over before the kill {TRIES_MAX} times")
 
@@ -180,7 +206,10 @@ async def _killed_in_snapshot(stage: Stage, number: int) -> Cursor:
 
         async def is_writing_the_next() -> bool:
             newest = newest_ledger(await stage.footer(cursor))
-            return newest != base and [entry[3] for entry in await stage.entries(newest)].count(SEGMENT) >= 3
+            return (
+                newest != base
+                and [entry[3] for entry in await stage.entries(newest)].count(SEGMENT) >= 3
+            )
 
         await until("segments of the next snapshot are there", is_writing_the_next)
         await daemon.kill()
@@ -191,7 +220,9 @@ async def _killed_in_snapshot(stage: Stage, number: int) -> Cursor:
 async def native_closed_inline(stage: Stage) -> Ended:
     """Closed: the whole state is in the footer."""
     async with stage.daemon() as daemon:
-        cursor = await daemon.open(topic("native-closed-inline"), layout=LAYOUT, properties={"a": "b"})
+        cursor = await daemon.open(
+            topic("native-closed-inline"), layout=LAYOUT, properties={"a": "b"}
+        )
         await some_traffic(cursor, "inline", 2)
         await cursor.handle.close()
         await _until_no_ledger(stage, cursor)
@@ -200,7 +231,9 @@ async def native_closed_inline(stage: Stage) -> Ended:
 
 
 async def native_closed_in_ledger(stage: Stage) -> Ended:
-    """Closed with inline states switched off: the chain's ledger is sealed, its last entry is in the footer."""
+    """Closed with inline states switched off: the chain's ledger is sealed, its last entry is in
+    the footer.
+    """
     async with stage.daemon("--inline-state-max-bytes", "0") as daemon:
         cursor = await daemon.open(topic("native-closed-in-ledger"), layout=LAYOUT)
         await some_traffic(cursor, "sealed", 2)
@@ -210,8 +243,13 @@ async def native_closed_in_ledger(stage: Stage) -> Ended:
 
 
 async def native_inline_backstop(stage: Stage) -> Ended:
-    """BookKeeper went away, so the state was confirmed by the footer alone; then the daemon was killed."""
-    async with stage.second_gateway() as (address, gateway), stage.daemon("--bookkeeper-away-ms", "300", gateway=address) as daemon:
+    """BookKeeper went away, so the state was confirmed by the footer alone; then the daemon was
+    killed.
+    """
+    async with (
+        stage.second_gateway() as (address, gateway),
+        stage.daemon("--bookkeeper-away-ms", "300", gateway=address) as daemon,
+    ):
         cursor = await daemon.open(topic("native-inline-backstop"), layout=LAYOUT)
         await some_traffic(cursor, "backstop", 2)
         await asyncio.to_thread(gateway.kill)
@@ -223,10 +261,14 @@ async def native_inline_backstop(stage: Stage) -> Ended:
 async def native_reset(stage: Stage) -> Ended:
     """Reset, then more acks: generation 2 on an inline base."""
     async with stage.daemon() as daemon:
-        cursor = await daemon.open(topic("native-reset"), layout=LAYOUT, properties={"kept": "over the reset"})
+        cursor = await daemon.open(
+            topic("native-reset"), layout=LAYOUT, properties={"kept": "over the reset"}
+        )
         await some_traffic(cursor, "reset", 3)
         await cursor.reset(Position(20, 99))
-        await cursor.acked(LedgerAcks(20, ranges=[150, 180]), LedgerAcks(33, [4, 5]), properties={"after": 1})
+        await cursor.acked(
+            LedgerAcks(20, ranges=[150, 180]), LedgerAcks(33, [4, 5]), properties={"after": 1}
+        )
         await daemon.kill()
     return Ended(cursor)
 
@@ -248,35 +290,66 @@ async def native_deleted(stage: Stage) -> Ended:
 
 async def _until_no_ledger(stage: Stage, cursor: Cursor) -> None:
     async def none_left() -> bool:
-        return not [info async for info in stage.gateway.list({"cursor": cursor.name.canonical.encode()})]
+        return not [
+            info async for info in stage.gateway.list({"cursor": cursor.name.canonical.encode()})
+        ]
 
     await until("its ledgers are deleted", none_left)
 
 
 async def native_batch_indexes(stage: Stage) -> Ended:
-    """Partly acked batches in both ways to say it, one finished by either, one of which the size is not known."""
+    """Partly acked batches in both ways to say it, one finished by either, one of which the size is
+    not known.
+    """
     async with stage.daemon() as daemon:
         cursor = await daemon.open(topic("native-batch-indexes"), layout=LAYOUT)
         words = PartialBatch(100, 200, BitMap([0, 63, 64, 127, 128, 199]))
         indexes = AckedIndexes(101, 200, ((0, 62), (64, 126), (190, 199)))
         await cursor.acked(LedgerAcks(11, partials=[words, indexes]))
-        await cursor.acked(LedgerAcks(11, partials=[AckedIndexes(100, 200, ((0, 0), (64, 64))), PartialBatch(102, 4, BitMap([3]))]))
-        await cursor.acked(LedgerAcks(11, partials=[AckedIndexes(102, 4, ((3, 3),)), PartialBatch(103, 2, BitMap([0]))]))
-        await cursor.acked(LedgerAcks(11, partials=[PartialBatch(103, 2, BitMap([1])), PartialBatch(104, 0, BitMap([2, 5]))]))
-        await cursor.acked(LedgerAcks(33, partials=[PartialBatch(0, 65_536, BitMap(range(0, 65_536, 9_001)))]))
+        await cursor.acked(
+            LedgerAcks(
+                11,
+                partials=[
+                    AckedIndexes(100, 200, ((0, 0), (64, 64))),
+                    PartialBatch(102, 4, BitMap([3])),
+                ],
+            )
+        )
+        await cursor.acked(
+            LedgerAcks(
+                11, partials=[AckedIndexes(102, 4, ((3, 3),)), PartialBatch(103, 2, BitMap([0]))]
+            )
+        )
+        await cursor.acked(
+            LedgerAcks(
+                11,
+                partials=[PartialBatch(103, 2, BitMap([1])), PartialBatch(104, 0, BitMap([2, 5]))],
+            )
+        )
+        await cursor.acked(
+            LedgerAcks(33, partials=[PartialBatch(0, 65_536, BitMap(range(0, 65_536, 9_001)))])
+        )
         await daemon.kill()
     return Ended(cursor)
 
 
 async def native_mark_delete_over_ledgers(stage: Stage) -> Ended:
-    """Mark-delete crossed three data ledgers, one of them empty, by single acks, by a cumulative ack and by a later layout."""
+    """Mark-delete crossed three data ledgers, one of them empty, by single acks, by a cumulative
+    ack and by a later layout.
+    """
     async with stage.daemon() as daemon:
         cursor = await daemon.open(topic("native-mark-delete-over-ledgers"), layout=LAYOUT)
         await cursor.acked(LedgerAcks(20, ranges=[0, 9, 12, 4_999]))
         await cursor.acked(LedgerAcks(11, ranges=[0, 2_000]), LedgerAcks(14, [0]))
-        await cursor.acked(LedgerAcks(33, ranges=[0, 39]), mark_delete=Position(11, 2_999), properties={"crossed": 3})
+        await cursor.acked(
+            LedgerAcks(33, ranges=[0, 39]),
+            mark_delete=Position(11, 2_999),
+            properties={"crossed": 3},
+        )
         await cursor.acked(LedgerAcks(20, [10, 11]))
-        cursor.tell_layout(LayoutItem(33, CLOSED, 40), LayoutItem(40, CLOSED, 10), LayoutItem(41, OPEN))
+        cursor.tell_layout(
+            LayoutItem(33, CLOSED, 40), LayoutItem(40, CLOSED, 10), LayoutItem(41, OPEN)
+        )
         await cursor.acked(LedgerAcks(40, [0, 1, 5]), LedgerAcks(41, [3]))
         await daemon.kill()
     return Ended(cursor)
@@ -294,10 +367,20 @@ async def native_trimmed_ledger(stage: Stage) -> Ended:
 
 
 async def native_properties(stage: Stage) -> Ended:
-    """Properties of the mark-delete and of the subscription, replaced and cleared; names outside ASCII."""
+    """Properties of the mark-delete and of the subscription, replaced and cleared; names outside
+    ASCII.
+    """
     async with stage.daemon() as daemon:
-        cursor = await daemon.open(topic("properties/ä"), subscription="abonnement|%2F é", layout=LAYOUT, properties={"old": "gone"})
-        await cursor.acked(LedgerAcks(11, [0]), properties={"producer-1": -1, "größe": -(1 << 63), "z": (1 << 63) - 1})
+        cursor = await daemon.open(
+            topic("properties/ä"),
+            subscription="abonnement|%2F é",
+            layout=LAYOUT,
+            properties={"old": "gone"},
+        )
+        await cursor.acked(
+            LedgerAcks(11, [0]),
+            properties={"producer-1": -1, "größe": -(1 << 63), "z": (1 << 63) - 1},
+        )
         cursor.set_properties({"größe": "groß", "empty": "", "quote": '"\\\n'})
         await cursor.acked(LedgerAcks(11, [5]))
         await daemon.kill()
@@ -306,8 +389,22 @@ async def native_properties(stage: Stage) -> Ended:
 
 STORIES: tuple[Story, ...] = (
     created,
-    native_deltas, native_deltas_lz4, native_deltas_none, native_digest_mac, native_power_cut, native_killed_in_traffic,
-    native_snapshot_and_chain, native_two_snapshots, native_killed_in_snapshot,
-    native_closed_inline, native_closed_in_ledger, native_inline_backstop,
-    native_reset, native_deleted, native_batch_indexes, native_mark_delete_over_ledgers, native_trimmed_ledger, native_properties,
-)  # fmt: skip
+    native_deltas,
+    native_deltas_lz4,
+    native_deltas_none,
+    native_digest_mac,
+    native_power_cut,
+    native_killed_in_traffic,
+    native_snapshot_and_chain,
+    native_two_snapshots,
+    native_killed_in_snapshot,
+    native_closed_inline,
+    native_closed_in_ledger,
+    native_inline_backstop,
+    native_reset,
+    native_deleted,
+    native_batch_indexes,
+    native_mark_delete_over_ledgers,
+    native_trimmed_ledger,
+    native_properties,
+)

@@ -1,4 +1,6 @@
-"""Stories of cursors whose daemon writes `format = "pulsar"`. The first line of each docstring goes into the recording."""
+"""Stories of cursors whose daemon writes `format = "pulsar"`. The first line of each docstring goes
+into the recording.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,25 @@ import random
 
 from cursorkeeper_client.ack_stream.values import LayoutItem, LedgerAcks, Position
 from tools.record_release.stage import Cursor, Daemon, Stage, until
-from tools.record_release.stories import CLOSED, LAYOUT, OPEN, Ended, Story, newest_ledger, scattered, some_traffic, topic
+from tools.record_release.stories import (
+    CLOSED,
+    LAYOUT,
+    OPEN,
+    Ended,
+    Story,
+    newest_ledger,
+    scattered,
+    some_traffic,
+    topic,
+)
 
 PULSAR = ("--format", "pulsar", "--flush-interval-ms", "10")
-SEVERAL = (*PULSAR, "--persistent-unacked-ranges-with-multiple-entries-enabled", "--max-entry-bytes", "65536")
+SEVERAL = (
+    *PULSAR,
+    "--persistent-unacked-ranges-with-multiple-entries-enabled",
+    "--max-entry-bytes",
+    "65536",
+)
 RANGES = ("--no-managed-ledger-persist-individual-ack-as-long-array",)
 NEVER_SNAPSHOT_AGAIN = ("--snapshot-interval-min-s", "100000")
 SLICE = 65_536
@@ -18,7 +35,9 @@ WIDE_LAYOUT = [LayoutItem(11, CLOSED, WIDE), LayoutItem(33, OPEN)]
 TRIES_MAX = 8
 
 
-async def _opened(daemon: Daemon, name: str, layout: list[LayoutItem], properties: dict[str, str] | None = None) -> Cursor:
+async def _opened(
+    daemon: Daemon, name: str, layout: list[LayoutItem], properties: dict[str, str] | None = None
+) -> Cursor:
     cursor = await daemon.open(topic(name), layout=layout, properties=properties)
     cursor.truth.keeps_sizes = cursor.truth.keeps_layout = False
     return cursor
@@ -65,7 +84,9 @@ async def pulsar_snappy(stage: Stage) -> Ended:
 
 
 async def pulsar_several_entries(stage: Stage) -> Ended:
-    """Whole states as slices and a footer (PIP-381), not compressed; the whole stack was killed, so the ledger is still open."""
+    """Whole states as slices and a footer (PIP-381), not compressed; the whole stack was killed, so
+    the ledger is still open.
+    """
     async with stage.daemon(*SEVERAL) as daemon:
         cursor = await _opened(daemon, "pulsar-several-entries", WIDE_LAYOUT)
         await cursor.acked(LedgerAcks(11, ranges=[1, 400_000, 400_002, WIDE - 1]))
@@ -87,7 +108,9 @@ async def pulsar_several_entries_lz4(stage: Stage) -> Ended:
 
 
 async def pulsar_cut_off(stage: Stage) -> Ended:
-    """Killed inside a state of many slices: those without a footer were never confirmed, the state before counts."""
+    """Killed inside a state of many slices: those without a footer were never confirmed, the state
+    before counts.
+    """
     for number in range(TRIES_MAX):
         cursor, before = await _cut_off(stage, number)
         entries = await stage.entries(newest_ledger(await stage.footer(cursor)))
@@ -99,7 +122,9 @@ async def pulsar_cut_off(stage: Stage) -> Ended:
 async def _cut_off(stage: Stage, number: int) -> tuple[Cursor, int]:
     wide = 40_000_000
     async with stage.daemon(*SEVERAL) as daemon:
-        cursor = await _opened(daemon, f"pulsar-cut-off-{number}", [LayoutItem(11, CLOSED, wide), LayoutItem(33, OPEN)])
+        cursor = await _opened(
+            daemon, f"pulsar-cut-off-{number}", [LayoutItem(11, CLOSED, wide), LayoutItem(33, OPEN)]
+        )
         await cursor.acked(LedgerAcks(11, [3, 5]))
         ledger = newest_ledger(await stage.footer(cursor))
         before = len(await stage.entries(ledger))
@@ -116,7 +141,12 @@ async def _cut_off(stage: Stage, number: int) -> tuple[Cursor, int]:
 
 async def pulsar_closed_inline(stage: Stage) -> Ended:
     """Closed: the state is in the footer as Pulsar's ManagedCursorInfo, compressed with ZSTD."""
-    small = ("--managed-cursor-info-compression-type", "ZSTD", "--managed-cursor-info-compression-threshold-in-bytes", "16")
+    small = (
+        "--managed-cursor-info-compression-type",
+        "ZSTD",
+        "--managed-cursor-info-compression-threshold-in-bytes",
+        "16",
+    )
     async with stage.daemon(*PULSAR, *small) as daemon:
         cursor = await _opened(daemon, "pulsar-closed-inline", LAYOUT, properties={"a": "b"})
         await some_traffic(cursor, "pulsar inline", 1)
@@ -138,7 +168,9 @@ async def pulsar_closed_in_ledger(stage: Stage) -> Ended:
 async def pulsar_reset(stage: Stage) -> Ended:
     """Reset, then more acks: generation 2, a ledger of whole states."""
     async with stage.daemon(*PULSAR) as daemon:
-        cursor = await _opened(daemon, "pulsar-reset", LAYOUT, properties={"kept": "over the reset"})
+        cursor = await _opened(
+            daemon, "pulsar-reset", LAYOUT, properties={"kept": "over the reset"}
+        )
         await some_traffic(cursor, "pulsar reset", 1)
         await cursor.reset(Position(20, -1))
         await cursor.acked(LedgerAcks(20, ranges=[150, 180]))
@@ -147,30 +179,47 @@ async def pulsar_reset(stage: Stage) -> Ended:
 
 
 async def pulsar_truncated(stage: Stage) -> Ended:
-    """The operator allowed to leave acks out at a limit: the footer says how many, the newest are not stored."""
-    flags = ("--truncate-ack-state", "--managed-ledger-max-unacked-ranges-to-persist", "40", *RANGES)
+    """The operator allowed to leave acks out at a limit: the footer says how many, the newest are
+    not stored.
+    """
+    flags = (
+        "--truncate-ack-state",
+        "--managed-ledger-max-unacked-ranges-to-persist",
+        "40",
+        *RANGES,
+    )
     async with stage.daemon(*PULSAR, *flags) as daemon:
         cursor = await _opened(daemon, "pulsar-truncated", LAYOUT)
-        await cursor.acked(LedgerAcks(11, list(range(1, 61, 2))), LedgerAcks(20, list(range(0, 50, 2))))
+        await cursor.acked(
+            LedgerAcks(11, list(range(1, 61, 2))), LedgerAcks(20, list(range(0, 50, 2)))
+        )
         await daemon.kill()
     return Ended(cursor, truncated_acks=cursor.handle.truncated_acks)
 
 
 async def pulsar_to_native(stage: Stage) -> Ended:
-    """Written in Pulsar's form, then by a native daemon: records in one ledger of the chain, whole states in the other."""
+    """Written in Pulsar's form, then by a native daemon: records in one ledger of the chain, whole
+    states in the other.
+    """
     for number in range(TRIES_MAX):
-        cursor = await _pulsar_then_native(stage, f"pulsar-to-native-{number}", *NEVER_SNAPSHOT_AGAIN, power_cut=True)
+        cursor = await _pulsar_then_native(
+            stage, f"pulsar-to-native-{number}", *NEVER_SNAPSHOT_AGAIN, power_cut=True
+        )
         if "snapshot" not in (await stage.footer(cursor))["base"]:
             return Ended(cursor, settled=False)
     raise TimeoutError(f"the snapshot was there before the kill {TRIES_MAX} times")
 
 
 async def pulsar_behind_native(stage: Stage) -> Ended:
-    """Written in Pulsar's form, then by a native daemon that took one snapshot: Pulsar's ledger is the fall-back."""
+    """Written in Pulsar's form, then by a native daemon that took one snapshot: Pulsar's ledger is
+    the fall-back.
+    """
     return Ended(await _pulsar_then_native(stage, "pulsar-behind-native", *NEVER_SNAPSHOT_AGAIN))
 
 
-async def _pulsar_then_native(stage: Stage, name: str, *flags: str, power_cut: bool = False) -> Cursor:
+async def _pulsar_then_native(
+    stage: Stage, name: str, *flags: str, power_cut: bool = False
+) -> Cursor:
     async with stage.daemon(*PULSAR) as daemon:
         cursor = await _opened(daemon, name, LAYOUT, properties={"from": "pulsar"})
         await some_traffic(cursor, name, 2)
@@ -182,13 +231,27 @@ async def _pulsar_then_native(stage: Stage, name: str, *flags: str, power_cut: b
         if power_cut:
             await stage.cut_power(daemon)
         else:
-            await stage.until_footer(cursor, "has a snapshot", lambda footer: "snapshot" in footer["base"])
+            await stage.until_footer(
+                cursor, "has a snapshot", lambda footer: "snapshot" in footer["base"]
+            )
             await daemon.kill()
     return cursor
 
 
 STORIES: tuple[Story, ...] = (
-    pulsar_one_entry, pulsar_ranges, pulsar_lz4, pulsar_zlib, pulsar_zstd, pulsar_snappy,
-    pulsar_several_entries, pulsar_several_entries_lz4, pulsar_cut_off,
-    pulsar_closed_inline, pulsar_closed_in_ledger, pulsar_reset, pulsar_truncated, pulsar_to_native, pulsar_behind_native,
-)  # fmt: skip
+    pulsar_one_entry,
+    pulsar_ranges,
+    pulsar_lz4,
+    pulsar_zlib,
+    pulsar_zstd,
+    pulsar_snappy,
+    pulsar_several_entries,
+    pulsar_several_entries_lz4,
+    pulsar_cut_off,
+    pulsar_closed_inline,
+    pulsar_closed_in_ledger,
+    pulsar_reset,
+    pulsar_truncated,
+    pulsar_to_native,
+    pulsar_behind_native,
+)

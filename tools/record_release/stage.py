@@ -1,8 +1,10 @@
-"""The real stack, daemons of the installed release, and cursors with their truth: what a story is played on.
+"""The real stack, daemons of the installed release, and cursors with their truth: what a story is
+played on.
 
-Owns processes and their end, the recorder's own clients (readers: they never fence), waiting for conditions. Does not own what
-happens (`native_stories`, `pulsar_stories`) nor the files (`written`). Invariant: every wait ends within its limit with an error
-that says what was waited for.
+Owns processes and their end, the recorder's own clients (readers: they never fence), waiting for
+conditions. Does not own what happens (`native_stories`, `pulsar_stories`) nor the files
+(`written`). Invariant: every wait ends within its limit with an error that says what was waited
+for.
 """
 
 from __future__ import annotations
@@ -28,7 +30,13 @@ from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_client.ack_stream.handle import CursorHandle
 from cursorkeeper_client.ack_stream.session import SourceSession
 from cursorkeeper_client.ack_stream.source import SourceConnection
-from cursorkeeper_client.ack_stream.values import Acks, CursorState, LayoutItem, LedgerAcks, Position
+from cursorkeeper_client.ack_stream.values import (
+    Acks,
+    CursorState,
+    LayoutItem,
+    LedgerAcks,
+    Position,
+)
 from tools.record_release.truth import Truth
 
 NAME = "recorded"
@@ -38,7 +46,9 @@ POLL_S = 0.001
 Json = dict[str, Any]
 
 
-async def until(what: str, condition: Callable[[], Awaitable[bool]], limit_s: float = WAIT_MAX_S) -> None:
+async def until(
+    what: str, condition: Callable[[], Awaitable[bool]], limit_s: float = WAIT_MAX_S
+) -> None:
     """Looks again and again. Raises TimeoutError, with what was waited for."""
     try:
         async with asyncio.timeout(limit_s):
@@ -56,7 +66,12 @@ class Cursor:
         self.flags: list[list[str]] = []
         """Of each daemon that owned it, for people."""
 
-    async def ack(self, *ledgers: LedgerAcks, mark_delete: Position | None = None, properties: Mapping[str, int] | None = None) -> None:
+    async def ack(
+        self,
+        *ledgers: LedgerAcks,
+        mark_delete: Position | None = None,
+        properties: Mapping[str, int] | None = None,
+    ) -> None:
         """Sends acks; they are not confirmed yet."""
         acks = Acks(ledgers, mark_delete, properties)
         self.truth.sent(await self.handle.send_acks(acks), lambda state: state.ack(acks))
@@ -95,20 +110,31 @@ class Daemon:
         self._session: SourceSession | None = None
 
     async def open(
-        self, topic: str, *, subscription: str = "sub", layout: Sequence[LayoutItem] = (), properties: Mapping[str, str] | None = None
+        self,
+        topic: str,
+        *,
+        subscription: str = "sub",
+        layout: Sequence[LayoutItem] = (),
+        properties: Mapping[str, str] | None = None,
     ) -> Cursor:
         """A new cursor, from the first entry of its layout on."""
         session = await self._connected()
         handle = session.open(topic, subscription, layout=layout, cursor_properties=properties)
         state = await handle.wait_opened()
-        cursor = Cursor(CursorName(topic, subscription), handle, Truth(state.mark_delete, layout, properties or {}))
+        cursor = Cursor(
+            CursorName(topic, subscription),
+            handle,
+            Truth(state.mark_delete, layout, properties or {}),
+        )
         cursor.flags.append(self.flags)
         return cursor
 
     async def take_over(self, cursor: Cursor, *, layout: Sequence[LayoutItem] = ()) -> CursorState:
         """The next owner of a cursor; what the daemon found is returned."""
         session = await self._connected()
-        handle = session.open(cursor.name.topic, cursor.name.subscription, layout=layout, create=False, takeover=True)
+        handle = session.open(
+            cursor.name.topic, cursor.name.subscription, layout=layout, create=False, takeover=True
+        )
         state = await handle.wait_opened()
         cursor.truth.next_owner(cursor.handle.last_seq)
         cursor.handle = handle
@@ -135,7 +161,9 @@ class Daemon:
 class Stage:
     """A started stack. Use `stage(folder)`."""
 
-    def __init__(self, folder: Path, stack: Standalone, zookeeper: ZooKeeperClient, gateway: GatewayClient) -> None:
+    def __init__(
+        self, folder: Path, stack: Standalone, zookeeper: ZooKeeperClient, gateway: GatewayClient
+    ) -> None:
         self.folder, self.stack, self.zookeeper, self.gateway = folder, stack, zookeeper, gateway
         self._daemons = 0
 
@@ -145,7 +173,9 @@ class Stage:
         self._daemons += 1
         folder = self.folder / f"daemon-{self._daemons}"
         folder.mkdir()
-        process = DaemonProcess(folder, gateway or self.stack.gateway, self.stack.zookeeper, ["--name", NAME, *flags])
+        process = DaemonProcess(
+            folder, gateway or self.stack.gateway, self.stack.zookeeper, ["--name", NAME, *flags]
+        )
         try:
             await process.start()
             made = Daemon(process, flags)
@@ -156,7 +186,9 @@ class Stage:
 
     @asynccontextmanager
     async def second_gateway(self) -> AsyncIterator[tuple[str, JavaProcess]]:
-        """A gateway of its own: with it gone, BookKeeper is away for whoever uses it, and for nobody else."""
+        """A gateway of its own: with it gone, BookKeeper is away for whoever uses it, and for
+        nobody else.
+        """
         port = free_port()
         where = ["--port", str(port), "--metadata-service-uri", self.stack.metadata_service_uri]
         process = JavaProcess("gateway", where, self.folder / f"gateway-{port}.log", heap_mib=128)
@@ -192,7 +224,9 @@ class Stage:
         found: Json = json.loads(node.data)
         return found
 
-    async def until_footer(self, cursor: Cursor, what: str, condition: Callable[[Json], bool]) -> Json:
+    async def until_footer(
+        self, cursor: Cursor, what: str, condition: Callable[[Json], bool]
+    ) -> Json:
         """Until the committed footer is as wanted; returns it."""
         found: Json = {}
 
@@ -206,14 +240,22 @@ class Stage:
 
     async def ledgers(self, cursor: Cursor) -> list[LedgerInfo]:
         """Every ledger of a cursor, named by its footer or not."""
-        found = [info async for info in self.gateway.list({"cursor": cursor.name.canonical.encode()})]
+        found = [
+            info async for info in self.gateway.list({"cursor": cursor.name.canonical.encode()})
+        ]
         return sorted(found, key=lambda info: info.ledger)
 
     async def settle(self, cursor: Cursor) -> None:
-        """After a daemon's death its gateway, if it lives, ends what was on its way and closes the ledgers: wait for that."""
+        """After a daemon's death its gateway, if it lives, ends what was on its way and closes the
+        ledgers: wait for that.
+        """
 
         async def are_closed() -> bool:
-            open_ones = [info.ledger for info in await self.ledgers(cursor) if info.state is not LedgerState.CLOSED]
+            open_ones = [
+                info.ledger
+                for info in await self.ledgers(cursor)
+                if info.state is not LedgerState.CLOSED
+            ]
             return not [ledger for ledger in open_ones if await self.entries(ledger)]
 
         await until(f"the ledgers of {cursor.name} are closed", are_closed)

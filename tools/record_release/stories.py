@@ -8,21 +8,31 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.ack_stream.values import AckedIndexes, LayoutItem, LayoutState, LedgerAcks, PartialBatch
+from cursorkeeper_client.ack_stream.values import (
+    AckedIndexes,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    PartialBatch,
+)
 from tools.record_release.stage import Cursor, Json, Stage
 
 CLOSED, OPEN, TRIMMED = LayoutState.CLOSED, LayoutState.OPEN, LayoutState.TRIMMED
 LAYOUT = [
-    LayoutItem(11, CLOSED, 3_000), LayoutItem(14, CLOSED, 1), LayoutItem(15, CLOSED, 0), LayoutItem(20, CLOSED, 5_000),
+    LayoutItem(11, CLOSED, 3_000),
+    LayoutItem(14, CLOSED, 1),
+    LayoutItem(15, CLOSED, 0),
+    LayoutItem(20, CLOSED, 5_000),
     LayoutItem(33, OPEN),
-]  # fmt: skip
+]
 NEVER = 7
 """Of ledger 11: not acked unless a story says so, so that mark-delete stays in front of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A cursor at the end of its story: `killed`, `closed` or `deleted`. `settled`: its gateway lived on (`Stage.settle`).
+    """A cursor at the end of its story: `killed`, `closed` or `deleted`. `settled`: its gateway
+    lived on (`Stage.settle`).
 
     `truncated_acks`: so many of the newest acks the release said it left out.
     """
@@ -58,10 +68,16 @@ def batches(rng: random.Random, ledger: int, span: int, count: int, size: int = 
 
 
 async def some_traffic(cursor: Cursor, seed: str, rounds: int = 6) -> None:
-    """Acks over the topic's ledgers, each batch confirmed before the next, so that there are as many records."""
+    """Acks over the topic's ledgers, each batch confirmed before the next, so that there are as
+    many records.
+    """
     rng = random.Random(seed)
     for number in range(rounds):
-        ledgers = [scattered(rng, 11, 3_000, 60), scattered(rng, 20, 5_000, 40), scattered(rng, 33, 20_000, 30)]
+        ledgers = [
+            scattered(rng, 11, 3_000, 60),
+            scattered(rng, 20, 5_000, 40),
+            scattered(rng, 33, 20_000, 30),
+        ]
         first = rng.randrange(100, 2_000)
         ledgers.append(LedgerAcks(11, ranges=[first, first + 70]))
         await cursor.acked(*ledgers, batches(rng, 20, 5_000, 5), properties={"number": number})

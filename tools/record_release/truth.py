@@ -1,8 +1,10 @@
-"""What a cursor's source knows: every change that it sent, and what the cursor must be after a given number of them.
+"""What a cursor's source knows: every change that it sent, and what the cursor must be after a
+given number of them.
 
-Owns a second, slow statement of what acks mean, in plain sets. Does not own the stream (`stage`). Uses nothing of the daemon but
-the values of its Python client: a release must not be its own witness. Invariant: changes are kept in the order of their seqs, and
-a state is always made from the first one on.
+Owns a second, slow statement of what acks mean, in plain sets. Does not own the stream (`stage`).
+Uses nothing of the daemon but the values of its Python client: a release must not be its own
+witness. Invariant: changes are kept in the order of their seqs, and a state is always made from the
+first one on.
 """
 
 from __future__ import annotations
@@ -13,7 +15,15 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.values import (
+    AckedIndexes,
+    Acks,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    PartialBatch,
+    Position,
+)
 
 Entry = tuple[int, int]
 PROGRESS = (LayoutState.OPEN, LayoutState.CLOSED, LayoutState.TRIMMED)
@@ -22,7 +32,9 @@ PROGRESS = (LayoutState.OPEN, LayoutState.CLOSED, LayoutState.TRIMMED)
 
 @dataclass
 class State:
-    """A cursor by the meaning of its acks. `partials`: (ledger, entry) -> (batch size, indexes that are not acked)."""
+    """A cursor by the meaning of its acks. `partials`: (ledger, entry) -> (batch size, indexes that
+    are not acked).
+    """
 
     mark_delete: Position
     layout: dict[int, LayoutItem] = field(default_factory=dict)
@@ -47,7 +59,10 @@ class State:
     def _partial(self, key: Entry, partial: PartialBatch | AckedIndexes) -> None:
         size, missing = self.partials.get(key, (partial.batch_size, None))
         told = missing_of(partial)
-        self.partials[key] = (max(size, partial.batch_size), told if missing is None else missing & told)
+        self.partials[key] = (
+            max(size, partial.batch_size),
+            told if missing is None else missing & told,
+        )
 
     def tell_layout(self, items: Iterable[LayoutItem]) -> None:
         """A run of data ledgers; a trimmed one counts as wholly acked."""
@@ -59,7 +74,12 @@ class State:
 
     def reset(self, target: Position) -> None:
         """A seek: all acks are forgotten, and so are the properties of the mark-delete."""
-        self.mark_delete, self.acked, self.partials, self.mark_delete_properties = target, {}, {}, {}
+        self.mark_delete, self.acked, self.partials, self.mark_delete_properties = (
+            target,
+            {},
+            {},
+            {},
+        )
         self.generation += 1
         self._settle()
 
@@ -69,14 +89,27 @@ class State:
             if not missing:
                 self.acked.setdefault(ledger, BitMap()).add(entry)
         self.mark_delete = self._prefix()
-        below, trimmed = self.mark_delete.ledger, {i.ledger for i in self.layout.values() if i.state is LayoutState.TRIMMED}
+        below, trimmed = (
+            self.mark_delete.ledger,
+            {i.ledger for i in self.layout.values() if i.state is LayoutState.TRIMMED},
+        )
         self.layout = {ledger: item for ledger, item in self.layout.items() if ledger >= below}
-        self.acked = {ledger: own for ledger, own in self.acked.items() if ledger >= below and ledger not in trimmed}
+        self.acked = {
+            ledger: own
+            for ledger, own in self.acked.items()
+            if ledger >= below and ledger not in trimmed
+        }
         own = self.acked.get(below)
         if own is not None and self.mark_delete.entry >= 0:
             own.remove_range(0, self.mark_delete.entry + 1)
-        self.acked = {ledger: self.acked[ledger] for ledger in sorted(self.acked) if self.acked[ledger]}
-        self.partials = {key: self.partials[key] for key in sorted(self.partials) if not self._is_acked(key, trimmed)}
+        self.acked = {
+            ledger: self.acked[ledger] for ledger in sorted(self.acked) if self.acked[ledger]
+        }
+        self.partials = {
+            key: self.partials[key]
+            for key in sorted(self.partials)
+            if not self._is_acked(key, trimmed)
+        }
 
     def _is_acked(self, key: Entry, trimmed: set[int]) -> bool:
         ledger, entry = key
@@ -95,7 +128,8 @@ class State:
             item = self.layout.get(at.ledger)
             later = [ledger for ledger in self.layout if ledger > at.ledger]
             ended = item is not None and (
-                item.state is LayoutState.TRIMMED or (item.state is LayoutState.CLOSED and at.entry >= item.entries - 1)
+                item.state is LayoutState.TRIMMED
+                or (item.state is LayoutState.CLOSED and at.entry >= item.entries - 1)
             )
             if not ended or not later:
                 return best
@@ -103,9 +137,13 @@ class State:
 
 
 class Truth:
-    """Of one cursor over all its owners. `sizes` and `layout`: whether the form that is written keeps batch sizes and the layout."""
+    """Of one cursor over all its owners. `sizes` and `layout`: whether the form that is written
+    keeps batch sizes and the layout.
+    """
 
-    def __init__(self, start: Position, layout: Sequence[LayoutItem], properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, start: Position, layout: Sequence[LayoutItem], properties: Mapping[str, str]
+    ) -> None:
         self._start, self._layout, self._properties = start, tuple(layout), dict(properties)
         self._changes: list[tuple[int, Callable[[State], None]]] = []
         self._seq_base = 0
@@ -134,10 +172,15 @@ class Truth:
             "generation": state.generation,
             "markDelete": list(state.mark_delete),
             "acked": {str(ledger): ranges(entries) for ledger, entries in state.acked.items()},
-            "partials": [[*key, size if self.keeps_sizes else 0, ranges(missing)] for key, (size, missing) in state.partials.items()],
+            "partials": [
+                [*key, size if self.keeps_sizes else 0, ranges(missing)]
+                for key, (size, missing) in state.partials.items()
+            ],
             "markDeleteProperties": dict(sorted(state.mark_delete_properties.items())),
             "cursorProperties": dict(sorted(state.cursor_properties.items())),
-            "layout": [[i.ledger, i.state.name, i.entries] for i in sorted(state.layout.values())] if self.keeps_layout else [],
+            "layout": [[i.ledger, i.state.name, i.entries] for i in sorted(state.layout.values())]
+            if self.keeps_layout
+            else [],
         }
 
 

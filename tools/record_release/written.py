@@ -1,7 +1,8 @@
-"""The files of a recording: per cursor a manifest, and the entries of its ledgers; the README beside them has the form.
+"""The files of a recording: per cursor a manifest, and the entries of its ledgers; the README
+beside them has the form.
 
-Owns the form and the reading of everything that is stored of a cursor. Does not own the stories. Invariant: what is read here is
-never recovered, fenced or changed.
+Owns the form and the reading of everything that is stored of a cursor. Does not own the stories.
+Invariant: what is read here is never recovered, fenced or changed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,12 @@ async def dump(stage: Stage, cursor: Cursor, *, settled: bool = True) -> tuple[J
         ledgers.append(_described(info, entries))
     told = {"path": name.path(), "version": node.version, "data": node.data.decode()}
     cursor_names = {"topic": name.topic, "subscription": name.subscription}
-    return {"cursor": cursor_names, "znode": told, "ledgers": ledgers, "sha256": hashlib.sha256(body).hexdigest()}, body
+    return {
+        "cursor": cursor_names,
+        "znode": told,
+        "ledgers": ledgers,
+        "sha256": hashlib.sha256(body).hexdigest(),
+    }, body
 
 
 def _described(info: LedgerInfo, entries: list[bytes]) -> Json:
@@ -49,7 +55,9 @@ def _described(info: LedgerInfo, entries: list[bytes]) -> Json:
         "writeQuorum": info.write_quorum,
         "ackQuorum": info.ack_quorum,
         "digest": info.digest.name,
-        "customMetadata": {key: value.decode() for key, value in sorted(info.custom_metadata.items())},
+        "customMetadata": {
+            key: value.decode() for key, value in sorted(info.custom_metadata.items())
+        },
         "entries": [len(entry) for entry in entries],
     }
 
@@ -60,7 +68,10 @@ def state_json(state: CursorState) -> Json:
         "generation": state.generation,
         "markDelete": list(state.mark_delete),
         "acked": {str(ledger): ranges(entries) for ledger, entries in state.acked.items()},
-        "partials": [[*key, partial.batch_size, ranges(partial.missing)] for key, partial in state.partials.items()],
+        "partials": [
+            [*key, partial.batch_size, ranges(partial.missing)]
+            for key, partial in state.partials.items()
+        ],
         "markDeleteProperties": dict(sorted(state.mark_delete_properties.items())),
         "cursorProperties": dict(sorted(state.cursor_properties.items())),
         "layout": [[item.ledger, item.state.name, item.entries] for item in state.layout],
@@ -75,7 +86,10 @@ class Folder:
         self._names: list[str] = []
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
-            raise SystemExit(f"{path} is not empty: what a release wrote is recorded once. Give another folder, or remove it first")
+            raise SystemExit(
+                f"{path} is not empty: what a release wrote is recorded once. Give another "
+                f"folder, or remove it first"
+            )
 
     def put(self, story: str, manifest: Json, body: bytes) -> None:
         (self.path / f"{story}.json").write_text(pretty(manifest))
@@ -89,9 +103,14 @@ class Folder:
 
 
 def pretty(value: dict[str, Any], depth: int = 2, indent: str = "") -> str:
-    """JSON with a line for each member of the outer objects and each item of their lists of objects."""
+    """JSON with a line for each member of the outer objects and each item of their lists of
+    objects.
+    """
     inner = indent + " "
-    lines = [f"{inner}{json.dumps(key)}: {_item(member, depth - 1, inner)}" for key, member in value.items()]
+    lines = [
+        f"{inner}{json.dumps(key)}: {_item(member, depth - 1, inner)}"
+        for key, member in value.items()
+    ]
     return "{\n" + ",\n".join(lines) + f"\n{indent}}}" + ("" if indent else "\n")
 
 

@@ -1,4 +1,6 @@
-"""The ack stream for sources written in Python: dial the daemon or be dialled, open cursors, send acks, hear what is durable."""
+"""The ack stream for sources written in Python: dial the daemon or be dialled, open cursors, send
+acks, hear what is durable.
+"""
 
 from cursorkeeper_client.ack_stream.errors import (
     AcksTooLarge,

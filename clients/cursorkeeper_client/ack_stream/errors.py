@@ -1,7 +1,9 @@
-"""What can go wrong for a source, one exception per reaction, and the table of the keeper's refusals.
+"""What can go wrong for a source, one exception per reaction, and the table of the keeper's
+refusals.
 
-`CursorRefused` and below: this handle is gone, the stream and other cursors live on. `CursorDeposed`: somebody else
-opened the cursor. `SessionLost`: the stream is gone; open again and send what was not confirmed.
+`CursorRefused` and below: this handle is gone, the stream and other cursors live on.
+`CursorDeposed`: somebody else opened the cursor. `SessionLost`: the stream is gone; open again and
+send what was not confirmed.
 """
 
 from __future__ import annotations
@@ -12,11 +14,15 @@ class AckStreamError(Exception):
 
 
 class SessionLost(AckStreamError):
-    """The stream ended. What was not confirmed may or may not be durable: open again, send it again."""
+    """The stream ended. What was not confirmed may or may not be durable: open again, send it
+    again.
+    """
 
 
 class SessionRefused(AckStreamError):
-    """The keeper does not want this stream at all (credentials, protocol version, a violation): repeating cannot help."""
+    """The keeper does not want this stream at all (credentials, protocol version, a violation):
+    repeating cannot help.
+    """
 
 
 class KeeperTimeout(AckStreamError):
@@ -36,17 +42,22 @@ class SendWindowFull(AckStreamError):
 
 
 class CursorDeposed(AckStreamError):
-    """Another handle or another daemon took the cursor over. `epoch` is the new owner's, 0 if not known."""
+    """Another handle or another daemon took the cursor over. `epoch` is the new owner's, 0 if not
+    known.
+    """
 
     def __init__(self, cursor: str, epoch: int) -> None:
         super().__init__(
-            f"{cursor} was taken over by another owner (epoch {epoch or 'not known'}). What to do: stop, or open with takeover"
+            f"{cursor} was taken over by another owner (epoch {epoch or 'not known'}). What to "
+            f"do: stop, or open with takeover"
         )
         self.cursor, self.epoch = cursor, epoch
 
 
 class CursorRefused(AckStreamError):
-    """`code` is the name of a `RefusedCode`; `remedy` says what to do. `retry` is whether a pause may help."""
+    """`code` is the name of a `RefusedCode`; `remedy` says what to do. `retry` is whether a pause
+    may help.
+    """
 
     retry = False
 
@@ -56,7 +67,9 @@ class CursorRefused(AckStreamError):
 
 
 class WrongMessage(CursorRefused):
-    """The source sent what it should not have: a defect of the source, or two sources on one cursor."""
+    """The source sent what it should not have: a defect of the source, or two sources on one
+    cursor.
+    """
 
 
 class Contradiction(CursorRefused):
@@ -74,7 +87,9 @@ class HeldElsewhere(CursorRefused):
 
 
 class Fenced(CursorRefused):
-    """A successor of this source has opened the cursor, with a higher fencing token: this source must not go on, for good."""
+    """A successor of this source has opened the cursor, with a higher fencing token: this source
+    must not go on, for good.
+    """
 
 
 class NoSuchCursor(CursorRefused):
@@ -82,7 +97,9 @@ class NoSuchCursor(CursorRefused):
 
 
 class CursorDamaged(CursorRefused):
-    """Its stored state cannot be trusted, or not be read by this version. An operator must decide."""
+    """Its stored state cannot be trusted, or not be read by this version. An operator must
+    decide.
+    """
 
 
 class KeeperBusy(CursorRefused):
@@ -122,8 +139,17 @@ def refused(code: str, cursor: str, message: str, remedy: str) -> CursorRefused:
     return BY_CODE.get(code, CursorRefused)(code, cursor, message, remedy)
 
 
-# How a stream ended -> whether opening again may help. Every other status is read as a broken connection.
-REFUSING_STATUS = frozenset({"INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "UNIMPLEMENTED", "FAILED_PRECONDITION"})
+# How a stream ended -> whether opening again may help. Every other status is read as a broken
+# connection.
+REFUSING_STATUS = frozenset(
+    {
+        "INVALID_ARGUMENT",
+        "PERMISSION_DENIED",
+        "UNAUTHENTICATED",
+        "UNIMPLEMENTED",
+        "FAILED_PRECONDITION",
+    }
+)
 
 
 def stream_ended(status: str, details: str) -> AckStreamError:

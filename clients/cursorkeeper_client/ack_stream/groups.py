@@ -1,5 +1,6 @@
-"""Several messages of the ack stream in one, for both sides of it: a message costs its sender and its receiver about 100 us, whatever it
-holds. Put together from messages that are serialised already. Pure.
+"""Several messages of the ack stream in one, for both sides of it: a message costs its sender and
+its receiver about 100 us, whatever it holds. Put together from messages that are serialised
+already. Pure.
 """
 
 from __future__ import annotations
@@ -27,5 +28,8 @@ def keeper_group(messages: Sequence[bytes]) -> bytes:
 
 
 def _group(tag: bytes, messages: Sequence[bytes]) -> bytes:
-    body = b"".join([part for message in messages for part in (b"\x0a", varint(len(message)), message)])  # messages = 1
+    # messages = 1
+    body = b"".join(
+        [part for message in messages for part in (b"\x0a", varint(len(message)), message)]
+    )
     return b"".join((tag, varint(len(body)), body))

@@ -1,9 +1,10 @@
 """One cursor that a source has opened on a stream.
 
-Owns: its seq series, credit, generation, what the keeper confirmed, and everybody who waits for any of it. Does not own:
-the stream (`session`), resuming after a loss (`resuming`).
-Invariants: durable_seq <= last_seq; bytes sent never exceed the credit granted, but for one batch alone; seqs leave in growing
-order; once the handle has ended, whoever waits or calls gets the error it ended with.
+Owns: its seq series, credit, generation, what the keeper confirmed, and everybody who waits for any
+of it. Does not own: the stream (`session`), resuming after a loss (`resuming`). Invariants:
+durable_seq <= last_seq; bytes sent never exceed the credit granted, but for one batch alone; seqs
+leave in growing order; once the handle has ended, whoever waits or calls gets the error it ended
+with.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream.columns import BatchLimits, ack_batch, encode_acks, source_message_of, split
+from cursorkeeper_client.ack_stream.columns import (
+    BatchLimits,
+    ack_batch,
+    encode_acks,
+    source_message_of,
+    split,
+)
 from cursorkeeper_client.ack_stream.errors import (
     AcksTooLarge,
     AckStreamError,
@@ -37,7 +44,9 @@ NOT_TOLD = BatchLimits()
 
 
 class CursorHandle:
-    """Made by `SourceSession.open`. `on_durable(seq)` is called with every confirmation, in the loop, and must be quick."""
+    """Made by `SourceSession.open`. `on_durable(seq)` is called with every confirmation, in the
+    loop, and must be quick.
+    """
 
     def __init__(
         self,
@@ -55,7 +64,9 @@ class CursorHandle:
         self.number, self.cursor, self._settings, self._outbox = number, cursor, settings, outbox
         self._known = known
         self.resumed = False
-        """The keeper let this handle go on where an earlier one broke off: `wait_opened` returned the state that was known."""
+        """The keeper let this handle go on where an earlier one broke off: `wait_opened` returned
+        the state that was known.
+        """
         self.later_layout: Sequence[Sequence[LayoutItem]] = ()
         """Runs of the layout that the open had no room for: they follow the state."""
         self.on_durable: Callable[[int], None] | None = None
@@ -65,7 +76,9 @@ class CursorHandle:
         self.granted_bytes = self.sent_bytes = 0
         self.pause_reason: str | None = None
         self.truncated_acks = 0
-        """As of the newest confirmation: so many acks the daemon was allowed to leave out of what it keeps."""
+        """As of the newest confirmation: so many acks the daemon was allowed to leave out of what
+        it keeps.
+        """
         self.ended: AckStreamError | None = None
         loop = asyncio.get_running_loop()
         self._opened: asyncio.Future[CursorState] = loop.create_future()
@@ -83,27 +96,40 @@ class CursorHandle:
 
     @property
     def paused(self) -> bool:
-        """The keeper asks to stop dispatching: what is acked now cannot be persisted. Acks may still be sent."""
+        """The keeper asks to stop dispatching: what is acked now cannot be persisted. Acks may
+        still be sent.
+        """
         return self.pause_reason is not None
 
     @property
     def state(self) -> CursorState | None:
         """The recovered state; None before it is complete."""
-        return self._opened.result() if self._opened.done() and not self._opened.exception() else None
+        return (
+            self._opened.result() if self._opened.done() and not self._opened.exception() else None
+        )
 
     async def wait_opened(self) -> CursorState:
-        """The recovered state, or the known one of a handle that resumed. Nothing may be dispatched before it is here."""
-        return await self._within(asyncio.shield(self._opened), self._settings.open_timeout_s, "open")
+        """The recovered state, or the known one of a handle that resumed. Nothing may be dispatched
+        before it is here.
+        """
+        return await self._within(
+            asyncio.shield(self._opened), self._settings.open_timeout_s, "open"
+        )
 
     async def send_acks(self, acks: Acks | bytes) -> int:
-        """Send one batch (or the bytes of `encode_acks`) and return its seq; waits for credit, first come first served. What is more
-        than the keeper takes at once leaves as several; the seq is that of the last.
+        """Send one batch (or the bytes of `encode_acks`) and return its seq; waits for credit,
+        first come first served. What is more than the keeper takes at once leaves as several; the
+        seq is that of the last.
 
-        Not confirmed yet: see `wait_durable`. After `AcksTooLarge` and `SendWindowFull` nothing was sent.
+        Not confirmed yet: see `wait_durable`. After `AcksTooLarge` and `SendWindowFull` nothing was
+        sent.
         """
         encoded = acks if isinstance(acks, bytes) else encode_acks(acks)
         if len(encoded) > self._settings.message_bytes_max:
-            text = f"{self.cursor}: {len(encoded)} bytes of acks, the limit is {self._settings.message_bytes_max}. What to do: split them"
+            text = (
+                f"{self.cursor}: {len(encoded)} bytes of acks, the limit is "
+                f"{self._settings.message_bytes_max}. What to do: split them"
+            )
             raise AcksTooLarge(text)
         generation = self.generation  # acks made before a reset do not join after it
         with self._queueing():
@@ -115,14 +141,18 @@ class CursorHandle:
     async def wait_durable(self, seq: int, timeout_s: float | None = None) -> None:
         """Returns when everything up to `seq` is durable or decided."""
         if seq > self.last_seq:
-            raise HandleClosed(f"{self.cursor}: seq {seq} was never sent, the last is {self.last_seq}")
+            raise HandleClosed(
+                f"{self.cursor}: seq {seq} was never sent, the last is {self.last_seq}"
+            )
         if seq <= self.durable_seq:
             return
         self._check()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiter.add_done_callback(_seen)
         heapq.heappush(self._durable_waiters, (seq, id(waiter), waiter))
-        await self._within(waiter, timeout_s or self._settings.answer_timeout_s, f"seq {seq} to be durable")
+        await self._within(
+            waiter, timeout_s or self._settings.answer_timeout_s, f"seq {seq} to be durable"
+        )
 
     async def wait_resumed(self) -> None:
         """Returns when the keeper no longer asks to pause."""
@@ -130,33 +160,50 @@ class CursorHandle:
             await self._wait_changed("resume")
 
     def layout(self, items: Sequence[LayoutItem]) -> int:
-        """Tell a run of the topic's data ledgers; returns its seq. What is more than the keeper takes at once leaves as several."""
+        """Tell a run of the topic's data ledgers; returns its seq. What is more than the keeper
+        takes at once leaves as several.
+        """
         for run in layout_runs(items, self._limits.layout_ledgers_max):
-            message = pb.Layout(handle=self.number, seq=self._next_seq(), generation=self.generation, run=layout_run(run))
+            message = pb.Layout(
+                handle=self.number,
+                seq=self._next_seq(),
+                generation=self.generation,
+                run=layout_run(run),
+            )
             self._outbox.put(pb.SourceMessage(layout=message).SerializeToString())
         return self.last_seq
 
     def set_cursor_properties(self, properties: Mapping[str, str]) -> int:
         """Replace the cursor's own properties; returns the seq."""
-        message = pb.SetCursorProperties(handle=self.number, seq=self._next_seq(), generation=self.generation)
+        message = pb.SetCursorProperties(
+            handle=self.number, seq=self._next_seq(), generation=self.generation
+        )
         message.properties.SetInParent()
         message.properties.values.update(properties)
         self._outbox.put(pb.SourceMessage(set_cursor_properties=message).SerializeToString())
         return self.last_seq
 
     async def reset(self, target: Position) -> int:
-        """Seek: forget all acks, mark-delete = target. Returns the new generation; acks sent meanwhile wait for it."""
+        """Seek: forget all acks, mark-delete = target. Returns the new generation; acks sent
+        meanwhile wait for it.
+        """
         with self._queueing():
             async with self._sending:
                 seq = self._next_seq()
                 self._reset = asyncio.get_running_loop().create_future()
                 self._reset.add_done_callback(_seen)
-                message = pb.ResetCursor(handle=self.number, seq=seq, generation=self.generation, target=position(target))
+                message = pb.ResetCursor(
+                    handle=self.number, seq=seq, generation=self.generation, target=position(target)
+                )
                 self._outbox.put(pb.SourceMessage(reset_cursor=message).SerializeToString())
-                return await self._within(asyncio.shield(self._reset), self._settings.answer_timeout_s, "the reset")
+                return await self._within(
+                    asyncio.shield(self._reset), self._settings.answer_timeout_s, "the reset"
+                )
 
     async def close(self) -> None:
-        """Give the cursor back. The keeper confirms what it made durable before; `durable_seq` says how far that went."""
+        """Give the cursor back. The keeper confirms what it made durable before; `durable_seq` says
+        how far that went.
+        """
         await self.wait_left(pb.SourceMessage(close_cursor=pb.CloseCursor(handle=self.number)))
 
     async def delete(self) -> None:
@@ -200,7 +247,9 @@ class CursorHandle:
                     self._reset.set_result(self.generation)
             case "refused":
                 said = message.refused
-                self.end(refused(_code(said.code), said.cursor or self.cursor, said.message, said.remedy))
+                self.end(
+                    refused(_code(said.code), said.cursor or self.cursor, said.message, said.remedy)
+                )
             case "deposed":
                 self.end(CursorDeposed(self.cursor, message.deposed.epoch))
             case "closed" | "deleted":
@@ -216,7 +265,11 @@ class CursorHandle:
         async with self._sending:
             self._check()
             self._outbox.put(message.SerializeToString())
-            await self._within(asyncio.shield(self._left), self._settings.answer_timeout_s, f"{message.WhichOneof('message')}")
+            await self._within(
+                asyncio.shield(self._left),
+                self._settings.answer_timeout_s,
+                f"{message.WhichOneof('message')}",
+            )
 
     def end(self, error: AckStreamError) -> None:
         """The handle is gone; everybody who waits gets the error. The first reason counts."""
@@ -241,7 +294,9 @@ class CursorHandle:
         while limit and self._unconfirmed_parts and self._unconfirmed_parts + parts > limit:
             await self._wait_changed("confirmations")
         batch = ack_batch(self.number, self.last_seq + 1, generation, encoded)
-        while self.sent_bytes + len(batch) > self.granted_bytes and (self._unconfirmed or not self.granted_bytes):
+        while self.sent_bytes + len(batch) > self.granted_bytes and (
+            self._unconfirmed or not self.granted_bytes
+        ):
             await self._wait_changed("credit")
             batch = ack_batch(self.number, self.last_seq + 1, generation, encoded)
         self._check()

@@ -42,8 +42,9 @@ def layout_run(items: Sequence[LayoutItem]) -> pb.LayoutRun:
 
 
 def layout_runs(items: Sequence[LayoutItem], ledgers_max: int) -> list[Sequence[LayoutItem]]:
-    """Runs that a keeper takes, one at least; each begins with the last ledger of the one before, so none is shorter than two.
-    0: it takes any."""
+    """Runs that a keeper takes, one at least; each begins with the last ledger of the one before,
+    so none is shorter than two. 0: it takes any.
+    """
     if not ledgers_max or len(items) <= ledgers_max:
         return [items]
     length = max(2, ledgers_max)
@@ -52,4 +53,7 @@ def layout_runs(items: Sequence[LayoutItem], ledgers_max: int) -> list[Sequence[
 
 def layout_of(run: pb.LayoutRun) -> tuple[LayoutItem, ...]:
     """A run of data ledgers as values. ValueError if its columns differ in length."""
-    return tuple(LayoutItem(i, LayoutState(int(s)), n) for i, s, n in zip(run.ids, run.states, run.entries, strict=True))
+    return tuple(
+        LayoutItem(i, LayoutState(int(s)), n)
+        for i, s, n in zip(run.ids, run.states, run.entries, strict=True)
+    )

@@ -1,6 +1,7 @@
 """Serialised messages on their way to the network.
 
-Owns: their order, the bound on their bytes, what goes together. Control messages always go in: they are few, and answers wait for them.
+Owns: their order, the bound on their bytes, what goes together. Control messages always go in: they
+are few, and answers wait for them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from cursorkeeper_client.gap import Gap
 
 
 class Outbox:
-    """What leaves on a stream, in order. One task takes from it. `group_messages_max` is what the keeper's Hello says, 0 until then."""
+    """What leaves on a stream, in order. One task takes from it. `group_messages_max` is what the
+    keeper's Hello says, 0 until then.
+    """
 
     def __init__(self, bytes_max: int, gap: Gap | None = None) -> None:
         self._bytes_max, self._bytes = bytes_max, 0
@@ -25,7 +28,9 @@ class Outbox:
         self.group_messages_max = 0
 
     def expect(self) -> None:
-        """A cursor waits for the confirmation of what is put next. Where no other one does, that leaves at once."""
+        """A cursor waits for the confirmation of what is put next. Where no other one does, that
+        leaves at once.
+        """
         if not self._unanswered:
             self._gap.over()
         self._unanswered += 1
@@ -55,7 +60,11 @@ class Outbox:
             await self._gap.wait()
         taken = [self._messages.popleft()]
         size = len(taken[0])
-        while self._messages and len(taken) < self.group_messages_max and size + len(self._messages[0]) <= GROUP_BYTES:
+        while (
+            self._messages
+            and len(taken) < self.group_messages_max
+            and size + len(self._messages[0]) <= GROUP_BYTES
+        ):
             taken.append(self._messages.popleft())
             size += len(taken[-1])
         if not self._messages:

@@ -1,7 +1,7 @@
 """The recovered state of a cursor, put together from the parts that the keeper streams.
 
-Owns: `StatePart`s and `StateEnd` to `CursorState`. Pure. Invariant: parts only add; an entry that is acked as a whole is
-not among the partial batches.
+Owns: `StatePart`s and `StateEnd` to `CursorState`. Pure. Invariant: parts only add; an entry that
+is acked as a whole is not among the partial batches.
 """
 
 from __future__ import annotations
@@ -44,8 +44,16 @@ class RecoveredParts:
             generation=self.generation,
             created=self.created,
             mark_delete=mark_delete,
-            acked={ledger: above for ledger, bitmap in sorted(self._acked.items()) if (above := _above(ledger, bitmap, mark_delete))},
-            partials={key: partial for key, partial in sorted(self._partials.items()) if self._remains(key, mark_delete)},
+            acked={
+                ledger: above
+                for ledger, bitmap in sorted(self._acked.items())
+                if (above := _above(ledger, bitmap, mark_delete))
+            },
+            partials={
+                key: partial
+                for key, partial in sorted(self._partials.items())
+                if self._remains(key, mark_delete)
+            },
             layout=layout_of(end.layout),
             mark_delete_properties=dict(end.mark_delete_properties.values),
             cursor_properties=dict(end.cursor_properties.values),
@@ -55,7 +63,11 @@ class RecoveredParts:
 
     def _remains(self, key: tuple[int, int], mark_delete: Position) -> bool:
         ledger, entry = key
-        return key > mark_delete and entry not in self._acked.get(ledger, ()) and bool(self._partials[key].missing)
+        return (
+            key > mark_delete
+            and entry not in self._acked.get(ledger, ())
+            and bool(self._partials[key].missing)
+        )
 
 
 def _above(ledger: int, acked: BitMap, mark_delete: Position) -> BitMap:

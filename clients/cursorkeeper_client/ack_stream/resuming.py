@@ -1,7 +1,9 @@
-"""A source that goes on by itself: it connects again, opens its cursors again, and sends again what was not confirmed.
+"""A source that goes on by itself: it connects again, opens its cursors again, and sends again what
+was not confirmed.
 
-Owns: the connection over time, one `ResumingCursor` per cursor. Does not own: what a cursor keeps (`resuming_cursor`).
-Invariant: between two attempts there is a pause that grows to a bound; a refusal that no pause can cure ends everything.
+Owns: the connection over time, one `ResumingCursor` per cursor. Does not own: what a cursor keeps
+(`resuming_cursor`). Invariant: between two attempts there is a pause that grows to a bound; a
+refusal that no pause can cure ends everything.
 """
 
 from __future__ import annotations
@@ -12,7 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from cursorkeeper_client import tasks
-from cursorkeeper_client.ack_stream.errors import AckStreamError, HandleClosed, KeeperTimeout, SessionLost
+from cursorkeeper_client.ack_stream.errors import (
+    AckStreamError,
+    HandleClosed,
+    KeeperTimeout,
+    SessionLost,
+)
 from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
 from cursorkeeper_client.ack_stream.session import SourceSession
 from cursorkeeper_client.ack_stream.settings import SourceSettings
@@ -29,9 +36,16 @@ class SessionMaker(Protocol):
 
 
 class ResumingSource:
-    """`ResumingSource.dialling(address)` connects to a daemon; `ResumingSource.serving(server)` waits for one."""
+    """`ResumingSource.dialling(address)` connects to a daemon; `ResumingSource.serving(server)`
+    waits for one.
+    """
 
-    def __init__(self, make: Callable[[], SessionMaker], settings: SourceSettings, rng: random.Random | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[], SessionMaker],
+        settings: SourceSettings,
+        rng: random.Random | None = None,
+    ) -> None:
         self._make, self._settings, self._rng = make, settings, rng or random.Random()
         self._cursors: list[ResumingCursor] = []
         self._session: SourceSession | None = None
@@ -40,13 +54,20 @@ class ResumingSource:
         self.connections = 0
 
     @classmethod
-    def dialling(cls, address: str, settings: SourceSettings | None = None, rng: random.Random | None = None) -> ResumingSource:
+    def dialling(
+        cls, address: str, settings: SourceSettings | None = None, rng: random.Random | None = None
+    ) -> ResumingSource:
         """Dials the daemon's `AckSink`."""
         chosen = settings or SourceSettings()
         return cls(lambda: SourceConnection(address, chosen), chosen, rng)
 
     @classmethod
-    def serving(cls, server: SourceServer, settings: SourceSettings | None = None, rng: random.Random | None = None) -> ResumingSource:
+    def serving(
+        cls,
+        server: SourceServer,
+        settings: SourceSettings | None = None,
+        rng: random.Random | None = None,
+    ) -> ResumingSource:
         """Takes the daemons that dial into a started `SourceServer`, one after the other."""
         return cls(lambda: _Accepting(server), settings or SourceSettings(), rng)
 
@@ -66,7 +87,16 @@ class ResumingSource:
         on_durable: Callable[[int], None] | None = None,
     ) -> ResumingCursor:
         """Open a cursor, always with takeover; it is opened again after every loss."""
-        made = ResumingCursor(topic, subscription, layout, create, start, cursor_properties or {}, self._settings, self._rng)
+        made = ResumingCursor(
+            topic,
+            subscription,
+            layout,
+            create,
+            start,
+            cursor_properties or {},
+            self._settings,
+            self._rng,
+        )
         made.on_durable = on_durable
         self._cursors.append(made)
         if self.failed:
@@ -134,5 +164,7 @@ class _Accepting:
 
 def pause_s(settings: SourceSettings, attempt: int, rng: random.Random) -> float:
     """Doubles from the minimum to the maximum; each between half of the step and all of it."""
-    step_ms: int = min(settings.back_off_min_ms << min(max(attempt - 1, 0), 20), settings.back_off_max_ms)
+    step_ms: int = min(
+        settings.back_off_min_ms << min(max(attempt - 1, 0), 20), settings.back_off_max_ms
+    )
     return step_ms / 1000 * rng.uniform(0.5, 1.0)

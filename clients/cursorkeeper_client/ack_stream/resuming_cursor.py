@@ -1,9 +1,11 @@
-"""One cursor of a resuming source: what was handed over and is not confirmed yet, kept over connections.
+"""One cursor of a resuming source: what was handed over and is not confirmed yet, kept over
+connections.
 
-Owns: tickets (1, 2, ... for every batch handed over, growing over all connections), the bounded memory of unconfirmed
-batches, opening again. Does not own: the connection (`resuming`).
-Invariants: `durable_ticket <= last_ticket`; batches are sent in ticket order on every stream, from the first that is not
-confirmed; a batch of an older generation is dropped and counts as decided, as the keeper would do.
+Owns: tickets (1, 2, ... for every batch handed over, growing over all connections), the bounded
+memory of unconfirmed batches, opening again. Does not own: the connection (`resuming`). Invariants:
+`durable_ticket <= last_ticket`; batches are sent in ticket order on every stream, from the first
+that is not confirmed; a batch of an older generation is dropped and counts as decided, as the
+keeper would do.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cursorkeeper_client.ack_stream.columns import encode_acks
-from cursorkeeper_client.ack_stream.errors import AcksTooLarge, AckStreamError, CursorRefused, HandleClosed, KeeperTimeout, SessionLost
+from cursorkeeper_client.ack_stream.errors import (
+    AcksTooLarge,
+    AckStreamError,
+    CursorRefused,
+    HandleClosed,
+    KeeperTimeout,
+    SessionLost,
+)
 from cursorkeeper_client.ack_stream.handle import CursorHandle
 from cursorkeeper_client.ack_stream.session import SourceSession
 from cursorkeeper_client.ack_stream.settings import SourceSettings
@@ -25,7 +34,9 @@ from cursorkeeper_client.ack_stream.values import Acks, CursorState, LayoutItem,
 
 
 class ResumingCursor:
-    """Made by `ResumingSource.cursor`. `on_recovered(state)` and `on_durable(ticket)` are called in the loop."""
+    """Made by `ResumingSource.cursor`. `on_recovered(state)` and `on_durable(ticket)` are called in
+    the loop.
+    """
 
     def __init__(
         self,
@@ -39,7 +50,12 @@ class ResumingCursor:
         rng: random.Random,
     ) -> None:
         self.topic, self.subscription = topic, subscription
-        self._layout, self._create, self._start, self._cursor_properties = tuple(layout), create, start, dict(cursor_properties)
+        self._layout, self._create, self._start, self._cursor_properties = (
+            tuple(layout),
+            create,
+            start,
+            dict(cursor_properties),
+        )
         self._settings, self._rng = settings, rng
         self.on_recovered: Callable[[CursorState], None] | None = None
         self.on_durable: Callable[[int], None] | None = None
@@ -47,10 +63,13 @@ class ResumingCursor:
         self.handle: CursorHandle | None = None
         self.failed: AckStreamError | None = None
         self.opens = self.resumes = 0
-        """How often the state was given, and how often a broken stream was taken up again without one."""
+        """How often the state was given, and how often a broken stream was taken up again without
+        one.
+        """
         self.last_ticket = self.durable_ticket = 0
         self.unconfirmed_bytes = 0
-        self._unconfirmed: dict[int, tuple[bytes, int | None]] = {}  # ticket -> batch, its generation
+        # ticket -> batch, its generation
+        self._unconfirmed: dict[int, tuple[bytes, int | None]] = {}
         self._generation: int | None = None
         self._resume: CursorState | None = None
         self._sent_ticket = 0
@@ -75,10 +94,15 @@ class ResumingCursor:
         return self.state
 
     async def send(self, acks: Acks) -> int:
-        """Take one batch into memory, to be sent until it is confirmed. Waits while the memory is full. Returns its ticket."""
+        """Take one batch into memory, to be sent until it is confirmed. Waits while the memory is
+        full. Returns its ticket.
+        """
         encoded = encode_acks(acks)
         if len(encoded) > self._settings.message_bytes_max:
-            raise AcksTooLarge(f"{len(encoded)} bytes of acks, the limit is {self._settings.message_bytes_max}. What to do: split them")
+            raise AcksTooLarge(
+                f"{len(encoded)} bytes of acks, the limit is {self._settings.message_bytes_max}. "
+                f"What to do: split them"
+            )
         while self.unconfirmed_bytes + len(encoded) > self._settings.unconfirmed_bytes_max:
             await self._wait_changed()
         self._check()
@@ -89,7 +113,9 @@ class ResumingCursor:
         return self.last_ticket
 
     async def wait_durable(self, ticket: int | None = None) -> None:
-        """Until everything up to `ticket` (None: all so far) is durable or decided, over however many connections."""
+        """Until everything up to `ticket` (None: all so far) is durable or decided, over however
+        many connections.
+        """
         wanted = self.last_ticket if ticket is None else ticket
         if wanted > self.last_ticket:
             raise HandleClosed(f"ticket {wanted} was never given, the last is {self.last_ticket}")
@@ -106,7 +132,9 @@ class ResumingCursor:
         self._work.set()
 
     async def reset(self, target: Position) -> int:
-        """Seek. What is not confirmed is dropped and counts as decided. Returns the new generation."""
+        """Seek. What is not confirmed is dropped and counts as decided. Returns the new
+        generation.
+        """
         self._check()
         self._drop_until(self.last_ticket)
         self._reset_target, self._generation = target, None
@@ -123,7 +151,8 @@ class ResumingCursor:
         self.failed = self.failed or HandleClosed(f"{self.topic}|{self.subscription} was closed")
         await self.detach()
         if handle and handle.ended is None:
-            with contextlib.suppress(SessionLost):  # then the daemon gives it back by itself after a while
+            # then the daemon gives it back by itself after a while
+            with contextlib.suppress(SessionLost):
                 await handle.close()
 
     # --- for the source ---
@@ -131,7 +160,9 @@ class ResumingCursor:
     def attach(self, session: SourceSession) -> None:
         """A new stream: open on it."""
         if self.failed is None and self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run(session), name="resuming cursor")
+            self._task = asyncio.get_running_loop().create_task(
+                self._run(session), name="resuming cursor"
+            )
 
     async def detach(self) -> None:
         """The stream is gone, or is not wanted any more."""
@@ -170,7 +201,8 @@ class ResumingCursor:
             finally:
                 self.handle = None
                 self._changed.set()
-            self._resume = None  # the keeper ended it: what it holds from now on has to be asked for
+            # the keeper ended it: what it holds from now on has to be asked for
+            self._resume = None
             await asyncio.sleep(self._pause_s(attempt))
 
     async def _open_and_send(self, session: SourceSession) -> None:
@@ -230,7 +262,9 @@ class ResumingCursor:
         self._sent_ticket = self.durable_ticket
 
     def _recovered(self, state: CursorState) -> None:
-        """A new handle: send again from the first that is not confirmed; acks from before somebody's reset are void."""
+        """A new handle: send again from the first that is not confirmed; acks from before
+        somebody's reset are void.
+        """
         self.state, self._resume, self.opens = state, state, self.opens + 1
         self._seqs.clear()
         self._layout_changed = False
@@ -278,5 +312,7 @@ class ResumingCursor:
         self._check()
 
     def _pause_s(self, attempt: int) -> float:
-        step_ms: int = min(self._settings.back_off_min_ms << min(attempt, 20), self._settings.back_off_max_ms)
+        step_ms: int = min(
+            self._settings.back_off_min_ms << min(attempt, 20), self._settings.back_off_max_ms
+        )
         return step_ms / 1000 * self._rng.uniform(0.5, 1.0)

@@ -1,8 +1,8 @@
 """One ack stream as a source sees it, whichever side dialled.
 
-Owns: the handles of a stream, Hello, handing messages to handles, the end of all when the stream ends. Does not own:
-gRPC (`source`), one cursor (`handle`).
-Invariant: after the end every handle has ended too, with the same error.
+Owns: the handles of a stream, Hello, handing messages to handles, the end of all when the stream
+ends. Does not own: gRPC (`source`), one cursor (`handle`). Invariant: after the end every handle
+has ended too, with the same error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from cursorkeeper_client.ack_stream.columns import BatchLimits
 from cursorkeeper_client.ack_stream.errors import AckStreamError, KeeperTimeout, SessionRefused
 from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
 from cursorkeeper_client.ack_stream.handle import CursorHandle
-from cursorkeeper_client.ack_stream.messages import PROTOCOL_VERSION, hello, layout_run, layout_runs, position
+from cursorkeeper_client.ack_stream.messages import (
+    PROTOCOL_VERSION,
+    hello,
+    layout_run,
+    layout_runs,
+    position,
+)
 from cursorkeeper_client.ack_stream.outbox import Outbox
 from cursorkeeper_client.ack_stream.settings import SourceSettings
 from cursorkeeper_client.ack_stream.values import CursorState, LayoutItem, Position
@@ -51,27 +57,44 @@ class SourceSession:
     ) -> CursorHandle:
         """Ask for a cursor; `wait_opened` of the handle gives its state or says why not.
 
-        `resume`: what an earlier handle of this source got, in the generation of its newest reset. A keeper that holds the cursor
-        unchanged lets the new handle go on without a state and without ZooKeeper (`CursorHandle.resumed`); any other opens as always.
-        `fencing_token`: grows with every successor of this source; with a lower one than was seen it is `Fenced`. 0: none.
+        `resume`: what an earlier handle of this source got, in the generation of its newest reset.
+        A keeper that holds the cursor unchanged lets the new handle go on without a state and
+        without ZooKeeper (`CursorHandle.resumed`); any other opens as always. `fencing_token`:
+        grows with every successor of this source; with a lower one than was seen it is `Fenced`. 0:
+        none.
         """
-        message = pb.OpenCursor(topic=topic, subscription=subscription, create=create, takeover=takeover, fencing_token=fencing_token)
+        message = pb.OpenCursor(
+            topic=topic,
+            subscription=subscription,
+            create=create,
+            takeover=takeover,
+            fencing_token=fencing_token,
+        )
         first, *later = _runs(layout, start, (self.keeper or pb.Hello()).layout_ledgers_max)
         message.layout.CopyFrom(layout_run(first))
         message.cursor_properties.update(cursor_properties or {})
         if start is not None:
             message.start.CopyFrom(position(start))
         if resume is not None:
-            message.resume.CopyFrom(pb.ResumePoint(epoch=resume.epoch, generation=resume.generation))
+            message.resume.CopyFrom(
+                pb.ResumePoint(epoch=resume.epoch, generation=resume.generation)
+            )
         handle = self._new_handle(f"{topic}|{subscription}", resume)
         message.handle, handle.later_layout = handle.number, later
         self.outbox.put(pb.SourceMessage(open_cursor=message).SerializeToString())
         return handle
 
     async def delete(self, topic: str, subscription: str, *, fencing_token: int = 0) -> None:
-        """Delete a cursor that is not open on this stream; with a fencing token also one that is open somewhere."""
+        """Delete a cursor that is not open on this stream; with a fencing token also one that is
+        open somewhere.
+        """
         handle = self._new_handle(f"{topic}|{subscription}")
-        message = pb.DeleteCursor(handle=handle.number, topic=topic, subscription=subscription, fencing_token=fencing_token)
+        message = pb.DeleteCursor(
+            handle=handle.number,
+            topic=topic,
+            subscription=subscription,
+            fencing_token=fencing_token,
+        )
         await handle.wait_left(pb.SourceMessage(delete_cursor=message))
 
     async def wait_ready(self) -> None:
@@ -82,7 +105,9 @@ class SourceSession:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            raise KeeperTimeout(f"no Hello from the keeper within {self._settings.connect_timeout_s:g} s") from None
+            raise KeeperTimeout(
+                f"no Hello from the keeper within {self._settings.connect_timeout_s:g} s"
+            ) from None
         if self.ended:
             raise self.ended
 
@@ -106,9 +131,14 @@ class SourceSession:
         if kind == "hello":
             if PROTOCOL_VERSION not in message.hello.protocol_versions:
                 spoken = list(message.hello.protocol_versions)
-                raise SessionRefused(f"keeper {message.hello.name} speaks the versions {spoken}, this source {PROTOCOL_VERSION}")
+                raise SessionRefused(
+                    f"keeper {message.hello.name} speaks the versions {spoken}, this source "
+                    f"{PROTOCOL_VERSION}"
+                )
             self.keeper = message.hello
-            self.outbox.group_messages_max = min(message.hello.group_messages_max, GROUP_MESSAGES_MAX)
+            self.outbox.group_messages_max = min(
+                message.hello.group_messages_max, GROUP_MESSAGES_MAX
+            )
             self._changed.set()
             return
         handle = self._handles.get(getattr(message, kind).handle)
@@ -132,18 +162,32 @@ class SourceSession:
         if self.ended:
             raise self.ended
         told = self.keeper or pb.Hello()
-        limits = BatchLimits(told.ack_ledgers_max, told.ack_partials_max, told.unconfirmed_parts_max, told.layout_ledgers_max)
+        limits = BatchLimits(
+            told.ack_ledgers_max,
+            told.ack_partials_max,
+            told.unconfirmed_parts_max,
+            told.layout_ledgers_max,
+        )
         handle = CursorHandle(self._next_handle, cursor, self._settings, self.outbox, known, limits)
         self._handles[handle.number] = handle
         self._next_handle += 1
         return handle
 
 
-def _runs(layout: Sequence[LayoutItem], start: Position | None, ledgers_max: int) -> list[Sequence[LayoutItem]]:
-    """Runs of a layout for an open. The first one names the ledger of `start`, where a new cursor begins; those below it follow,
-    downwards, because a cursor that exists may not have come so far."""
+def _runs(
+    layout: Sequence[LayoutItem], start: Position | None, ledgers_max: int
+) -> list[Sequence[LayoutItem]]:
+    """Runs of a layout for an open. The first one names the ledger of `start`, where a new cursor
+    begins; those below it follow, downwards, because a cursor that exists may not have come so far.
+    """
     runs = layout_runs(layout, ledgers_max)
-    at = next((at for at, item in enumerate(layout) if start is not None and item.ledger == start.ledger), 0)
+    at = next(
+        (at for at, item in enumerate(layout) if start is not None and item.ledger == start.ledger),
+        0,
+    )
     if len(runs) == 1 or at < len(runs[0]):
         return runs
-    return [*layout_runs(layout[at:], ledgers_max), *reversed(layout_runs(layout[: at + 1], ledgers_max))]
+    return [
+        *layout_runs(layout[at:], ledgers_max),
+        *reversed(layout_runs(layout[: at + 1], ledgers_max)),
+    ]

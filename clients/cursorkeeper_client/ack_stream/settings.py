@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """Settings of one source. Raises ValueError, with the numbers, if they contradict each other."""
+    """Settings of one source. Raises ValueError, with the numbers, if they contradict each
+    other.
+    """
 
     name: str = "python-source"
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -47,7 +49,13 @@ class SourceSettings:
             if isinstance(value, int | float) and value <= 0:
                 raise ValueError(f"{name} is {value}, must be above 0")
         if self.back_off_min_ms > self.back_off_max_ms:
-            raise ValueError(f"back_off_min_ms {self.back_off_min_ms} is above back_off_max_ms {self.back_off_max_ms}")
+            raise ValueError(
+                f"back_off_min_ms {self.back_off_min_ms} is above back_off_max_ms "
+                f"{self.back_off_max_ms}"
+            )
         for name in ("outgoing_bytes_max", "unconfirmed_bytes_max"):
             if getattr(self, name) < self.message_bytes_max:
-                raise ValueError(f"{name} {getattr(self, name)} does not hold one message of {self.message_bytes_max}")
+                raise ValueError(
+                    f"{name} {getattr(self, name)} does not hold one message of "
+                    f"{self.message_bytes_max}"
+                )

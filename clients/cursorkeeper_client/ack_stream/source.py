@@ -1,7 +1,8 @@
 """How a source gets its session: it dials the daemon, or the daemon dials it.
 
 Owns: the connection, its two directions, its end. Does not own: what is said (`session`, `handle`).
-Invariant: a session that was handed out always ends: with the stream, with its `close`, or with a violation.
+Invariant: a session that was handed out always ends: with the stream, with its `close`, or with a
+violation.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class SourceConnection:
         return session
 
     async def close(self) -> None:
-        """End the stream. Cursors stay open at the daemon for a while: close their handles first to give them back."""
+        """End the stream. Cursors stay open at the daemon for a while: close their handles first to
+        give them back.
+        """
         if self._task:
             await tasks.end(self._task)
 
@@ -89,7 +92,9 @@ async def _send(session: SourceSession, call: PublishCall) -> None:
 class SourceServer:
     """Serves `AckSource`: a daemon that dials in becomes a session; `accept` hands it out."""
 
-    def __init__(self, address: str = "127.0.0.1:0", settings: SourceSettings | None = None) -> None:
+    def __init__(
+        self, address: str = "127.0.0.1:0", settings: SourceSettings | None = None
+    ) -> None:
         self._wanted, self._settings = address, settings or SourceSettings()
         self._sessions: asyncio.Queue[SourceSession] = asyncio.Queue(SESSIONS_WAITING_MAX)
         self._server: Any = None
@@ -98,7 +103,11 @@ class SourceServer:
     async def start(self) -> str:
         """Listen; returns host:port."""
         self._server, port = serve_subscribe(self._wanted, self._settings, self._subscribe)
-        self.address = self._wanted if self._wanted.startswith("unix:") else f"{self._wanted.rpartition(':')[0]}:{port}"
+        self.address = (
+            self._wanted
+            if self._wanted.startswith("unix:")
+            else f"{self._wanted.rpartition(':')[0]}:{port}"
+        )
         await self._server.start()
         return self.address
 
@@ -122,7 +131,9 @@ class SourceServer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _subscribe(self, requests: AsyncIterator[pb.KeeperMessage], context: SubscribeContext) -> None:
+    async def _subscribe(
+        self, requests: AsyncIterator[pb.KeeperMessage], context: SubscribeContext
+    ) -> None:
         session = SourceSession(self._settings)
 
         async def send() -> None:

@@ -1,6 +1,7 @@
 """gRPC as the ack stream uses it: options of both ends and the only untyped edges to grpc.
 
-Messages of a source leave as bytes that are serialised already; messages of the keeper arrive parsed.
+Messages of a source leave as bytes that are serialised already; messages of the keeper arrive
+parsed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def _options(settings: SourceSettings) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),  # cut here; the keeper's limit is known
         ("grpc.keepalive_time_ms", settings.keepalive_time_ms),
         ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
-        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),  # without it the keepalive timeout counts for nothing
+        # without it the keepalive timeout counts for nothing
+        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
     ]
@@ -64,20 +66,31 @@ def open_publish(address: str, settings: SourceSettings) -> tuple[Any, PublishCa
         ("grpc.use_local_subchannel_pool", 1),
     ]
     channel = grpc.aio.insecure_channel(address, options=options)
-    method = channel.stream_stream(SINK_METHOD, request_serializer=_same, response_deserializer=pb.KeeperMessage.FromString)
+    method = channel.stream_stream(
+        SINK_METHOD, request_serializer=_same, response_deserializer=pb.KeeperMessage.FromString
+    )
     return channel, cast(PublishCall, method())
 
 
-def serve_subscribe(address: str, settings: SourceSettings, subscribe: Subscribe) -> tuple[Any, int]:
-    """A server with `AckSource.Subscribe`, not started yet, and the port it got (0 if it could not bind)."""
+def serve_subscribe(
+    address: str, settings: SourceSettings, subscribe: Subscribe
+) -> tuple[Any, int]:
+    """A server with `AckSource.Subscribe`, not started yet, and the port it got (0 if it could not
+    bind).
+    """
     options = [
         *_options(settings),
-        ("grpc.http2.max_ping_strikes", 0),  # else the keepalive of a keeper to whom nothing is said ends the stream
+        # else the keepalive of a keeper to whom nothing is said ends the stream
+        ("grpc.http2.max_ping_strikes", 0),
         ("grpc.so_reuseport", 0),
     ]
     server = grpc.aio.server(options=options)
-    method = grpc.stream_stream_rpc_method_handler(subscribe, request_deserializer=pb.KeeperMessage.FromString, response_serializer=_same)
-    service = grpc.method_handlers_generic_handler("cursorkeeper.acks.v1.AckSource", {"Subscribe": method})
+    method = grpc.stream_stream_rpc_method_handler(
+        subscribe, request_deserializer=pb.KeeperMessage.FromString, response_serializer=_same
+    )
+    service = grpc.method_handlers_generic_handler(
+        "cursorkeeper.acks.v1.AckSource", {"Subscribe": method}
+    )
     server.add_generic_rpc_handlers((service,))
     return server, server.add_insecure_port(address)
 

@@ -1,4 +1,5 @@
-"""What travels on the ack stream, as Python values: positions, layout, columns of acks, the recovered state.
+"""What travels on the ack stream, as Python values: positions, layout, columns of acks, the
+recovered state.
 
 Owns: the values and their rules. Does not own: bytes (`columns`, `messages`) or the stream.
 Invariants: values are frozen; arrays and bitmaps inside are not changed after they were put in.
@@ -19,7 +20,9 @@ U32 = NDArray[np.uint32]
 
 
 class Position(NamedTuple):
-    """An entry of a data ledger. Entry -1 = before the first one: for mark-delete, start and reset target only."""
+    """An entry of a data ledger. Entry -1 = before the first one: for mark-delete, start and reset
+    target only.
+    """
 
     ledger: int
     entry: int
@@ -42,7 +45,9 @@ class LayoutItem(NamedTuple):
 
 
 class PartialBatch(NamedTuple):
-    """A batch message of which some are acked. `missing` = the indexes not acked yet; `batch_size` 0 = not known."""
+    """A batch message of which some are acked. `missing` = the indexes not acked yet; `batch_size`
+    0 = not known.
+    """
 
     entry: int
     batch_size: int
@@ -50,7 +55,9 @@ class PartialBatch(NamedTuple):
 
 
 class AckedIndexes(NamedTuple):
-    """The other way to say it (PIP-54): the indexes that were acked now, as ranges (first, last inclusive)."""
+    """The other way to say it (PIP-54): the indexes that were acked now, as ranges (first, last
+    inclusive).
+    """
 
     entry: int
     batch_size: int
@@ -59,8 +66,10 @@ class AckedIndexes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LedgerAcks:
-    """Acks of one data ledger, as columns; all parts are joined. `entries` and `ranges` are u32 arrays (anything that
-    numpy turns into one); `ranges` is first, last (inclusive), first, last, ..."""
+    """Acks of one data ledger, as columns; all parts are joined. `entries` and `ranges` are u32
+    arrays (anything that numpy turns into one); `ranges` is first, last (inclusive), first, last,
+    ...
+    """
 
     ledger: int
     entries: U32 | Sequence[int] = ()
@@ -82,8 +91,8 @@ class Acks:
 class CursorState:
     """What the keeper gave back when the cursor was opened; all of it is durable.
 
-    `acked[ledger]` holds entries acked above mark-delete; `partials[(ledger, entry)]` batches that are partly acked. `created`: the
-    cursor was made for this opening.
+    `acked[ledger]` holds entries acked above mark-delete; `partials[(ledger, entry)]` batches that
+    are partly acked. `created`: the cursor was made for this opening.
     """
 
     epoch: int
@@ -102,12 +111,20 @@ class CursorState:
         """Whether the whole entry is acked: a source must not dispatch it again."""
         if (ledger, entry) <= self.mark_delete:
             return True
-        return entry in self.acked.get(ledger, ()) or any(i.ledger == ledger and i.state is LayoutState.TRIMMED for i in self.layout)
+        return entry in self.acked.get(ledger, ()) or any(
+            i.ledger == ledger and i.state is LayoutState.TRIMMED for i in self.layout
+        )
 
     def run_of(self, own: Sequence[LayoutItem]) -> tuple[LayoutItem, ...]:
-        """The run to tell behind the state of a cursor that was opened without a layout, where the topic has the ledgers `own`. What the
-        keeper knows, or where mark-delete lies, and what is not there any more, was trimmed while nobody listened."""
+        """The run to tell behind the state of a cursor that was opened without a layout, where the
+        topic has the ledgers `own`. What the keeper knows, or where mark-delete lies, and what is
+        not there any more, was trimmed while nobody listened.
+        """
         there = {item.ledger for item in own}
         gone = ({item.ledger for item in self.layout} | {self.mark_delete.ledger}) - there
-        trimmed = [LayoutItem(ledger, LayoutState.TRIMMED) for ledger in gone if own and ledger < own[-1].ledger]
+        trimmed = [
+            LayoutItem(ledger, LayoutState.TRIMMED)
+            for ledger in gone
+            if own and ledger < own[-1].ledger
+        ]
         return tuple(sorted([*trimmed, *own]))

@@ -13,7 +13,13 @@ from clients.tests.ack_stream.fake_keeper import FakeKeeper
 from clients.tests.ack_stream.keepers import Keeper, fake
 from cursorkeeper_client.ack_stream import SourceConnection, SourceSession, SourceSettings
 
-SETTINGS = SourceSettings(back_off_min_ms=10, back_off_max_ms=200, answer_timeout_s=60.0, open_timeout_s=60.0, connect_timeout_s=60.0)
+SETTINGS = SourceSettings(
+    back_off_min_ms=10,
+    back_off_max_ms=200,
+    answer_timeout_s=60.0,
+    open_timeout_s=60.0,
+    connect_timeout_s=60.0,
+)
 _numbers = itertools.count(1)
 
 

@@ -1,8 +1,10 @@
-"""One cursor in the fake keeper: what is durable, what is accepted, and the rules a batch must keep. Pure.
+"""One cursor in the fake keeper: what is durable, what is accepted, and the rules a batch must
+keep. Pure.
 
-Owns: joining acks, checks of a message against the cursor, the recovered form. Does not own: streams, credit, time.
-Invariants: `durable` is what survives a kill; accepted changes wait in `pending` in order of their seqs; acks join by
-union, mark-delete by maximum, partial batches by intersection of what is missing, and acked wins.
+Owns: joining acks, checks of a message against the cursor, the recovered form. Does not own:
+streams, credit, time. Invariants: `durable` is what survives a kill; accepted changes wait in
+`pending` in order of their seqs; acks join by union, mark-delete by maximum, partial batches by
+intersection of what is missing, and acked wins.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class FakeState:
 
     mark_delete: Position
     acked: dict[int, BitMap] = field(default_factory=dict)
-    partials: dict[tuple[int, int], tuple[int, BitMap]] = field(default_factory=dict)  # batch size, missing
+    # batch size, missing
+    partials: dict[tuple[int, int], tuple[int, BitMap]] = field(default_factory=dict)
     properties: dict[str, int] = field(default_factory=dict)
     cursor_properties: dict[str, str] = field(default_factory=dict)
     layout: dict[int, LayoutItem] = field(default_factory=dict)
@@ -73,18 +76,23 @@ class FakeState:
         self.acked = {number: bitmap for number, bitmap in self.acked.items() if number >= ledger}
         if ledger in self.acked and entry >= 0:
             self.acked[ledger].remove_range(0, entry + 1)
-        self.partials = {key: value for key, value in self.partials.items() if not self.is_acked(*key)}
+        self.partials = {
+            key: value for key, value in self.partials.items() if not self.is_acked(*key)
+        }
 
 
 class FakeCursor:
     """`epoch` grows with every new owner, `generation` with every reset."""
 
-    def __init__(self, name: str, start: Position, cursor_properties: dict[str, str], layout: pb.LayoutRun) -> None:
+    def __init__(
+        self, name: str, start: Position, cursor_properties: dict[str, str], layout: pb.LayoutRun
+    ) -> None:
         self.name = name
         self.epoch, self.generation = 0, 1
         self._is_told = False
         self.durable = FakeState(start, cursor_properties=cursor_properties)
-        self.pending: deque[tuple[int, int, Callable[[FakeState], None]]] = deque()  # seq, bytes of credit, change
+        # seq, bytes of credit, change
+        self.pending: deque[tuple[int, int, Callable[[FakeState], None]]] = deque()
         self.take_layout(layout)
 
     def take_layout(self, run: pb.LayoutRun) -> None:
@@ -92,8 +100,16 @@ class FakeCursor:
         self._check_touch(list(run.ids))
         for item in _layout(run):
             known = self.durable.layout.get(item.ledger)
-            if known and known.state is LayoutState.CLOSED and item.state is LayoutState.CLOSED and known.entries != item.entries:
-                raise FakeRefusal("LAYOUT_CONTRADICTS", f"ledger {item.ledger} had {known.entries} entries, now {item.entries}")
+            if (
+                known
+                and known.state is LayoutState.CLOSED
+                and item.state is LayoutState.CLOSED
+                and known.entries != item.entries
+            ):
+                raise FakeRefusal(
+                    "LAYOUT_CONTRADICTS",
+                    f"ledger {item.ledger} had {known.entries} entries, now {item.entries}",
+                )
             if known is None or item.state is not LayoutState.OPEN:
                 self.durable.layout[item.ledger] = item
 
@@ -104,38 +120,59 @@ class FakeCursor:
         low, high = max(ids[0], known[0]), min(ids[-1], known[-1])
         mine, theirs = ([i for i in both if low <= i <= high] for both in (known, ids))
         if low > high or mine != theirs:
-            raise FakeRefusal("LAYOUT_CONTRADICTS", f"ledgers {ids} and the known {known}: one could be left out")
+            raise FakeRefusal(
+                "LAYOUT_CONTRADICTS", f"ledgers {ids} and the known {known}: one could be left out"
+            )
 
     def check(self, batch: pb.AckBatch) -> None:
         """Raises what a batch is refused for; the cursor is untouched."""
         if batch.HasField("mark_delete") and batch.mark_delete.entry < -1:
-            raise FakeRefusal("POSITION_OUT_OF_RANGE", f"mark-delete entry {batch.mark_delete.entry}")
+            raise FakeRefusal(
+                "POSITION_OUT_OF_RANGE", f"mark-delete entry {batch.mark_delete.entry}"
+            )
         for acks in batch.ledgers:
             if len(acks.ranges) % 2:
                 raise FakeRefusal("BAD_MESSAGE", f"{len(acks.ranges)} numbers of ranges")
             item = self.durable.layout.get(acks.ledger_id)
             acked = acked_of(acks)
             if item and item.state is LayoutState.CLOSED and acked and acked.max() >= item.entries:
-                raise FakeRefusal("POSITION_OUT_OF_RANGE", f"entry {acked.max()} of ledger {acks.ledger_id}, which has {item.entries}")
+                raise FakeRefusal(
+                    "POSITION_OUT_OF_RANGE",
+                    f"entry {acked.max()} of ledger {acks.ledger_id}, which has {item.entries}",
+                )
             for partial in acks.partial:
                 size, _ = partial_of(partial)
                 known, _ = self.durable.partials.get((acks.ledger_id, partial.entry), (0, None))
                 if size and known and size != known:
-                    raise FakeRefusal("BATCH_CONTRADICTS", f"entry {partial.entry} has a batch of {known}, now {size}")
+                    raise FakeRefusal(
+                        "BATCH_CONTRADICTS",
+                        f"entry {partial.entry} has a batch of {known}, now {size}",
+                    )
 
     def recovered(self, handle: int) -> list[pb.KeeperMessage]:
-        """The durable state as messages: `Opened`, its parts, `StateEnd`. The first time it was created for who gets it."""
+        """The durable state as messages: `Opened`, its parts, `StateEnd`. The first time it was
+        created for who gets it.
+        """
         state = self.durable
-        opened = pb.Opened(handle=handle, epoch=self.epoch, generation=self.generation, mark_delete=position(state.mark_delete))
+        opened = pb.Opened(
+            handle=handle,
+            epoch=self.epoch,
+            generation=self.generation,
+            mark_delete=position(state.mark_delete),
+        )
         opened.created, self._is_told = not self._is_told, True
         part = pb.StatePart(handle=handle)
         for ledger, bitmap in state.acked.items():
             if bitmap:
                 last = bitmap.max()
                 holes = BitMap(range(last + 1)) - bitmap
-                part.slices.add(ledger_id=ledger, first=0, last=last, holes=True, roaring=holes.serialize())
+                part.slices.add(
+                    ledger_id=ledger, first=0, last=last, holes=True, roaring=holes.serialize()
+                )
         for (ledger, entry), (size, missing) in state.partials.items():
-            part.partials.add(ledger_id=ledger, entry=entry, batch_size=size, ack_set=ack_set_of(missing))
+            part.partials.add(
+                ledger_id=ledger, entry=entry, batch_size=size, ack_set=ack_set_of(missing)
+            )
         end = pb.StateEnd(
             handle=handle,
             mark_delete=position(state.mark_delete),
@@ -145,7 +182,11 @@ class FakeCursor:
             acked_entries=sum(map(len, state.acked.values())),
             partial_batches=len(state.partials),
         )
-        return [pb.KeeperMessage(opened=opened), pb.KeeperMessage(state_part=part), pb.KeeperMessage(state_end=end)]
+        return [
+            pb.KeeperMessage(opened=opened),
+            pb.KeeperMessage(state_part=part),
+            pb.KeeperMessage(state_end=end),
+        ]
 
 
 def acked_of(acks: pb.LedgerAcks) -> BitMap:
@@ -173,10 +214,15 @@ def partial_of(partial: pb.PartialAck) -> tuple[int, BitMap]:
             raise FakeRefusal("BAD_MESSAGE", f"entry {partial.entry}: acked ranges need batch_size")
         if any(r.last >= size or r.first > r.last for r in partial.acked):
             raise FakeRefusal("BATCH_CONTRADICTS", f"entry {partial.entry} has a batch of {size}")
-        return size, BitMap(range(size)) - BitMap.union(*(BitMap(range(r.first, r.last + 1)) for r in partial.acked))
+        return size, BitMap(range(size)) - BitMap.union(
+            *(BitMap(range(r.first, r.last + 1)) for r in partial.acked)
+        )
     missing = missing_of(partial.ack_set)
     if not missing:
-        raise FakeRefusal("BAD_MESSAGE", f"entry {partial.entry}: an ack_set of zeros only; send the entry in `entries`")
+        raise FakeRefusal(
+            "BAD_MESSAGE",
+            f"entry {partial.entry}: an ack_set of zeros only; send the entry in `entries`",
+        )
     if size and missing.max() >= size:
         raise FakeRefusal("BATCH_CONTRADICTS", f"index {missing.max()} of a batch of {size}")
     return size, missing

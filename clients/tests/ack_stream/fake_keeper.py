@@ -1,8 +1,9 @@
-"""A keeper in memory that serves `AckSink`, and dials sources that serve `AckSource`: for testing sources.
+"""A keeper in memory that serves `AckSink`, and dials sources that serve `AckSource`: for testing
+sources.
 
-Owns: cursors that survive `kill`, when accepted becomes durable, what is refused on purpose. Does not own: one stream
-(`fake_stream`), one cursor (`fake_cursor`).
-Invariants: confirmed = durable; after a kill only the durable part is there; everything else may be lost.
+Owns: cursors that survive `kill`, when accepted becomes durable, what is refused on purpose. Does
+not own: one stream (`fake_stream`), one cursor (`fake_cursor`). Invariants: confirmed = durable;
+after a kill only the durable part is there; everything else may be lost.
 """
 
 from __future__ import annotations
@@ -68,9 +69,17 @@ class FakeKeeper:
         self.incarnation += 1
         self._server = grpc.aio.server(options=_SERVER_OPTIONS)
         method = grpc.stream_stream_rpc_method_handler(
-            self._publish, request_deserializer=pb.SourceMessage.FromString, response_serializer=pb.KeeperMessage.SerializeToString
+            self._publish,
+            request_deserializer=pb.SourceMessage.FromString,
+            response_serializer=pb.KeeperMessage.SerializeToString,
         )
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cursorkeeper.acks.v1.AckSink", {"Publish": method}),))
+        self._server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    "cursorkeeper.acks.v1.AckSink", {"Publish": method}
+                ),
+            )
+        )
         self.address = self.address or f"127.0.0.1:{free_port()}"
         self._server.add_insecure_port(self.address)
         await self._server.start()
@@ -144,7 +153,8 @@ class FakeKeeper:
         except asyncio.CancelledError as cancelled:
             if cancelled.args != (_BROKEN,):
                 raise
-            # a handler that is only cancelled tells its client nothing: the stream would end with the client's patience
+            # a handler that is only cancelled tells its client nothing: the stream would end with
+            # the client's patience
             await context.abort(grpc.StatusCode.UNAVAILABLE, _BROKEN)
         finally:
             self.tasks.discard(task)

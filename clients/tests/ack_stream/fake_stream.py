@@ -1,8 +1,8 @@
 """One stream of the fake keeper: handles, seqs, credit, confirmations.
 
-Owns: the rules of the stream (`proto/acks.proto`): growing seqs, credit, generations, takeover. Does not own: the cursor's own
-rules (`fake_cursor`), serving (`fake_keeper`).
-Invariant: a refused handle is forgotten; what it had accepted before still becomes durable.
+Owns: the rules of the stream (`proto/acks.proto`): growing seqs, credit, generations, takeover.
+Does not own: the cursor's own rules (`fake_cursor`), serving (`fake_keeper`). Invariant: a refused
+handle is forgotten; what it had accepted before still becomes durable.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ class FakeStream:
         said, limits = hello("fake-keeper", f"{self.keeper.incarnation}"), self.keeper.faults.limits
         said.ack_ledgers_max, said.ack_partials_max = limits.ledgers_max, limits.partials_max
         said.group_messages_max = self.keeper.faults.group_messages_max
-        said.unconfirmed_parts_max, said.layout_ledgers_max = limits.unconfirmed_parts_max, limits.layout_ledgers_max
+        said.unconfirmed_parts_max, said.layout_ledgers_max = (
+            limits.unconfirmed_parts_max,
+            limits.layout_ledgers_max,
+        )
         self.send(pb.KeeperMessage(hello=said))
 
     def send(self, message: pb.KeeperMessage) -> None:
@@ -97,7 +100,9 @@ class FakeStream:
                     run, cursor = message.layout.run, self._handle(number).cursor
                     self._check_layout(run)
                     cursor.take_layout(run)
-                    self._control(number, message.layout.seq, message.layout.generation, lambda state: None)
+                    self._control(
+                        number, message.layout.seq, message.layout.generation, lambda state: None
+                    )
                 case "set_cursor_properties":
                     values = dict(message.set_cursor_properties.properties.values)
                     self._control(
@@ -148,7 +153,9 @@ class FakeStream:
             self.confirm(number)
 
     def left(self) -> None:
-        """The stream is over; its cursors stay, without a handle. What was accepted is still written."""
+        """The stream is over; its cursors stay, without a handle. What was accepted is still
+        written.
+        """
         self.keeper.streams.discard(self)
         for number in list(self.handles):
             if not self.keeper.faults.hold_durable:
@@ -158,10 +165,16 @@ class FakeStream:
     def _check_layout(self, run: pb.LayoutRun) -> None:
         limit = self.keeper.faults.limits.layout_ledgers_max
         if limit and len(run.ids) > limit:
-            raise FakeRefusal("TOO_LARGE", f"a layout of {len(run.ids)} ledgers, {limit} are allowed at once")
+            raise FakeRefusal(
+                "TOO_LARGE", f"a layout of {len(run.ids)} ledgers, {limit} are allowed at once"
+            )
 
     def _open(self, message: pb.OpenCursor) -> None:
-        keeper, number, name = self.keeper, message.handle, f"{message.topic}|{message.subscription}"
+        keeper, number, name = (
+            self.keeper,
+            message.handle,
+            f"{message.topic}|{message.subscription}",
+        )
         self._check_layout(message.layout)
         if keeper.faults.refuse_opens:
             keeper.faults.refuse_opens -= 1
@@ -186,7 +199,8 @@ class FakeStream:
             message.HasField("resume")
             and same_token
             and keeper.shown.get(name) == self.source
-            and (message.resume.epoch, message.resume.generation) == (cursor.epoch, cursor.generation)
+            and (message.resume.epoch, message.resume.generation)
+            == (cursor.epoch, cursor.generation)
         )
         if keeper.faults.zookeeper_away and not resumes:
             raise FakeRefusal("UNAVAILABLE", "ZooKeeper is away")
@@ -197,7 +211,9 @@ class FakeStream:
         keeper.holders[name] = (self, number)
         handle = self.handles[number] = _Handle(cursor, granted=keeper.faults.credit_bytes)
         if resumes:
-            opened = pb.Opened(handle=number, epoch=cursor.epoch, generation=cursor.generation, resumed=True)
+            opened = pb.Opened(
+                handle=number, epoch=cursor.epoch, generation=cursor.generation, resumed=True
+            )
             self.send(pb.KeeperMessage(opened=opened))
         else:
             keeper.shown[name] = self.source
@@ -224,16 +240,25 @@ class FakeStream:
         self._seq(handle, batch.seq)
         handle.used += size
         if handle.used > handle.granted and handle.cursor.pending:
-            raise FakeRefusal("CREDIT_EXCEEDED", f"{handle.used} bytes used, {handle.granted} granted")
+            raise FakeRefusal(
+                "CREDIT_EXCEEDED", f"{handle.used} bytes used, {handle.granted} granted"
+            )
         limits, ledgers, parts = self.keeper.faults.limits, len(batch.ledgers), parts_of(batch)
         if ledgers > limits.ledgers_max or parts - ledgers > limits.partials_max:
-            raise FakeRefusal("TOO_LARGE", f"{ledgers} data ledgers and {parts - ledgers} batches: split it")
+            raise FakeRefusal(
+                "TOO_LARGE", f"{ledgers} data ledgers and {parts - ledgers} batches: split it"
+            )
         waiting = sum(count for _, count in handle.waiting)
         if waiting and waiting + parts > limits.unconfirmed_parts_max:
-            raise FakeRefusal("CREDIT_EXCEEDED", f"{waiting + parts} data ledgers and batches are not confirmed")
+            raise FakeRefusal(
+                "CREDIT_EXCEEDED", f"{waiting + parts} data ledgers and batches are not confirmed"
+            )
         handle.waiting.append((batch.seq, parts))
         if batch.generation > handle.cursor.generation:
-            raise FakeRefusal("WRONG_GENERATION", f"generation {batch.generation}, the cursor has {handle.cursor.generation}")
+            raise FakeRefusal(
+                "WRONG_GENERATION",
+                f"generation {batch.generation}, the cursor has {handle.cursor.generation}",
+            )
         if batch.generation < handle.cursor.generation:  # from before a reset: dropped, decided
             self._accept(batch.handle, handle, batch.seq, size, lambda state: None)
             return
@@ -244,21 +269,32 @@ class FakeStream:
         handle = self._handle(number)
         self._seq(handle, seq)
         if generation > handle.cursor.generation:
-            raise FakeRefusal("WRONG_GENERATION", f"generation {generation}, the cursor has {handle.cursor.generation}")
+            raise FakeRefusal(
+                "WRONG_GENERATION",
+                f"generation {generation}, the cursor has {handle.cursor.generation}",
+            )
         self._accept(number, handle, seq, 0, change)
 
     def _reset(self, message: pb.ResetCursor) -> None:
         handle = self._handle(message.handle)
         cursor, target = handle.cursor, position_of(message.target)
-        self._control(message.handle, message.seq, message.generation, lambda state: state.reset(target))
+        self._control(
+            message.handle, message.seq, message.generation, lambda state: state.reset(target)
+        )
         cursor.generation += 1
         self.confirm(message.handle)
-        done = pb.ResetDone(handle=message.handle, generation=cursor.generation, mark_delete=position(target))
+        done = pb.ResetDone(
+            handle=message.handle, generation=cursor.generation, mark_delete=position(target)
+        )
         self.send(pb.KeeperMessage(reset_done=done))
 
     def _delete(self, message: pb.DeleteCursor) -> None:
         number = message.handle
-        name = self.handles[number].cursor.name if number in self.handles else f"{message.topic}|{message.subscription}"
+        name = (
+            self.handles[number].cursor.name
+            if number in self.handles
+            else f"{message.topic}|{message.subscription}"
+        )
         cursor = self.keeper.cursors.get(name)
         if cursor is None:
             raise FakeRefusal("NOT_FOUND", "no such cursor")
@@ -302,7 +338,13 @@ class FakeStream:
         self._forget(number)
         self._refused.add(number)
         name = handle.cursor.name if handle else ""
-        said = pb.Refused(handle=number, code=refusal.code, cursor=name, message=refusal.message, remedy="see the message")
+        said = pb.Refused(
+            handle=number,
+            code=refusal.code,
+            cursor=name,
+            message=refusal.message,
+            remedy="see the message",
+        )
         self.send(pb.KeeperMessage(refused=said))
 
     def _forget(self, number: int) -> None:

@@ -1,4 +1,6 @@
-"""The keepers that the contract of the source side is checked against. A real daemon is added as another class."""
+"""The keepers that the contract of the source side is checked against. A real daemon is added as
+another class.
+"""
 
 from __future__ import annotations
 

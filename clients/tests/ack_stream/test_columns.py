@@ -11,20 +11,42 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
-from cursorkeeper_client.ack_stream.columns import ack_batch, ack_set_of, encode_acks, missing_of, source_message_of, u32_column
+from cursorkeeper_client.ack_stream import (
+    AckedIndexes,
+    Acks,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    PartialBatch,
+    Position,
+)
+from cursorkeeper_client.ack_stream.columns import (
+    ack_batch,
+    ack_set_of,
+    encode_acks,
+    missing_of,
+    source_message_of,
+    u32_column,
+)
 from cursorkeeper_client.ack_stream.messages import layout_runs
 
 U32 = st.integers(0, 2**32 - 1)
 PARTIALS = st.one_of(
-    st.builds(PartialBatch, U32, st.integers(0, 65_536), st.sets(st.integers(0, 300), min_size=1).map(BitMap)),
+    st.builds(
+        PartialBatch,
+        U32,
+        st.integers(0, 65_536),
+        st.sets(st.integers(0, 300), min_size=1).map(BitMap),
+    ),
     st.builds(AckedIndexes, U32, st.integers(1, 100), st.just(((0, 3), (5, 5)))),
 )
 LEDGERS = st.builds(
     LedgerAcks,
     st.integers(0, 2**63),
     st.lists(U32, max_size=300).map(lambda xs: np.array(xs, dtype=np.uint32)),
-    st.lists(st.tuples(U32, U32), max_size=20).map(lambda pairs: [x for pair in pairs for x in sorted(pair)]),
+    st.lists(st.tuples(U32, U32), max_size=20).map(
+        lambda pairs: [x for pair in pairs for x in sorted(pair)]
+    ),
     st.lists(PARTIALS, max_size=3),
     st.one_of(st.none(), st.sets(U32, max_size=50).map(BitMap)),
 )
@@ -32,12 +54,17 @@ ACKS = st.builds(
     Acks,
     st.lists(LEDGERS, max_size=3),
     st.one_of(st.none(), st.builds(Position, st.integers(0, 2**63), st.integers(-1, 2**32))),
-    st.one_of(st.none(), st.dictionaries(st.text(max_size=9), st.integers(-(2**63), 2**63 - 1), max_size=3)),
+    st.one_of(
+        st.none(),
+        st.dictionaries(st.text(max_size=9), st.integers(-(2**63), 2**63 - 1), max_size=3),
+    ),
 )
 
 
 @given(ACKS, st.integers(1, 2**32 - 1), st.integers(1, 2**64 - 1), st.integers(0, 2**32 - 1))
-def test_a_batch_made_by_hand_is_what_protobuf_reads(acks: Acks, handle: int, seq: int, generation: int) -> None:
+def test_a_batch_made_by_hand_is_what_protobuf_reads(
+    acks: Acks, handle: int, seq: int, generation: int
+) -> None:
     batch = ack_batch(handle, seq, generation, encode_acks(acks))
     read = pb.SourceMessage.FromString(source_message_of(batch)).ack_batch
     assert (read.handle, read.seq, read.generation) == (handle, seq, generation)

@@ -27,7 +27,13 @@ from cursorkeeper_client.ack_stream import (
     SourceConnection,
     SourceSession,
 )
-from cursorkeeper_client.ack_stream.errors import Contradiction, CursorRefused, Fenced, HeldElsewhere, NoSuchCursor
+from cursorkeeper_client.ack_stream.errors import (
+    Contradiction,
+    CursorRefused,
+    Fenced,
+    HeldElsewhere,
+    NoSuchCursor,
+)
 
 LAYOUT = (LayoutItem(10, LayoutState.CLOSED, 100), LayoutItem(12, LayoutState.OPEN))
 START = Position(10, -1)
@@ -42,7 +48,9 @@ async def reopened(session: SourceSession, topic: str) -> CursorState:
 
 
 async def test_a_new_cursor_starts_where_it_was_told(session: SourceSession, topic: str) -> None:
-    handle = session.open(topic, "s", layout=LAYOUT, start=Position(10, 4), cursor_properties={"a": "b"})
+    handle = session.open(
+        topic, "s", layout=LAYOUT, start=Position(10, 4), cursor_properties={"a": "b"}
+    )
     state = await handle.wait_opened()
     assert (state.mark_delete, state.acked, state.partials) == (Position(10, 4), {}, {})
     assert state.cursor_properties == {"a": "b"}
@@ -50,7 +58,9 @@ async def test_a_new_cursor_starts_where_it_was_told(session: SourceSession, top
     assert state.is_acked(10, 4) and not state.is_acked(10, 5)
 
 
-async def test_a_source_is_told_that_its_open_created_the_cursor(session: SourceSession, topic: str) -> None:
+async def test_a_source_is_told_that_its_open_created_the_cursor(
+    session: SourceSession, topic: str
+) -> None:
     handle = session.open(topic, "s", layout=LAYOUT)
     assert (await handle.wait_opened()).created
     assert not (await reopened(session, topic)).created
@@ -60,11 +70,15 @@ async def test_a_source_is_told_that_its_open_created_the_cursor(session: Source
     assert (await session.open(topic, "s", layout=LAYOUT).wait_opened()).created
 
 
-async def test_without_a_start_it_begins_before_the_first_ledger(session: SourceSession, topic: str) -> None:
+async def test_without_a_start_it_begins_before_the_first_ledger(
+    session: SourceSession, topic: str
+) -> None:
     assert (await session.open(topic, "s", layout=LAYOUT).wait_opened()).mark_delete == START
 
 
-async def test_acks_of_every_form_are_durable_and_come_back(session: SourceSession, topic: str) -> None:
+async def test_acks_of_every_form_are_durable_and_come_back(
+    session: SourceSession, topic: str
+) -> None:
     handle = session.open(topic, "s", layout=LAYOUT)
     await handle.wait_opened()
     acks = LedgerAcks(
@@ -74,7 +88,9 @@ async def test_acks_of_every_form_are_durable_and_come_back(session: SourceSessi
         partials=[PartialBatch(50, 10, BitMap([0, 9])), AckedIndexes(51, 8, ((1, 3), (7, 7)))],
         roaring=BitMap([60, 61]),
     )
-    seq = await handle.send_acks(Acks([acks, LedgerAcks(12, [0, 70_000])], mark_delete=Position(10, 1), properties={"p": -5}))
+    seq = await handle.send_acks(
+        Acks([acks, LedgerAcks(12, [0, 70_000])], mark_delete=Position(10, 1), properties={"p": -5})
+    )
     await handle.wait_durable(seq)
     assert handle.durable_seq == handle.last_seq == seq
     state = await reopened(session, topic)
@@ -108,14 +124,18 @@ async def test_many_batches_within_the_credit(session: SourceSession, topic: str
     confirmed: list[int] = []
     handle.on_durable = confirmed.append
     for first in range(0, 400_000, 20_000):  # 1.6 MB of columns
-        seq = await handle.send_acks(Acks([LedgerAcks(12, np.arange(first, first + 20_000, dtype=np.uint32))]))
+        seq = await handle.send_acks(
+            Acks([LedgerAcks(12, np.arange(first, first + 20_000, dtype=np.uint32))])
+        )
         assert handle.sent_bytes <= handle.granted_bytes
     await handle.wait_durable(seq)
     assert confirmed == sorted(confirmed) and confirmed[-1] == seq
     assert (await session.open(topic, "s", takeover=True).wait_opened()).is_acked(12, 399_999)
 
 
-async def test_reset_forgets_all_acks_and_starts_a_generation(session: SourceSession, topic: str) -> None:
+async def test_reset_forgets_all_acks_and_starts_a_generation(
+    session: SourceSession, topic: str
+) -> None:
     handle = session.open(topic, "s", layout=LAYOUT)
     before = (await handle.wait_opened()).generation
     await handle.send_acks(entries(10, 1, 2, 3))
@@ -126,7 +146,9 @@ async def test_reset_forgets_all_acks_and_starts_a_generation(session: SourceSes
     assert {ledger: list(acked) for ledger, acked in state.acked.items()} == {10: [60]}
 
 
-async def test_layout_and_properties_are_confirmed_and_kept(session: SourceSession, topic: str) -> None:
+async def test_layout_and_properties_are_confirmed_and_kept(
+    session: SourceSession, topic: str
+) -> None:
     handle = session.open(topic, "s", layout=LAYOUT)
     await handle.wait_opened()
     handle.layout((LayoutItem(12, LayoutState.CLOSED, 7), LayoutItem(15, LayoutState.OPEN)))
@@ -142,7 +164,9 @@ async def test_a_cursor_that_must_exist_is_not_created(session: SourceSession, t
     assert caught.value.code == "NOT_FOUND" and caught.value.remedy and not caught.value.retry
 
 
-async def test_only_one_holds_a_cursor_and_takeover_deposes(keeper: Keeper, session: SourceSession, topic: str) -> None:
+async def test_only_one_holds_a_cursor_and_takeover_deposes(
+    keeper: Keeper, session: SourceSession, topic: str
+) -> None:
     first = session.open(topic, "s", layout=LAYOUT)
     await first.wait_opened()
     await first.send_acks(entries(10, 1))
@@ -158,7 +182,9 @@ async def test_only_one_holds_a_cursor_and_takeover_deposes(keeper: Keeper, sess
         await second.wait_durable(await second.send_acks(entries(10, 3)))
 
 
-async def test_a_refused_batch_costs_the_handle_and_not_the_stream(session: SourceSession, topic: str) -> None:
+async def test_a_refused_batch_costs_the_handle_and_not_the_stream(
+    session: SourceSession, topic: str
+) -> None:
     handle = session.open(topic, "s", layout=LAYOUT)
     other = session.open(topic, "other", layout=LAYOUT)
     await asyncio.gather(handle.wait_opened(), other.wait_opened())
@@ -174,11 +200,17 @@ async def test_a_refused_batch_costs_the_handle_and_not_the_stream(session: Sour
     assert (list(state.acked[10]), good) == ([1], 1)  # what came before is kept
 
 
-async def test_a_source_that_is_told_the_known_layout_first_can_say_what_was_trimmed_meanwhile(session: SourceSession, topic: str) -> None:
-    """The keeper knows 10 and 12, the topic has 15 and 17 by now; 13 was made and trimmed while nobody listened."""
+async def test_a_source_that_is_told_the_known_layout_first_can_say_what_was_trimmed_meanwhile(
+    session: SourceSession, topic: str
+) -> None:
+    """The keeper knows 10 and 12, the topic has 15 and 17 by now; 13 was made and trimmed while
+    nobody listened.
+    """
     first = session.open(topic, "s", layout=LAYOUT)
     await first.wait_opened()
-    await first.wait_durable(await first.send_acks(Acks([LedgerAcks(10, [3]), LedgerAcks(12, [4])])))
+    await first.wait_durable(
+        await first.send_acks(Acks([LedgerAcks(10, [3]), LedgerAcks(12, [4])]))
+    )
     await first.close()
     own = (LayoutItem(15, LayoutState.CLOSED, 20), LayoutItem(17, LayoutState.OPEN))
     with pytest.raises(Contradiction):
@@ -187,7 +219,12 @@ async def test_a_source_that_is_told_the_known_layout_first_can_say_what_was_tri
     state = await handle.wait_opened()
     assert state.layout == LAYOUT
     run = state.run_of(own)
-    assert [(item.ledger, item.state.name) for item in run] == [(10, "TRIMMED"), (12, "TRIMMED"), (15, "CLOSED"), (17, "OPEN")]
+    assert [(item.ledger, item.state.name) for item in run] == [
+        (10, "TRIMMED"),
+        (12, "TRIMMED"),
+        (15, "CLOSED"),
+        (17, "OPEN"),
+    ]
     handle.layout(run)
     await handle.wait_durable(await handle.send_acks(entries(15, 1)))
     assert handle.ended is None
@@ -196,7 +233,9 @@ async def test_a_source_that_is_told_the_known_layout_first_can_say_what_was_tri
     assert state.run_of(own) == run, "and again at the next load"
 
 
-async def test_closing_gives_the_cursor_back_with_everything_durable(keeper: Keeper, session: SourceSession, topic: str) -> None:
+async def test_closing_gives_the_cursor_back_with_everything_durable(
+    keeper: Keeper, session: SourceSession, topic: str
+) -> None:
     handle = session.open(topic, "s", layout=LAYOUT)
     await handle.wait_opened()
     seq = await handle.send_acks(entries(10, 1, 2))
@@ -221,7 +260,9 @@ async def test_a_deleted_cursor_is_gone(session: SourceSession, topic: str, open
         await session.open(topic, "s", create=False).wait_opened()
 
 
-async def test_a_lower_fencing_token_gets_nothing_and_takes_nothing(keeper: Keeper, session: SourceSession, topic: str) -> None:
+async def test_a_lower_fencing_token_gets_nothing_and_takes_nothing(
+    keeper: Keeper, session: SourceSession, topic: str
+) -> None:
     """An equal or higher one needs no takeover; the one that was seen outlives the cursor."""
     first = session.open(topic, "s", layout=LAYOUT, fencing_token=1)
     await first.wait_opened()
@@ -236,7 +277,9 @@ async def test_a_lower_fencing_token_gets_nothing_and_takes_nothing(keeper: Keep
                 await handle.wait_durable(await handle.send_acks(entries(10, 2)))
         for token in (0, 1):
             with pytest.raises(Fenced) as caught:
-                await session.open(topic, "s", layout=LAYOUT, takeover=True, fencing_token=token).wait_opened()
+                await session.open(
+                    topic, "s", layout=LAYOUT, takeover=True, fencing_token=token
+                ).wait_opened()
             assert caught.value.remedy and not caught.value.retry
             with pytest.raises(Fenced):
                 await session.delete(topic, "s", fencing_token=token)
@@ -259,9 +302,13 @@ async def test_a_broken_stream_is_resumed_without_a_state(keeper: Keeper, topic:
         await first.wait_durable(await first.send_acks(entries(10, 7)))
     async with SourceConnection(keeper.address, SETTINGS) as session:
         old = session.open(topic, "s", layout=LAYOUT, takeover=True, resume=state)
-        assert not old.resumed and not (await old.wait_opened()).is_acked(10, 6), "its generation is over: it gets the state"
+        assert not old.resumed and not (await old.wait_opened()).is_acked(10, 6), (
+            "its generation is over: it gets the state"
+        )
     async with SourceConnection(keeper.address, SETTINGS) as session:
-        second = session.open(topic, "s", layout=LAYOUT, takeover=True, resume=replace(state, generation=generation))
+        second = session.open(
+            topic, "s", layout=LAYOUT, takeover=True, resume=replace(state, generation=generation)
+        )
         known = await second.wait_opened()
         assert second.resumed and (second.epoch, second.generation) == (state.epoch, generation)
         assert known.acked == {}, "what the source knew itself"
@@ -274,7 +321,9 @@ async def test_a_broken_stream_is_resumed_without_a_state(keeper: Keeper, topic:
 async def test_nobody_resumes_what_another_source_was_given(keeper: Keeper, topic: str) -> None:
     async with SourceConnection(keeper.address, SETTINGS) as session:
         state = await session.open(topic, "s", layout=LAYOUT).wait_opened()
-    async with SourceConnection(keeper.address, replace(SETTINGS, incarnation="another")) as session:
+    async with SourceConnection(
+        keeper.address, replace(SETTINGS, incarnation="another")
+    ) as session:
         other = session.open(topic, "s", layout=LAYOUT, takeover=True)
         await other.wait_opened()
         await other.wait_durable(await other.send_acks(entries(10, 3)))
@@ -283,7 +332,9 @@ async def test_nobody_resumes_what_another_source_was_given(keeper: Keeper, topi
         assert list((await again.wait_opened()).acked[10]) == [3] and not again.resumed
 
 
-async def test_a_killed_keeper_ends_every_wait(keeper: Keeper, session: SourceSession, topic: str) -> None:
+async def test_a_killed_keeper_ends_every_wait(
+    keeper: Keeper, session: SourceSession, topic: str
+) -> None:
     handle = session.open(topic, "s", layout=LAYOUT)
     await handle.wait_opened()
     await keeper.kill()
@@ -295,15 +346,21 @@ async def test_a_killed_keeper_ends_every_wait(keeper: Keeper, session: SourceSe
 
 
 async def test_a_resuming_source_loses_nothing_over_kills(keeper: Keeper, topic: str) -> None:
-    """Acks go on while the keeper is killed and started again, three times; each batch is sent until it is confirmed."""
+    """Acks go on while the keeper is killed and started again, three times; each batch is sent
+    until it is confirmed.
+    """
     async with ResumingSource.dialling(keeper.address, SETTINGS) as source:
         durable: list[int] = []
-        cursor = source.cursor(topic, "s", layout=(LayoutItem(12, LayoutState.OPEN),), on_durable=durable.append)
+        cursor = source.cursor(
+            topic, "s", layout=(LayoutItem(12, LayoutState.OPEN),), on_durable=durable.append
+        )
         await cursor.wait_opened()
         for round_ in range(3):
             for batch in range(20):
                 first = (round_ * 20 + batch) * 100
-                await cursor.send(Acks([LedgerAcks(12, np.arange(first, first + 100, dtype=np.uint32))]))
+                await cursor.send(
+                    Acks([LedgerAcks(12, np.arange(first, first + 100, dtype=np.uint32))])
+                )
             await cursor.wait_durable(round_ * 20 + 3)
             await keeper.kill()
             confirmed = cursor.durable_ticket
@@ -335,32 +392,59 @@ async def test_a_resuming_reset_holds_over_a_kill(keeper: Keeper, topic: str) ->
         await cursor.close()
     async with SourceConnection(keeper.address, SETTINGS) as check:
         state = await reopened(check, topic)
-        assert (state.mark_delete, {k: list(v) for k, v in state.acked.items()}) == (Position(10, 49), {10: [60]})
+        assert (state.mark_delete, {k: list(v) for k, v in state.acked.items()}) == (
+            Position(10, 49),
+            {10: [60]},
+        )
 
 
-async def test_what_is_too_much_for_one_message_leaves_as_several(session: SourceSession, topic: str) -> None:
-    """Hello says how many data ledgers and partly acked batches a message may have; the source need not care."""
+async def test_what_is_too_much_for_one_message_leaves_as_several(
+    session: SourceSession, topic: str
+) -> None:
+    """Hello says how many data ledgers and partly acked batches a message may have; the source need
+    not care.
+    """
     told = session.keeper
-    assert told is not None and told.ack_ledgers_max and told.ack_partials_max and told.unconfirmed_parts_max
+    assert (
+        told is not None
+        and told.ack_ledgers_max
+        and told.ack_partials_max
+        and told.unconfirmed_parts_max
+    )
     ledgers, batches = told.ack_ledgers_max + 5, told.ack_partials_max + 5
     handle = session.open(topic, "s")
     await handle.wait_opened()
     parts = [LedgerAcks(ledger, [3, 5]) for ledger in range(1, ledgers + 1)]
-    parts.append(LedgerAcks(ledgers + 1, [9], (), [PartialBatch(10 + at, 4, BitMap([at % 4])) for at in range(batches)]))
+    parts.append(
+        LedgerAcks(
+            ledgers + 1,
+            [9],
+            (),
+            [PartialBatch(10 + at, 4, BitMap([at % 4])) for at in range(batches)],
+        )
+    )
     seq = await handle.send_acks(Acks(parts, mark_delete=Position(0, 2), properties={"p": 7}))
     assert seq == 3, "two messages of ledgers, and what the second has no room for"
     await handle.wait_durable(seq)
     state = await session.open(topic, "s", takeover=True).wait_opened()
-    assert all(list(state.acked[ledger]) == [3, 5] for ledger in range(1, ledgers + 1)) and list(state.acked[ledgers + 1]) == [9]
-    assert {key: list(p.missing) for key, p in state.partials.items()} == {(ledgers + 1, 10 + at): [at % 4] for at in range(batches)}
+    assert all(list(state.acked[ledger]) == [3, 5] for ledger in range(1, ledgers + 1)) and list(
+        state.acked[ledgers + 1]
+    ) == [9]
+    assert {key: list(p.missing) for key, p in state.partials.items()} == {
+        (ledgers + 1, 10 + at): [at % 4] for at in range(batches)
+    }
     assert (state.mark_delete, state.mark_delete_properties) == (Position(0, 2), {"p": 7})
 
 
-async def test_a_layout_that_is_too_long_for_one_message_leaves_as_several(session: SourceSession, topic: str) -> None:
+async def test_a_layout_that_is_too_long_for_one_message_leaves_as_several(
+    session: SourceSession, topic: str
+) -> None:
     told = session.keeper
     assert told is not None and told.layout_ledgers_max
     ledgers = 2 * told.layout_ledgers_max + 5
-    layout = [LayoutItem(ledger, LayoutState.CLOSED, 1) for ledger in range(1, ledgers)] + [LayoutItem(ledgers, LayoutState.OPEN)]
+    layout = [LayoutItem(ledger, LayoutState.CLOSED, 1) for ledger in range(1, ledgers)] + [
+        LayoutItem(ledgers, LayoutState.OPEN)
+    ]
     handle = session.open(topic, "s", layout=layout[:-3], start=Position(3, -1))
     await handle.wait_opened()
     assert handle.layout(layout) == handle.last_seq > 3
@@ -370,25 +454,35 @@ async def test_a_layout_that_is_too_long_for_one_message_leaves_as_several(sessi
     assert known == list(range(3, ledgers + 1)) and state.layout[-1].state is LayoutState.OPEN
 
 
-async def test_start_takes_nothing_from_the_layout_of_a_cursor_that_exists(session: SourceSession, topic: str) -> None:
+async def test_start_takes_nothing_from_the_layout_of_a_cursor_that_exists(
+    session: SourceSession, topic: str
+) -> None:
     """It has not come to that ledger yet, and needs those before it."""
     first = session.open(topic, "s", layout=[LayoutItem(10, LayoutState.OPEN)])
     await first.wait_opened()
     await first.wait_durable(await first.send_acks(entries(10, 0)))
-    layout = [LayoutItem(10, LayoutState.CLOSED, 2), LayoutItem(11, LayoutState.CLOSED, 1), LayoutItem(12, LayoutState.OPEN)]
+    layout = [
+        LayoutItem(10, LayoutState.CLOSED, 2),
+        LayoutItem(11, LayoutState.CLOSED, 1),
+        LayoutItem(12, LayoutState.OPEN),
+    ]
     handle = session.open(topic, "s", layout=layout, start=Position(12, -1), takeover=True)
     state = await handle.wait_opened()
     assert [item.ledger for item in state.layout] == [10, 11, 12]
 
 
-async def test_a_long_layout_is_told_down_from_start_too(session: SourceSession, topic: str) -> None:
+async def test_a_long_layout_is_told_down_from_start_too(
+    session: SourceSession, topic: str
+) -> None:
     told = session.keeper
     assert told is not None and told.layout_ledgers_max
     ledgers = 2 * told.layout_ledgers_max + 5
     handle = session.open(topic, "s")
     await handle.wait_opened()
     await handle.wait_durable(await handle.send_acks(entries(1, 0)))
-    layout = [LayoutItem(ledger, LayoutState.CLOSED, 1) for ledger in range(1, ledgers)] + [LayoutItem(ledgers, LayoutState.OPEN)]
+    layout = [LayoutItem(ledger, LayoutState.CLOSED, 1) for ledger in range(1, ledgers)] + [
+        LayoutItem(ledgers, LayoutState.OPEN)
+    ]
     handle = session.open(topic, "s", layout=layout, start=Position(ledgers - 1, -1), takeover=True)
     await handle.wait_opened()
     await handle.wait_durable(handle.last_seq)

@@ -1,4 +1,6 @@
-"""Several messages in one: made by hand as protobuf would, as many as the other side takes, in order."""
+"""Several messages in one: made by hand as protobuf would, as many as the other side takes, in
+order.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,16 @@ def close(handle: int) -> bytes:
 
 
 def handles(message: bytes) -> list[int]:
-    return [part.close_cursor.handle for part in pb.SourceMessage.FromString(message).group.messages]
+    return [
+        part.close_cursor.handle for part in pb.SourceMessage.FromString(message).group.messages
+    ]
 
 
 def test_a_group_made_by_hand_is_what_protobuf_writes() -> None:
-    sent = [pb.SourceMessage(delete_cursor=pb.DeleteCursor(handle=1, topic="t" * size)) for size in (0, 1, 127, 128, 70_000)]
+    sent = [
+        pb.SourceMessage(delete_cursor=pb.DeleteCursor(handle=1, topic="t" * size))
+        for size in (0, 1, 127, 128, 70_000)
+    ]
     made = source_group([message.SerializeToString() for message in sent])
     assert made == pb.SourceMessage(group=pb.SourceGroup(messages=sent)).SerializeToString()
     heard = [pb.KeeperMessage(durable=pb.Durable(handle=n, seq=n << 20)) for n in range(300)]
@@ -74,7 +81,9 @@ async def test_what_comes_in_the_pause_after_a_message_goes_together() -> None:
 
 
 async def test_what_nobody_else_waits_with_leaves_at_once() -> None:
-    """The first message whose confirmation is waited for needs no pause; the next one waits for company while it is not confirmed."""
+    """The first message whose confirmation is waited for needs no pause; the next one waits for
+    company while it is not confirmed.
+    """
     waiting = Outbox(1 << 20, Gap(HOURS_MS))
     waiting.group_messages_max = 100
     for _ in range(3):

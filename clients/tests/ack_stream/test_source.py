@@ -1,4 +1,6 @@
-"""The source side where a keeper can be told what to do: pauses, credit, versions, refusals, being dialled."""
+"""The source side where a keeper can be told what to do: pauses, credit, versions, refusals, being
+dialled.
+"""
 
 from __future__ import annotations
 
@@ -62,13 +64,21 @@ def test_every_refused_code_has_an_exception() -> None:
     assert set(BY_CODE) == set(pb.RefusedCode.keys())
 
 
-@pytest.mark.parametrize("status", ["UNAVAILABLE", "CANCELLED", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "OK", "SOMETHING_NEW"])
+@pytest.mark.parametrize(
+    "status",
+    ["UNAVAILABLE", "CANCELLED", "INTERNAL", "DEADLINE_EXCEEDED", "UNKNOWN", "OK", "SOMETHING_NEW"],
+)
 def test_a_broken_stream_is_lost(status: str) -> None:
     assert isinstance(stream_ended(status, ""), SessionLost)
 
 
 def test_settings_contradictions_are_told() -> None:
-    for wrong in ({"back_off_min_ms": 9_000}, {"open_timeout_s": 0.0}, {"outgoing_bytes_max": 1 << 20}, {"unconfirmed_bytes_max": 1}):
+    for wrong in (
+        {"back_off_min_ms": 9_000},
+        {"open_timeout_s": 0.0},
+        {"outgoing_bytes_max": 1 << 20},
+        {"unconfirmed_bytes_max": 1},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             SourceSettings(**wrong)  # type: ignore[arg-type]
 
@@ -86,7 +96,9 @@ async def test_confirmation_is_waited_for(fake_keeper: FakeKeeper, handle: Curso
         await handle.wait_durable(seqs[-1] + 1)
 
 
-async def test_without_credit_senders_wait_in_order_and_are_bounded(fake_keeper: FakeKeeper, topic: str) -> None:
+async def test_without_credit_senders_wait_in_order_and_are_bounded(
+    fake_keeper: FakeKeeper, topic: str
+) -> None:
     fake_keeper.faults.credit_bytes, fake_keeper.faults.hold_durable = 100, True
     settings = replace(SETTINGS, senders_waiting_max=3)
     async with SourceConnection(fake_keeper.address, settings) as session:
@@ -97,13 +109,17 @@ async def test_without_credit_senders_wait_in_order_and_are_bounded(fake_keeper:
         await asyncio.sleep(0)
         with pytest.raises(SendWindowFull):
             await handle.send_acks(acks(200))
-        await until(lambda: fake_keeper.cursors[f"{topic}|s"].pending, what="the first batch arrives")
+        await until(
+            lambda: fake_keeper.cursors[f"{topic}|s"].pending, what="the first batch arrives"
+        )
         fake_keeper.release()
         assert await asyncio.gather(*waiting) == [2, 3, 4]
         assert handle.sent_bytes <= handle.granted_bytes
 
 
-async def test_who_waits_for_credit_is_told_when_the_stream_ends(fake_keeper: FakeKeeper, topic: str) -> None:
+async def test_who_waits_for_credit_is_told_when_the_stream_ends(
+    fake_keeper: FakeKeeper, topic: str
+) -> None:
     fake_keeper.faults.credit_bytes, fake_keeper.faults.hold_durable = 1, True
     async with SourceConnection(fake_keeper.address, SETTINGS) as session:
         handle = session.open(topic, "s", layout=OPEN)
@@ -132,7 +148,9 @@ async def test_pause_is_seen_and_ends(fake_keeper: FakeKeeper, handle: CursorHan
     assert not handle.paused
 
 
-async def test_sending_before_the_state_is_here_is_a_defect(session: SourceSession, topic: str) -> None:
+async def test_sending_before_the_state_is_here_is_a_defect(
+    session: SourceSession, topic: str
+) -> None:
     with pytest.raises(HandleClosed, match="wait_opened"):
         await session.open(topic, "s").send_acks(acks(1))
 
@@ -140,7 +158,9 @@ async def test_sending_before_the_state_is_here_is_a_defect(session: SourceSessi
 async def test_nobody_there_and_a_silent_keeper(fake_keeper: FakeKeeper) -> None:
     fake_keeper.faults.silent = True
     with pytest.raises(KeeperTimeout, match="Hello"):
-        await SourceConnection(fake_keeper.address, replace(SETTINGS, connect_timeout_s=1.0)).connect()
+        await SourceConnection(
+            fake_keeper.address, replace(SETTINGS, connect_timeout_s=1.0)
+        ).connect()
     await fake_keeper.kill()
     with pytest.raises(SessionLost, match="UNAVAILABLE"):
         await SourceConnection(fake_keeper.address, SETTINGS).connect()
@@ -167,7 +187,10 @@ async def test_a_keeper_may_dial_the_source(fake_keeper: FakeKeeper, topic: str)
 
 
 async def test_a_resuming_source_may_be_dialled(fake_keeper: FakeKeeper, topic: str) -> None:
-    async with SourceServer(settings=SETTINGS) as server, ResumingSource.serving(server, SETTINGS, random.Random(1)) as source:
+    async with (
+        SourceServer(settings=SETTINGS) as server,
+        ResumingSource.serving(server, SETTINGS, random.Random(1)) as source,
+    ):
         cursor = source.cursor(topic, "s", layout=OPEN)
         for opens in (1, 2):
             dialling = asyncio.ensure_future(fake_keeper.dial(server.address))
@@ -178,7 +201,9 @@ async def test_a_resuming_source_may_be_dialled(fake_keeper: FakeKeeper, topic: 
         assert list(fake_keeper.cursors[f"{topic}|s"].durable.acked[7]) == [1, 2]
 
 
-async def test_a_resuming_source_waits_out_a_busy_keeper(fake_keeper: FakeKeeper, topic: str) -> None:
+async def test_a_resuming_source_waits_out_a_busy_keeper(
+    fake_keeper: FakeKeeper, topic: str
+) -> None:
     fake_keeper.faults.refuse_opens = 3
     async with ResumingSource.dialling(fake_keeper.address, SETTINGS, random.Random(1)) as source:
         cursor = source.cursor(topic, "s", layout=OPEN)
@@ -188,7 +213,9 @@ async def test_a_resuming_source_waits_out_a_busy_keeper(fake_keeper: FakeKeeper
         assert (cursor.opens, source.connections) == (1, 1)
 
 
-async def test_a_resuming_source_gives_up_what_no_pause_cures(fake_keeper: FakeKeeper, topic: str) -> None:
+async def test_a_resuming_source_gives_up_what_no_pause_cures(
+    fake_keeper: FakeKeeper, topic: str
+) -> None:
     async with ResumingSource.dialling(fake_keeper.address, SETTINGS, random.Random(1)) as source:
         cursor = source.cursor(topic, "s", create=False)
         with pytest.raises(Exception, match="NOT_FOUND"):
@@ -197,7 +224,9 @@ async def test_a_resuming_source_gives_up_what_no_pause_cures(fake_keeper: FakeK
             await cursor.send(acks(1))
 
 
-async def test_a_resuming_source_stops_when_deposed(fake_keeper: FakeKeeper, session: SourceSession, topic: str) -> None:
+async def test_a_resuming_source_stops_when_deposed(
+    fake_keeper: FakeKeeper, session: SourceSession, topic: str
+) -> None:
     async with ResumingSource.dialling(fake_keeper.address, SETTINGS, random.Random(1)) as source:
         cursor = source.cursor(topic, "s", layout=OPEN)
         await cursor.wait_opened()
@@ -207,7 +236,9 @@ async def test_a_resuming_source_stops_when_deposed(fake_keeper: FakeKeeper, ses
                 await cursor.wait_durable(await cursor.send(acks(1)))
 
 
-async def test_the_memory_of_a_resuming_source_is_bounded(fake_keeper: FakeKeeper, topic: str) -> None:
+async def test_the_memory_of_a_resuming_source_is_bounded(
+    fake_keeper: FakeKeeper, topic: str
+) -> None:
     fake_keeper.faults.hold_durable = True
     settings = replace(SETTINGS, message_bytes_max=1000, unconfirmed_bytes_max=1000)
     async with ResumingSource.dialling(fake_keeper.address, settings, random.Random(1)) as source:
@@ -226,7 +257,9 @@ async def test_the_memory_of_a_resuming_source_is_bounded(fake_keeper: FakeKeepe
             await cursor.send(Acks([LedgerAcks(7, np.arange(300, dtype=np.uint32))]))
 
 
-async def test_acks_from_before_somebodys_reset_are_void(fake_keeper: FakeKeeper, topic: str) -> None:
+async def test_acks_from_before_somebodys_reset_are_void(
+    fake_keeper: FakeKeeper, topic: str
+) -> None:
     async with ResumingSource.dialling(fake_keeper.address, SETTINGS, random.Random(1)) as source:
         cursor = source.cursor(topic, "s", layout=OPEN)
         await cursor.wait_opened()
@@ -241,22 +274,37 @@ async def test_acks_from_before_somebodys_reset_are_void(fake_keeper: FakeKeeper
 
 
 def test_recovered_parts_join() -> None:
-    parts = RecoveredParts(pb.Opened(epoch=3, generation=2, mark_delete=pb.Position(ledger=1, entry=4)))
+    parts = RecoveredParts(
+        pb.Opened(epoch=3, generation=2, mark_delete=pb.Position(ledger=1, entry=4))
+    )
     part = pb.StatePart()
     part.slices.add(ledger_id=1, first=0, last=99, holes=True, roaring=BitMap([7, 50]).serialize())
     part.slices.add(ledger_id=1, first=0, last=99, holes=False, roaring=BitMap([50]).serialize())
     part.slices.add(ledger_id=2, first=0, last=9, holes=True)
     part.partials.add(ledger_id=1, entry=7, batch_size=0, ack_set=[0b1110])
     part.partials.add(ledger_id=1, entry=7, batch_size=4, ack_set=[0b0111])
-    part.partials.add(ledger_id=1, entry=8, batch_size=4, ack_set=[0b0001])  # acked as a whole: not partial
+    # acked as a whole: not partial
+    part.partials.add(ledger_id=1, entry=8, batch_size=4, ack_set=[0b0001])
     parts.add(part)
     state = parts.end(pb.StateEnd(mark_delete=pb.Position(ledger=1, entry=5)))
-    assert {k: list(v) for k, v in state.acked.items()} == {1: [6, *range(8, 100)], 2: list(range(10))}
-    assert {k: (p.batch_size, list(p.missing)) for k, p in state.partials.items()} == {(1, 7): (4, [1, 2])}
-    assert state.is_acked(1, 8) and not state.is_acked(1, 7) and state.is_acked(1, 3) and not state.is_acked(3, 0)
+    assert {k: list(v) for k, v in state.acked.items()} == {
+        1: [6, *range(8, 100)],
+        2: list(range(10)),
+    }
+    assert {k: (p.batch_size, list(p.missing)) for k, p in state.partials.items()} == {
+        (1, 7): (4, [1, 2])
+    }
+    assert (
+        state.is_acked(1, 8)
+        and not state.is_acked(1, 7)
+        and state.is_acked(1, 3)
+        and not state.is_acked(3, 0)
+    )
 
 
-async def test_busy_and_damaged_are_told_apart(session: SourceSession, fake_keeper: FakeKeeper, topic: str) -> None:
+async def test_busy_and_damaged_are_told_apart(
+    session: SourceSession, fake_keeper: FakeKeeper, topic: str
+) -> None:
     fake_keeper.faults.refuse_opens = 1
     with pytest.raises(KeeperBusy) as caught:
         await session.open(topic, "s").wait_opened()
@@ -275,8 +323,12 @@ async def test_a_resuming_source_takes_its_cursor_from_a_stream_that_is_not_know
         assert isinstance(handle.ended, CursorDeposed)
 
 
-async def test_a_resuming_source_goes_on_while_zookeeper_is_away(fake_keeper: FakeKeeper, topic: str) -> None:
-    """Its stream breaks; the keeper holds the cursor and cannot prove it: acks go on all the same, each confirmed once."""
+async def test_a_resuming_source_goes_on_while_zookeeper_is_away(
+    fake_keeper: FakeKeeper, topic: str
+) -> None:
+    """Its stream breaks; the keeper holds the cursor and cannot prove it: acks go on all the same,
+    each confirmed once.
+    """
     async with ResumingSource.dialling(fake_keeper.address, SETTINGS) as source:
         durable: list[int] = []
         cursor = source.cursor(topic, "s", layout=OPEN, on_durable=durable.append)
@@ -289,7 +341,11 @@ async def test_a_resuming_source_goes_on_while_zookeeper_is_away(fake_keeper: Fa
         fake_keeper.break_streams()
         fake_keeper.faults.hold_durable = False
         await cursor.wait_durable(await cursor.send(acks(3)))
-        assert (cursor.opens, cursor.resumes, cursor.durable_ticket) == (1, 1, 3) and durable == sorted(durable)
+        assert (cursor.opens, cursor.resumes, cursor.durable_ticket) == (
+            1,
+            1,
+            3,
+        ) and durable == sorted(durable)
         # what the keeper ended itself is not resumed
         await fake_keeper.kill()
         fake_keeper.faults.zookeeper_away = False
@@ -297,4 +353,8 @@ async def test_a_resuming_source_goes_on_while_zookeeper_is_away(fake_keeper: Fa
         await cursor.wait_durable(await cursor.send(acks(4)))
         assert (cursor.opens, cursor.resumes) == (2, 1)
         state = cursor.state
-        assert state is not None and [state.is_acked(7, entry) for entry in (1, 2, 3)] == [False, True, True]
+        assert state is not None and [state.is_acked(7, entry) for entry in (1, 2, 3)] == [
+            False,
+            True,
+            True,
+        ]

@@ -1,4 +1,6 @@
-"""HTTP/2 by hand: pings to a server that has nothing to say, as keepalive sends them, without its pauses."""
+"""HTTP/2 by hand: pings to a server that has nothing to say, as keepalive sends them, without its
+pauses.
+"""
 
 from __future__ import annotations
 

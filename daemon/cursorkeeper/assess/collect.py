@@ -1,8 +1,10 @@
-"""Reading a cluster's cursors and judging them, one row each, topic by topic. Reads only; nothing is recovered or fenced.
+"""Reading a cluster's cursors and judging them, one row each, topic by topic. Reads only; nothing
+is recovered or fenced.
 
-A topic's brokers are asked first, its cursors are read after: what was in memory then and is not stored now would have been
-lost in between. What is wrong with one cursor, or with one topic's answer, is a row with the error; ZooKeeper, BookKeeper or
-the admin address away ends the run. Held in memory: `jobs` topics at once, each with its cursors' states one at a time.
+A topic's brokers are asked first, its cursors are read after: what was in memory then and is not
+stored now would have been lost in between. What is wrong with one cursor, or with one topic's
+answer, is a row with the error; ZooKeeper, BookKeeper or the admin address away ends the run. Held
+in memory: `jobs` topics at once, each with its cursors' states one at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ from cursorkeeper.core.values import LayoutState, Stamp
 from cursorkeeper.format.pulsar.names import encode_name
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
-from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors, nobody
+from cursorkeeper.migration.cluster import (
+    PulsarCursorRef,
+    PulsarPorts,
+    Selection,
+    SkippedPath,
+    iter_cursors,
+    nobody,
+)
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
@@ -29,7 +38,10 @@ from cursorkeeper.problems import Kind
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper.sizes.native import snapshot_records
 
-NOT_IN_ZOOKEEPER = "the broker has it, ZooKeeper has not: a reader without a durable subscription, or it was just made or deleted"
+NOT_IN_ZOOKEEPER = (
+    "the broker has it, ZooKeeper has not: a reader without a durable "
+    "subscription, or it was just made or deleted"
+)
 NOT_IN_MEMORY = "it is stored, and the broker's answer for its topic does not name it"
 
 
@@ -51,8 +63,9 @@ class Assessment:
         skipped: Callable[[SkippedPath], None] = nobody,
         found: Callable[[int], None] = lambda _n: None,
     ) -> AsyncIterator[Row]:
-        """One row per cursor, in the order of their paths. `found` hears of cursors as they are found. Raises MigrationError (AWAY,
-        NOT_FOUND), AdminAway."""
+        """One row per cursor, in the order of their paths. `found` hears of cursors as they are
+        found. Raises MigrationError (AWAY, NOT_FOUND), AdminAway.
+        """
         running: deque[asyncio.Task[list[Row]]] = deque()
         try:
             async for refs in self._topics(selection, skipped):
@@ -70,9 +83,13 @@ class Assessment:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    async def _topics(self, selection: Selection, skipped: Callable[[SkippedPath], None]) -> AsyncIterator[list[PulsarCursorRef]]:
+    async def _topics(
+        self, selection: Selection, skipped: Callable[[SkippedPath], None]
+    ) -> AsyncIterator[list[PulsarCursorRef]]:
         refs: list[PulsarCursorRef] = []
-        async for ref in iter_cursors(self.ports.zookeeper, selection, skipped=skipped, patience=self.patience):
+        async for ref in iter_cursors(
+            self.ports.zookeeper, selection, skipped=skipped, patience=self.patience
+        ):
             if refs and ref.topic != refs[0].topic:
                 yield refs
                 refs = []
@@ -80,12 +97,18 @@ class Assessment:
         if refs:
             yield refs
 
-    async def _topic(self, refs: list[PulsarCursorRef], others: Callable[[SkippedPath], None]) -> list[Row]:
-        """Rows of one topic's cursors; `others` hears of what only the broker has: nothing of it is stored, so nothing is at risk."""
+    async def _topic(
+        self, refs: list[PulsarCursorRef], others: Callable[[SkippedPath], None]
+    ) -> list[Row]:
+        """Rows of one topic's cursors; `others` hears of what only the broker has: nothing of it is
+        stored, so nothing is at risk.
+        """
         told = await self.memory.topic(refs[0].topic)
         rows = [await self._cursor(ref, told) for ref in refs]
         if isinstance(told, TopicInternals):
-            known = {name for ref in refs for name in (ref.subscription, encode_name(ref.subscription))}
+            known = {
+                name for ref in refs for name in (ref.subscription, encode_name(ref.subscription))
+            }
             for name in sorted(set(told.cursors) - known):
                 others(SkippedPath(f"{refs[0].topic}|{name}", NOT_IN_ZOOKEEPER))
         return rows
@@ -106,7 +129,9 @@ class Assessment:
             if error.kind is Kind.AWAY:
                 raise
             place = f"{error.where}: " if error.where else ""
-            return Row(ref.topic, ref.subscription, error=f"{place}{error.message}", remedy=error.remedy)
+            return Row(
+                ref.topic, ref.subscription, error=f"{place}{error.message}", remedy=error.remedy
+            )
 
     async def _read(self, ref: PulsarCursorRef) -> PulsarCursor:
         try:
@@ -114,15 +139,29 @@ class Assessment:
         except MigrationError as error:
             if error.kind is not Kind.MISSING:
                 raise
-            return await read_cursor(self.ports, ref, roll_back_unreadable=True, patience=self.patience)  # as Pulsar would
+            # as Pulsar would
+            return await read_cursor(
+                self.ports, ref, roll_back_unreadable=True, patience=self.patience
+            )
 
     def _judged(self, cursor: PulsarCursor, memory: PositionInfo | None, told: Told) -> Row:
         layout = _layout(cursor, told)
         fresh = cursor.freshness
-        stored = Stored(cursor.state, fresh.ledger < 0, bool(fresh.rolled_back), cursor.bytes_read, cursor.cursor_properties)
+        stored = Stored(
+            cursor.state,
+            fresh.ledger < 0,
+            bool(fresh.rolled_back),
+            cursor.bytes_read,
+            cursor.cursor_properties,
+        )
         verdict = judge(stored, memory, layout, self.settings)
         if self.compare:
-            state = to_ack_state(memory or cursor.state, cursor.layout, stamp=Stamp(1, 1), cursor_properties=cursor.cursor_properties)
+            state = to_ack_state(
+                memory or cursor.state,
+                cursor.layout,
+                stamp=Stamp(1, 1),
+                cursor_properties=cursor.cursor_properties,
+            )
             verdict = replace(verdict, native_bytes=snapshot_records(state)[0])
         notes = (fresh.sentence, *cursor.warnings)
         return Row(cursor.ref.topic, cursor.ref.subscription, verdict, notes=notes)
@@ -142,7 +181,10 @@ def _memory_of(ref: PulsarCursorRef, told: Told) -> PositionInfo | None:
 
 
 def _layout(cursor: PulsarCursor, told: Told) -> Layout:
-    layout: dict[int, int | None] = {item.ledger: item.entries if item.state is LayoutState.CLOSED else None for item in cursor.layout}
+    layout: dict[int, int | None] = {
+        item.ledger: item.entries if item.state is LayoutState.CLOSED else None
+        for item in cursor.layout
+    }
     if isinstance(told, TopicInternals):
         for ledger, entries in told.entries_by_ledger.items():
             layout[ledger] = max(entries, layout.get(ledger) or 0)

@@ -1,9 +1,10 @@
-"""What a broker says it holds in memory: the answer of `GET /admin/v2/persistent/.../internalStats`, which
-`pulsar-admin topics stats-internal` prints too.
+"""What a broker says it holds in memory: the answer of `GET
+/admin/v2/persistent/.../internalStats`, which `pulsar-admin topics stats-internal` prints too.
 
-Owns the reading of that JSON, which comes from outside and is never believed: one cursor that cannot be read is an error of
-that cursor alone. It tells whole entries only; which messages of a batch are acked is not in it. A long
-`individuallyDeletedMessages` (a million ranges, 30 MB) is read by columns.
+Owns the reading of that JSON, which comes from outside and is never believed: one cursor that
+cannot be read is an error of that cursor alone. It tells whole entries only; which messages of a
+batch are acked is not in it. A long `individuallyDeletedMessages` (a million ranges, 30 MB) is read
+by columns.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ class InternalsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TopicInternals:
-    """`cursors`: what each holds in memory, or why it cannot be read. `entries_by_ledger`: the topic's data ledgers, the
-    open one with what it holds by now."""
+    """`cursors`: what each holds in memory, or why it cannot be read. `entries_by_ledger`: the
+    topic's data ledgers, the open one with what it holds by now.
+    """
 
     entries_by_ledger: Mapping[int, int] = field(default_factory=dict)
     cursors: Mapping[str, PositionInfo | InternalsError] = field(default_factory=dict)
@@ -88,7 +90,10 @@ def _ledgers(value: dict[str, Any]) -> dict[int, int]:
 def _number(row: dict[str, Any], key: str, where: str, high: int) -> int:
     value = row.get(key, 0)
     if type(value) is not int or not 0 <= value <= high:
-        raise InternalsError(f"{where}{'.' if where else ''}{key}: {str(value)[:40]!r} is not a number from 0 to {high}")
+        raise InternalsError(
+            f"{where}{'.' if where else ''}{key}: {str(value)[:40]!r} is not a number from 0 to "
+            f"{high}"
+        )
     return value
 
 
@@ -105,12 +110,17 @@ def _cursor(told: Any, ledgers: Mapping[int, int]) -> PositionInfo | InternalsEr
 
 
 def _check_bounds(acked: Mapping[int, BitMap], ledgers: Mapping[int, int]) -> None:
-    """The open ledger may have grown, or a new one begun, between the broker's reading of the one and of the other."""
+    """The open ledger may have grown, or a new one begun, between the broker's reading of the one
+    and of the other.
+    """
     last = max(ledgers, default=-1)
     for ledger, entries in acked.items():
         room = ledgers.get(ledger, 0) + (GROWTH_MAX if ledger >= last else 0)
         if (ledger in ledgers or ledger > last) and entries.max() >= room:
-            raise InternalsError(f"individuallyDeletedMessages: {ledger}:{entries.max()} is acked, and the topic ends before it")
+            raise InternalsError(
+                f"individuallyDeletedMessages: {ledger}:{entries.max()} is acked, and the topic "
+                f"ends before it"
+            )
 
 
 def parse_position(text: Any) -> Position:
@@ -125,7 +135,9 @@ def parse_position(text: Any) -> Position:
 
 
 def parse_ranges(text: Any, mark_delete: Position) -> dict[int, BitMap]:
-    """ "[(12:5..12:7],(12:8..12:9]]" as entries above mark-delete, per ledger. Raises InternalsError."""
+    """ "[(12:5..12:7],(12:8..12:9]]" as entries above mark-delete, per ledger. Raises
+    InternalsError.
+    """
     if not isinstance(text, str):
         raise InternalsError("individuallyDeletedMessages: a text is expected")
     try:
@@ -137,7 +149,9 @@ def parse_ranges(text: Any, mark_delete: Position) -> dict[int, BitMap]:
         return {}
     count = (len(skeleton) - 1) // (len(RANGE) + 1)
     if count < 1 or skeleton != b"[" + b",".join([RANGE] * count) + b"]":
-        raise InternalsError(f"individuallyDeletedMessages: not a list of ranges (L:E..L:E]: {text[:60]!r}")
+        raise InternalsError(
+            f"individuallyDeletedMessages: not a list of ranges (L:E..L:E]: {text[:60]!r}"
+        )
     try:
         numbers = np.array(data.translate(_SPACES).split(), dtype=np.int64)
     except (ValueError, OverflowError):
@@ -147,13 +161,25 @@ def parse_ranges(text: Any, mark_delete: Position) -> dict[int, BitMap]:
     return _entries(numbers.reshape(-1, 4), mark_delete)
 
 
-def _entries(ranges: np.ndarray[Any, np.dtype[np.int64]], mark_delete: Position) -> dict[int, BitMap]:
+def _entries(
+    ranges: np.ndarray[Any, np.dtype[np.int64]], mark_delete: Position
+) -> dict[int, BitMap]:
     lower_ledger, lower, upper_ledger, upper = ranges.T
     if (lower_ledger != upper_ledger).any():
         at = int(np.flatnonzero(lower_ledger != upper_ledger)[0])
-        raise InternalsError(f"individuallyDeletedMessages: range {at} goes from ledger {lower_ledger[at]} to {upper_ledger[at]}")
-    if (lower < -1).any() or (upper <= lower).any() or (upper > ENTRY_ID_MAX).any() or (lower_ledger < 0).any():
-        raise InternalsError("individuallyDeletedMessages: a range ends before it begins, or is out of range")
+        raise InternalsError(
+            f"individuallyDeletedMessages: range {at} goes from ledger {lower_ledger[at]} to "
+            f"{upper_ledger[at]}"
+        )
+    if (
+        (lower < -1).any()
+        or (upper <= lower).any()
+        or (upper > ENTRY_ID_MAX).any()
+        or (lower_ledger < 0).any()
+    ):
+        raise InternalsError(
+            "individuallyDeletedMessages: a range ends before it begins, or is out of range"
+        )
     found: dict[int, BitMap] = {}
     for ledger in np.unique(lower_ledger).tolist():
         mine = lower_ledger == ledger
@@ -167,7 +193,9 @@ def _entries(ranges: np.ndarray[Any, np.dtype[np.int64]], mark_delete: Position)
     return found
 
 
-def _union(first: np.ndarray[Any, np.dtype[np.int64]], last: np.ndarray[Any, np.dtype[np.int64]]) -> BitMap:
+def _union(
+    first: np.ndarray[Any, np.dtype[np.int64]], last: np.ndarray[Any, np.dtype[np.int64]]
+) -> BitMap:
     """Inclusive ranges as one set."""
     lengths = last - first + 1
     if int(lengths.sum()) > 64 * len(lengths):  # long ranges: each as a run

@@ -1,11 +1,14 @@
-"""The verdict on one cursor: how many acked messages would be delivered again if its broker died now, and why.
+"""The verdict on one cursor: how many acked messages would be delivered again if its broker died
+now, and why.
 
-Pure. Two bases. EXACT: what the broker holds in memory is known, so the number is memory minus what a recovery would find in
-ZooKeeper and BookKeeper at this moment; each lost entry is put down to the first limit at which a flush of that memory
-would drop it, and what no limit drops is the window: it waits for the next flush. AT LEAST: only what is stored is known, and all of
-that would be found again; anything acked since is not known, and the verdict says so. On both bases: what is stored now and what
-the next flush would leave out (`flush_forgets`) is lost by a crash after that flush, not by one now.
-Counts are of entries; an entry is one message, or one batch. Invariant: `by_reason` adds up to `redelivered`.
+Pure. Two bases. EXACT: what the broker holds in memory is known, so the number is memory minus what
+a recovery would find in ZooKeeper and BookKeeper at this moment; each lost entry is put down to the
+first limit at which a flush of that memory would drop it, and what no limit drops is the window: it
+waits for the next flush. AT LEAST: only what is stored is known, and all of that would be found
+again; anything acked since is not known, and the verdict says so. On both bases: what is stored now
+and what the next flush would leave out (`flush_forgets`) is lost by a crash after that flush, not
+by one now. Counts are of entries; an entry is one message, or one batch. Invariant: `by_reason`
+adds up to `redelivered`.
 """
 
 from __future__ import annotations
@@ -19,14 +22,24 @@ from pyroaring import BitMap
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from cursorkeeper.pulsar_broker.model import Acked, Kept, KeptForm, Reason, count, range_count, what_pulsar_keeps
+from cursorkeeper.pulsar_broker.model import (
+    Acked,
+    Kept,
+    KeptForm,
+    Reason,
+    count,
+    range_count,
+    what_pulsar_keeps,
+)
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What recovery finds. `inline`: in the znode, not in a cursor ledger. `rolled_back`: the cursor ledger is gone, and Pulsar
-    would go back to the znode's mark-delete. Crossing ranges are resolved."""
+    """What recovery finds. `inline`: in the znode, not in a cursor ledger. `rolled_back`: the
+    cursor ledger is gone, and Pulsar would go back to the znode's mark-delete. Crossing ranges are
+    resolved.
+    """
 
     info: PositionInfo
     inline: bool = False
@@ -37,7 +50,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """If everything that is in the topic gets acked except the oldest un-acked message (issue #25985)."""
+    """If everything that is in the topic gets acked except the oldest un-acked message (issue
+    #25985).
+    """
 
     acked: int
     redelivered: int
@@ -48,10 +63,12 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """See the module. `batches` = partly acked batches whose acks are lost beside `redelivered`. `flush_*` is what the next
-    flush writes and drops; `flush_forgets`: of what it drops, what is stored until then; `unload_redelivered` what a graceful unload
-    would lose. `beyond_cap`: entries of closed data ledgers above the last stored ack, where a cap was reached (else 0): any of them
-    that was acked comes back."""
+    """See the module. `batches` = partly acked batches whose acks are lost beside `redelivered`.
+    `flush_*` is what the next flush writes and drops; `flush_forgets`: of what it drops, what is
+    stored until then; `unload_redelivered` what a graceful unload would lose. `beyond_cap`: entries
+    of closed data ledgers above the last stored ack, where a cap was reached (else 0): any of them
+    that was acked comes back.
+    """
 
     redelivered: int
     is_exact: bool
@@ -72,62 +89,103 @@ class Verdict:
 
     @property
     def is_at_risk(self) -> bool:
-        """Something would come back, now or after the next flush, or a cap was reached so that something may."""
+        """Something would come back, now or after the next flush, or a cap was reached so that
+        something may.
+        """
         return bool(self.redelivered or self.batches or self.beyond_cap or self.flush_forgets)
 
     def as_json(self) -> dict[str, Any]:
         scenario = self.if_all_acked
         return {
-            "redelivered": self.redelivered, "exact": self.is_exact, "byReason": {r.value: n for r, n in self.by_reason.items()},
-            "partlyAckedBatches": self.batches, "backlog": self.backlog, "ackedAboveMarkDelete": self.acked_above,
-            "markDelete": str(self.mark_delete), "beyondCap": self.beyond_cap,
+            "redelivered": self.redelivered,
+            "exact": self.is_exact,
+            "byReason": {r.value: n for r, n in self.by_reason.items()},
+            "partlyAckedBatches": self.batches,
+            "backlog": self.backlog,
+            "ackedAboveMarkDelete": self.acked_above,
+            "markDelete": str(self.mark_delete),
+            "beyondCap": self.beyond_cap,
             "nextFlush": {
-                "form": self.flush_form.value, "bytes": self.flush_bytes, "triedBytes": self.tried_bytes, "drops": self.flush_drops,
+                "form": self.flush_form.value,
+                "bytes": self.flush_bytes,
+                "triedBytes": self.tried_bytes,
+                "drops": self.flush_drops,
                 "forgets": self.flush_forgets,
             },
             "gracefulUnloadRedelivers": self.unload_redelivered,
-            "ifAllButTheOldestAcked": None if scenario is None else {
-                "acked": scenario.acked, "redelivered": scenario.redelivered,
-                "byReason": {r.value: n for r, n in scenario.by_reason.items()}, "form": scenario.form.value, "bytes": scenario.flush_bytes,
+            "ifAllButTheOldestAcked": None
+            if scenario is None
+            else {
+                "acked": scenario.acked,
+                "redelivered": scenario.redelivered,
+                "byReason": {r.value: n for r, n in scenario.by_reason.items()},
+                "form": scenario.form.value,
+                "bytes": scenario.flush_bytes,
             },
-            **({} if self.native_bytes is None else {"cursorKeeper": {"bytes": self.native_bytes, "redelivered": 0}}),
-        }  # fmt: skip
+            **(
+                {}
+                if self.native_bytes is None
+                else {"cursorKeeper": {"bytes": self.native_bytes, "redelivered": 0}}
+            ),
+        }
 
 
 Layout = Mapping[int, int | None]
-"""The topic's data ledgers, ascending: entries, or None where nobody knows (the open one, without the broker's word)."""
+"""The topic's data ledgers, ascending: entries, or None where nobody knows (the open one, without
+the broker's word).
+"""
 
 
-def judge(stored: Stored, memory: PositionInfo | None, layout: Layout, settings: PulsarSettings) -> Verdict:
+def judge(
+    stored: Stored, memory: PositionInfo | None, layout: Layout, settings: PulsarSettings
+) -> Verdict:
     """The verdict. `memory` None: only what is stored is known."""
     recovered, lost_batches = _recovered(stored, settings)
     now = _with_stored_parts(memory, stored.info) if memory is not None else stored.info
     kept = what_pulsar_keeps(now, settings, cursor_properties=stored.cursor_properties)
-    closed = what_pulsar_keeps(now, settings, closing=True, cursor_properties=stored.cursor_properties)
+    closed = what_pulsar_keeps(
+        now, settings, closing=True, cursor_properties=stored.cursor_properties
+    )
     lost = missing(now, recovered, layout) if memory is not None else {}
     return Verdict(
-        redelivered=count(lost), is_exact=memory is not None, by_reason=_attributed(lost, kept, stored.rolled_back),
-        batches=lost_batches + sum(len(keys) for reason, keys in kept.dropped_batches.items() if reason is not Reason.ZNODE),
-        backlog=_backlog(now.mark_delete, layout), acked_above=count(now.acked),
-        flush_form=kept.form, flush_bytes=kept.stored_bytes, tried_bytes=kept.tried_bytes, flush_drops=kept.dropped_count,
+        redelivered=count(lost),
+        is_exact=memory is not None,
+        by_reason=_attributed(lost, kept, stored.rolled_back),
+        batches=lost_batches
+        + sum(
+            len(keys) for reason, keys in kept.dropped_batches.items() if reason is not Reason.ZNODE
+        ),
+        backlog=_backlog(now.mark_delete, layout),
+        acked_above=count(now.acked),
+        flush_form=kept.form,
+        flush_bytes=kept.stored_bytes,
+        tried_bytes=kept.tried_bytes,
+        flush_drops=kept.dropped_count,
         flush_forgets=_forgotten(kept, recovered),
         unload_redelivered=count(missing(now, closed.state or recovered, layout)),
         beyond_cap=0 if memory is not None else _beyond(stored, layout, settings),
-        if_all_acked=_scenario(now, layout, settings), mark_delete=now.mark_delete,
-    )  # fmt: skip
+        if_all_acked=_scenario(now, layout, settings),
+        mark_delete=now.mark_delete,
+    )
 
 
 def missing(memory: PositionInfo, recovered: PositionInfo, layout: Layout) -> dict[int, BitMap]:
-    """Entries that are acked in memory and not in the recovered state. A ledger that the topic no longer has is not counted:
-    nothing of it can be delivered."""
+    """Entries that are acked in memory and not in the recovered state. A ledger that the topic no
+    longer has is not counted: nothing of it can be delivered.
+    """
     low, high = recovered.mark_delete, memory.mark_delete
     found: dict[int, BitMap] = {}
     newest = max(layout, default=-1)  # one that is newer than the layout was not trimmed
-    ledgers = {ledger for ledger in layout if low.ledger <= ledger <= high.ledger} | {*memory.acked, high.ledger}
+    ledgers = {ledger for ledger in layout if low.ledger <= ledger <= high.ledger} | {
+        *memory.acked,
+        high.ledger,
+    }
     for ledger in sorted(ledgers):
         if ledger < low.ledger or (ledger not in layout and ledger < newest):
             continue
-        left = _acked_of(memory, ledger, layout.get(ledger)) - _acked_of(recovered, ledger, layout.get(ledger))
+        left = _acked_of(memory, ledger, layout.get(ledger)) - _acked_of(
+            recovered, ledger, layout.get(ledger)
+        )
         if left:
             found[ledger] = left
     return found
@@ -143,18 +201,23 @@ def _acked_of(info: PositionInfo, ledger: int, entries: int | None) -> BitMap:
 
 
 def _recovered(stored: Stored, settings: PulsarSettings) -> tuple[PositionInfo, int]:
-    """What a recovery finds in what is stored, and how many stored batch sets it ignores (#26475)."""
+    """What a recovery finds in what is stored, and how many stored batch sets it ignores
+    (#26475).
+    """
     if stored.inline and stored.info.batches and not settings.znode_restores_batches:
         return replace(stored.info, batches={}), len(stored.info.batches)
     return stored.info, 0
 
 
 def _with_stored_parts(memory: PositionInfo, stored: PositionInfo) -> PositionInfo:
-    """The broker's answer holds neither batch sets nor properties: what is stored of them is the best that is known."""
+    """The broker's answer holds neither batch sets nor properties: what is stored of them is the
+    best that is known.
+    """
     batches = {
-        key: left for key, left in stored.batches.items()
+        key: left
+        for key, left in stored.batches.items()
         if Position(*key) > memory.mark_delete and key.entry not in memory.acked.get(key.ledger, ())
-    }  # fmt: skip
+    }
     return replace(memory, batches=batches, properties=stored.properties)
 
 
@@ -177,7 +240,11 @@ def _attributed(lost: Acked, kept: Kept, rolled_back: bool) -> dict[Reason, int]
         return {reason: count(lost)}
     found: dict[Reason, int] = {}
     for reason, dropped in kept.dropped.items():
-        both = sum(entries.intersection_cardinality(dropped[ledger]) for ledger, entries in lost.items() if ledger in dropped)
+        both = sum(
+            entries.intersection_cardinality(dropped[ledger])
+            for ledger, entries in lost.items()
+            if ledger in dropped
+        )
         if both:
             found[reason] = both
     rest = count(lost) - sum(found.values())

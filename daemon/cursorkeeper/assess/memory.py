@@ -1,8 +1,8 @@
 """Where the broker's word comes from: its admin REST, saved answers of it, or nowhere.
 
-Owns the request, its limits, and how saved files are named. Only GET; a broker that does not own a topic redirects to the
-one that does. What is wrong with one topic's answer is returned as that topic's InternalsError; `AdminAway` is raised
-only when the address does not answer at all.
+Owns the request, its limits, and how saved files are named. Only GET; a broker that does not own a
+topic redirects to the one that does. What is wrong with one topic's answer is returned as that
+topic's InternalsError; `AdminAway` is raised only when the address does not answer at all.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
-from cursorkeeper.assess.internals import InternalsError, TopicInternals, is_internals, parse, read_json
+from cursorkeeper.assess.internals import (
+    InternalsError,
+    TopicInternals,
+    is_internals,
+    parse,
+    read_json,
+)
 from cursorkeeper.format.pulsar import names
 
 ANSWER_BYTES_MAX: Final = 512 << 20
@@ -23,7 +29,9 @@ ANSWER_BYTES_MAX: Final = 512 << 20
 TIMEOUT_S: Final = 60.0
 
 Told = TopicInternals | InternalsError | None
-"""A topic's answer; why it cannot be used; None: nobody was asked, or the topic is not loaded by any broker."""
+"""A topic's answer; why it cannot be used; None: nobody was asked, or the topic is not loaded by
+any broker.
+"""
 
 
 class AdminAway(Exception):
@@ -48,7 +56,10 @@ class Memory(Protocol):
 class Nobody:
     """Only what is stored is known."""
 
-    describes = "The numbers rest on what is stored: what brokers hold in memory was not asked, so they are lower bounds."
+    describes = (
+        "The numbers rest on what is stored: what brokers hold in memory was not asked, "
+        "so they are lower bounds."
+    )
     exact_with = "asking the brokers (--admin-url) makes it exact"
     remedy = ""
 
@@ -61,8 +72,13 @@ class Broker:
 
     def __init__(self, url: str, token: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self._url, self._token, self._timeout_s = url.rstrip("/"), token, timeout_s
-        self.describes = f"The numbers compare what the brokers hold in memory (asked at {url}) with what is stored."
-        self.exact_with = f"no broker has these topics loaded (404 from {url}): load them, or correct the address"
+        self.describes = (
+            f"The numbers compare what the brokers hold in memory (asked at {url}) "
+            f"with what is stored."
+        )
+        self.exact_with = (
+            f"no broker has these topics loaded (404 from {url}): load them, or correct the address"
+        )
         self.remedy = "ask the broker again; without --admin-url only what is stored is judged"
 
     async def topic(self, topic: str) -> Told:
@@ -70,7 +86,10 @@ class Broker:
 
     def _get(self, topic: str) -> Told:
         path = "/".join(quote(part, safe="") for part in topic.partition("://")[2].split("/", 2))
-        request = urllib.request.Request(f"{self._url}/admin/v2/persistent/{path}/internalStats", headers={"Accept": "application/json"})
+        request = urllib.request.Request(
+            f"{self._url}/admin/v2/persistent/{path}/internalStats",
+            headers={"Accept": "application/json"},
+        )
         if self._token:
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
         try:
@@ -78,7 +97,11 @@ class Broker:
                 data = answer.read(ANSWER_BYTES_MAX + 1)
         except urllib.error.HTTPError as error:
             with error:
-                return None if error.code == 404 else InternalsError(self._refusal(error, request.full_url))
+                return (
+                    None
+                    if error.code == 404
+                    else InternalsError(self._refusal(error, request.full_url))
+                )
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise AdminAway(f"{self._url}: {getattr(error, 'reason', error)}") from error
         if len(data) > ANSWER_BYTES_MAX:
@@ -89,16 +112,24 @@ class Broker:
         said = f"the broker answers {error.code} {error.reason}"
         if not self._token or error.code not in (401, 403) or not error.url or error.url == asked:
             return said
-        return f"{said} at {error.url}, where a redirect led: the token is not handed on; name that broker, or a proxy, with --admin-url"
+        return (
+            f"{said} at {error.url}, where a redirect led: the token is not handed on; name "
+            f"that broker, or a proxy, with --admin-url"
+        )
 
 
 class Saved:
-    """Saved answers: a file of one topic's (`only_topic`), a file {topic: answer}, or a folder TENANT/NAMESPACE/TOPIC.json, the
-    topic's name URL-encoded. One topic is in memory at a time, unless they share a file."""
+    """Saved answers: a file of one topic's (`only_topic`), a file {topic: answer}, or a folder
+    TENANT/NAMESPACE/TOPIC.json, the topic's name URL-encoded. One topic is in memory at a time,
+    unless they share a file.
+    """
 
     describes = "The numbers compare saved answers of the brokers with what is stored."
     exact_with = Nobody.exact_with
-    remedy = "save `pulsar-admin topics stats-internal` of its topic again; without --internal-stats only what is stored is judged"
+    remedy = (
+        "save `pulsar-admin topics stats-internal` of its topic again; without "
+        "--internal-stats only what is stored is judged"
+    )
 
     def __init__(self, place: Path, only_topic: str = "") -> None:
         """Raises InternalsError, OSError."""
@@ -111,7 +142,10 @@ class Saved:
         value = read_json(place.read_bytes(), str(place))
         if is_internals(value):
             if not only_topic:
-                raise InternalsError(f"{place} holds the answer for one topic, and does not say for which: name the topic")
+                raise InternalsError(
+                    f"{place} holds the answer for one topic, and does not say for which: name "
+                    f"the topic"
+                )
             self._by_topic[only_topic] = value
         elif isinstance(value, dict):
             self._by_topic = value
@@ -121,7 +155,11 @@ class Saved:
     async def topic(self, topic: str) -> Told:
         if self._folder is None:
             value = self._by_topic.get(topic)
-            return InternalsError("the saved answers do not have this topic") if value is None else _guarded(value)
+            return (
+                InternalsError("the saved answers do not have this topic")
+                if value is None
+                else _guarded(value)
+            )
         file = self._folder / saved_name(topic)
         try:
             return _parsed(await asyncio.to_thread(file.read_bytes), str(file))

@@ -1,4 +1,6 @@
-"""The sum over all cursors, and the worst of them. Memory is bounded: rows pass through, `top` of them stay."""
+"""The sum over all cursors, and the worst of them. Memory is bounded: rows pass through, `top` of
+them stay.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ ERRORS_KEPT = 50
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One cursor: its verdict, or why there is none. `notes` = what the reader should know (freshness, warnings)."""
+    """One cursor: its verdict, or why there is none. `notes` = what the reader should know
+    (freshness, warnings).
+    """
 
     topic: str
     subscription: str
@@ -36,7 +40,11 @@ class Row:
         v = self.verdict
         if v is None:
             return (0, 0, 0)
-        return (v.redelivered, v.flush_forgets + v.beyond_cap, v.if_all_acked.redelivered if v.if_all_acked is not None else 0)
+        return (
+            v.redelivered,
+            v.flush_forgets + v.beyond_cap,
+            v.if_all_acked.redelivered if v.if_all_acked is not None else 0,
+        )
 
 
 @dataclass(slots=True)
@@ -100,9 +108,15 @@ class Totals:
     def as_json(self) -> dict[str, Any]:
         """The last line of the output of `--json`."""
         return {
-            "cursors": self.cursors, "atRisk": self.at_risk, "errors": self.errors_count, "redelivered": self.redelivered,
-            "exact": self.is_exact, "byReason": {r.value: self.by_reason[r] for r in Reason if self.by_reason[r]},
-            "partlyAckedBatches": self.batches, "beyondCap": self.beyond_cap,
-            "nextFlushForgets": self.flush_forgets, "gracefulUnloadRedelivers": self.unload_redelivered,
+            "cursors": self.cursors,
+            "atRisk": self.at_risk,
+            "errors": self.errors_count,
+            "redelivered": self.redelivered,
+            "exact": self.is_exact,
+            "byReason": {r.value: self.by_reason[r] for r in Reason if self.by_reason[r]},
+            "partlyAckedBatches": self.batches,
+            "beyondCap": self.beyond_cap,
+            "nextFlushForgets": self.flush_forgets,
+            "gracefulUnloadRedelivers": self.unload_redelivered,
             "ifAllButTheOldestAcked": self.if_all_acked,
-        }  # fmt: skip
+        }

@@ -1,4 +1,6 @@
-"""Client of the ledger gateway: real BookKeeper ledgers for Python. `port` is what it does, `fake` does the same in memory."""
+"""Client of the ledger gateway: real BookKeeper ledgers for Python. `port` is what it does, `fake`
+does the same in memory.
+"""
 
 from cursorkeeper.bookkeeper.errors import (
     GatewayError,

@@ -1,9 +1,10 @@
-"""The appends of one client between `append` and their answers: the window, the batches, the order. No I/O.
+"""The appends of one client between `append` and their answers: the window, the batches, the order.
+No I/O.
 
-Owns: what is queued and unanswered per ledger, entry numbering, cutting messages, which futures an answer completes.
-Does not own: the stream (`append_stream`), time (`now_s` is an argument).
-Invariants: entries and bytes held are within the window; the unanswered entries of a ledger are consecutive and are
-answered in order; NOT_DONE is said only of what was never handed to the stream.
+Owns: what is queued and unanswered per ledger, entry numbering, cutting messages, which futures an
+answer completes. Does not own: the stream (`append_stream`), time (`now_s` is an argument).
+Invariants: entries and bytes held are within the window; the unanswered entries of a ledger are
+consecutive and are answered in order; NOT_DONE is said only of what was never handed to the stream.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ Future = asyncio.Future[None]
 
 
 class _Ledger:
-    """The unanswered appends of one ledger: entries `next_entry - len(waiting)` to `next_entry - 1`."""
+    """The unanswered appends of one ledger: entries `next_entry - len(waiting)` to `next_entry -
+    1`.
+    """
 
     __slots__ = ("died_of", "ledger", "next_entry", "unsent_from", "waiting")
 
@@ -48,7 +51,9 @@ class _Ledger:
 class AppendQueue:
     """See the module. `entry_bytes_max` and `batch_entries_max` are learned from the gateway."""
 
-    def __init__(self, *, entries_max: int, bytes_max: int, batch_entries_max: int, batch_bytes_max: int) -> None:
+    def __init__(
+        self, *, entries_max: int, bytes_max: int, batch_entries_max: int, batch_bytes_max: int
+    ) -> None:
         self._entries_max, self._bytes_max = entries_max, bytes_max
         self.batch_entries_max, self._batch_bytes_max = batch_entries_max, batch_bytes_max
         self.entry_bytes_max = batch_bytes_max
@@ -82,7 +87,9 @@ class AppendQueue:
     def add(self, ledger: int, entry: int, payload: bytes, now_s: float, future: Future) -> None:
         """Queue one entry. Raises WINDOW_FULL; every other refusal goes into the future."""
         size = len(payload)
-        if self._entries >= self._entries_max or (self._bytes + size > self._bytes_max and self._entries):
+        if self._entries >= self._entries_max or (
+            self._bytes + size > self._bytes_max and self._entries
+        ):
             text = f"{self._entries} entries and {self._bytes} bytes are unanswered"
             raise GatewayRetry("WINDOW_FULL", Outcome.NOT_DONE, ledger=ledger, message=text)
         queue = self._ledgers.get(ledger)
@@ -98,7 +105,9 @@ class AppendQueue:
         self._unsent.append((queue, entry, payload))
 
     def take_batch(self) -> pb.AppendRequest | None:
-        """The next message, at most the batch limits or one entry; from now on its entries may have been done."""
+        """The next message, at most the batch limits or one entry; from now on its entries may have
+        been done.
+        """
         unsent, entries, size = self._unsent, 0, 0
         groups: dict[int, tuple[int, list[bytes]]] = {}
         while unsent and entries < self.batch_entries_max:
@@ -120,12 +129,15 @@ class AppendQueue:
         if not entries:
             return None
         appends = [
-            pb.LedgerAppend(ledger_id=ledger, first_entry_id=first, payloads=payloads) for ledger, (first, payloads) in groups.items()
+            pb.LedgerAppend(ledger_id=ledger, first_entry_id=first, payloads=payloads)
+            for ledger, (first, payloads) in groups.items()
         ]
         return pb.AppendRequest(appends=appends)
 
     def acknowledged(self, ledger: int, last_entry: int) -> None:
-        """The gateway confirmed everything up to `last_entry`. An answer that came too late changes nothing."""
+        """The gateway confirmed everything up to `last_entry`. An answer that came too late changes
+        nothing.
+        """
         queue = self._ledgers.get(ledger)
         if queue is None:
             return
@@ -139,42 +151,58 @@ class AppendQueue:
                 future.set_result(None)
 
     def failed(self, ledger: int, first_entry: int, error: GatewayError) -> None:
-        """The gateway refused `first_entry` and what follows it. Only a lone refused entry leaves the ledger usable:
-        with others behind it on the wire, a late second answer could not be told from one about a repeated entry."""
+        """The gateway refused `first_entry` and what follows it. Only a lone refused entry leaves
+        the ledger usable: with others behind it on the wire, a late second answer could not be told
+        from one about a repeated entry.
+        """
         queue = self._ledgers.get(ledger)
         if queue is None or first_entry >= queue.next_entry:
             return
-        lone = first_entry == queue.next_entry - 1 and not isinstance(error, GatewayRoll | GatewayFenced)
+        lone = first_entry == queue.next_entry - 1 and not isinstance(
+            error, GatewayRoll | GatewayFenced
+        )
         if lone and queue.unsent_from == queue.next_entry and first_entry >= queue.first:
             self._fail_from(queue, first_entry, lambda _: error)
         else:
             queue.died_of = queue.died_of or error
-            self._fail_from(queue, first_entry, lambda sent: error if sent else afterwards(ledger, error))
+            self._fail_from(
+                queue, first_entry, lambda sent: error if sent else afterwards(ledger, error)
+            )
 
     def expire(self, now_s: float, timeout_s: float) -> None:
         """Ledgers whose oldest append waits too long fail as a whole."""
         for queue in self._ledgers.values():
             if queue.waiting and now_s - queue.waiting[0][2] >= timeout_s:
-                error = timed_out(Operation.APPEND, ledger=queue.ledger, message=f"no answer for {timeout_s:g} s")
+                error = timed_out(
+                    Operation.APPEND, ledger=queue.ledger, message=f"no answer for {timeout_s:g} s"
+                )
                 queue.died_of = queue.died_of or error
                 self._fail_from(queue, queue.first, _lost(error))
 
     def forget(self, ledger: int) -> None:
-        """The ledger is fenced by us: if nothing of it waits, drop what is known of it. What waits will be answered."""
+        """The ledger is fenced by us: if nothing of it waits, drop what is known of it. What waits
+        will be answered.
+        """
         queue = self._ledgers.get(ledger)
         if queue and not queue.waiting:
             del self._ledgers[ledger]
 
     def ended(self, ledger: int, last_entry: int) -> None:
-        """The ledger was closed (at `last_entry`) or deleted (-1) by us: nothing more will be answered."""
+        """The ledger was closed (at `last_entry`) or deleted (-1) by us: nothing more will be
+        answered.
+        """
         self.acknowledged(ledger, last_entry)
         queue = self._ledgers.pop(ledger, None)
         if queue and queue.waiting:
-            queue.died_of = connection_lost(Operation.APPEND, ledger=ledger, message="the ledger was ended by this client")
+            queue.died_of = connection_lost(
+                Operation.APPEND, ledger=ledger, message="the ledger was ended by this client"
+            )
             self._fail_from(queue, queue.first, _lost(queue.died_of))
 
     def fail_all(self, error: Callable[[int], GatewayError]) -> None:
-        """The stream is gone, and with it the write handle of every ledger. `error` makes one for a ledger."""
+        """The stream is gone, and with it the write handle of every ledger. `error` makes one for a
+        ledger.
+        """
         ledgers, self._ledgers = self._ledgers, {}
         self._unsent.clear()
         for queue in ledgers.values():
@@ -182,7 +210,9 @@ class AppendQueue:
                 self._fail_from(queue, queue.first, _lost(error(queue.ledger)))
 
     def _fail_from(self, queue: _Ledger, entry: int, error: Callable[[bool], GatewayError]) -> None:
-        """Fail `entry` and all later ones; `error` is asked once for those sent and once for those never sent."""
+        """Fail `entry` and all later ones; `error` is asked once for those sent and once for those
+        never sent.
+        """
         first = max(entry, queue.first)
         kept = [queue.waiting.popleft() for _ in range(first - queue.first)]
         of_sent, of_unsent = error(True), error(False)
@@ -201,11 +231,22 @@ class AppendQueue:
         if size > self.entry_bytes_max:
             text = f"entry {entry} has {size} bytes, the limit is {self.entry_bytes_max}"
             return GatewayRefused("ENTRY_TOO_LARGE", not_done, ledger=ledger, message=text)
-        return GatewayRefused("UNEXPECTED_ENTRY_ID", not_done, ledger=ledger, message=f"entry {entry} given, {queue.next_entry} is next")
+        return GatewayRefused(
+            "UNEXPECTED_ENTRY_ID",
+            not_done,
+            ledger=ledger,
+            message=f"entry {entry} given, {queue.next_entry} is next",
+        )
 
 
 def _lost(error: GatewayError) -> Callable[[bool], GatewayError]:
     """The given error for what was sent; for what was not, the same but certain."""
     kind = type(error)
-    certain = kind(error.reason, Outcome.NOT_DONE, ledger=error.ledger, bookkeeper_code=error.bookkeeper_code, message=error.message)
+    certain = kind(
+        error.reason,
+        Outcome.NOT_DONE,
+        ledger=error.ledger,
+        bookkeeper_code=error.bookkeeper_code,
+        message=error.message,
+    )
     return lambda sent: error if sent else certain

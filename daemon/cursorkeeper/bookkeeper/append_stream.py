@@ -1,9 +1,11 @@
 """One Append stream that carries the entries of all ledgers of a client.
 
-Owns: opening the stream when it is first needed and again after it broke (with a pause that grows), the two tasks on it
-(sender, receiver), the clock of append limits. Does not own: what is queued and how answers match (`append_queue`).
-Invariants: messages batch by themselves: while one is written, and for a short pause after it while answers are out, the next one
-fills; when the stream ends, for whatever reason, everything unanswered fails at once, because the gateway's write handles end with it.
+Owns: opening the stream when it is first needed and again after it broke (with a pause that grows),
+the two tasks on it (sender, receiver), the clock of append limits. Does not own: what is queued and
+how answers match (`append_queue`). Invariants: messages batch by themselves: while one is written,
+and for a short pause after it while answers are out, the next one fills; when the stream ends, for
+whatever reason, everything unanswered fails at once, because the gateway's write handles end with
+it.
 """
 
 from __future__ import annotations
@@ -35,7 +37,13 @@ class AppendStream:
         rng: random.Random,
         gap: Gap,
     ) -> None:
-        self._settings, self._queue, self._connect, self._open_call, self._rng = settings, queue, connect, open_call, rng
+        self._settings, self._queue, self._connect, self._open_call, self._rng = (
+            settings,
+            queue,
+            connect,
+            open_call,
+            rng,
+        )
         self._gap = gap
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -61,7 +69,11 @@ class AppendStream:
             self._expiry.cancel()
         if self._task:
             await tasks.end(self._task)
-        self._fail_all(lambda ledger: from_status(Operation.APPEND, "CANCELLED", ledger=ledger, message="the client was closed"))
+        self._fail_all(
+            lambda ledger: from_status(
+                Operation.APPEND, "CANCELLED", ledger=ledger, message="the client was closed"
+            )
+        )
 
     async def _run(self) -> None:
         """Lives from the first append to the end of the stream."""
@@ -81,7 +93,8 @@ class AppendStream:
     async def _stream(self, call: AppendCall) -> Callable[[int], GatewayError]:
         """Send and receive until the stream ends; returns what it ended with."""
         sender = self._loop.create_task(self._send(call), name="append sender")
-        sender.add_done_callback(lambda _: call.cancel())  # without a sender the stream must not look alive
+        # without a sender the stream must not look alive
+        sender.add_done_callback(lambda _: call.cancel())
         try:
             while (reply := await call.read()) is not END:
                 assert isinstance(reply, pb.AppendReply)
@@ -112,7 +125,8 @@ class AppendStream:
                 try:
                     await call.write(batch)
                 except (RpcFailed, asyncio.InvalidStateError):
-                    await asyncio.Event().wait()  # the stream has ended; why is the receiver's to say, who then cancels this
+                    # the stream has ended; why is the receiver's to say, who then cancels this
+                    await asyncio.Event().wait()
                 if not is_full:
                     self._gap.sent()
                     break  # what came while it was written has set `_wake`
@@ -121,7 +135,11 @@ class AppendStream:
         for appended in reply.appended:
             self._queue.acknowledged(appended.ledger_id, appended.last_entry_id)
         for failure in reply.failures:
-            self._queue.failed(failure.ledger_id, failure.first_entry_id, of_failure(failure.failure, failure.ledger_id))
+            self._queue.failed(
+                failure.ledger_id,
+                failure.first_entry_id,
+                of_failure(failure.failure, failure.ledger_id),
+            )
 
     def _fail_all(self, error: Callable[[int], GatewayError]) -> None:
         self._queue.fail_all(error)
@@ -138,7 +156,9 @@ class AppendStream:
         limit_s = self._settings.append_timeout_s
         self._queue.expire(self._loop.time(), limit_s)
         waits = self._queue.has_unanswered and not self._closed
-        self._expiry = self._loop.call_later(limit_s / _EXPIRY_CHECKS, self._watch) if waits else None
+        self._expiry = (
+            self._loop.call_later(limit_s / _EXPIRY_CHECKS, self._watch) if waits else None
+        )
 
 
 def _broken(ledger: int) -> GatewayError:

@@ -1,7 +1,8 @@
 """The real `LedgerStore`: a gRPC client of the ledger gateway.
 
-Owns: calls with their deadlines, translation of values and errors. Does not own: appends (`append_stream`), the channel
-(`transport`). Invariants: every call ends within its limit; every error that leaves is a `GatewayError`.
+Owns: calls with their deadlines, translation of values and errors. Does not own: appends
+(`append_stream`), the channel (`transport`). Invariants: every call ends within its limit; every
+error that leaves is a `GatewayError`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from typing import Any, TypeVar
 from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper.append_queue import AppendQueue
 from cursorkeeper.bookkeeper.append_stream import AppendStream
-from cursorkeeper.bookkeeper.errors import GatewayRefused, GatewayRetry, Operation, Outcome, from_status, timed_out
+from cursorkeeper.bookkeeper.errors import (
+    GatewayRefused,
+    GatewayRetry,
+    Operation,
+    Outcome,
+    from_status,
+    timed_out,
+)
 from cursorkeeper.bookkeeper.port import (
     TO_LAST_CONFIRMED,
     AppendRoom,
@@ -49,9 +57,16 @@ A = TypeVar("A")
 
 
 class GatewayClient:
-    """Implements `LedgerStore`. `start` connects; the loop that started it is the one that uses it."""
+    """Implements `LedgerStore`. `start` connects; the loop that started it is the one that uses
+    it.
+    """
 
-    def __init__(self, settings: GatewayClientSettings, rng: random.Random | None = None, append_gap: Gap | None = None) -> None:
+    def __init__(
+        self,
+        settings: GatewayClientSettings,
+        rng: random.Random | None = None,
+        append_gap: Gap | None = None,
+    ) -> None:
         self._settings, self._rng = settings, rng or random.Random()
         self._append_gap = append_gap or Gap(settings.append_gap_ms)
         self._metadata = call_metadata(settings)
@@ -77,14 +92,25 @@ class GatewayClient:
         info = await self._first_answer()
         needed = max(self._settings.append_batch_bytes_max, info.entry_bytes_max) + ENVELOPE_BYTES
         if needed > info.message_bytes_max:
-            text = f"a message may need {needed} bytes, the gateway takes {info.message_bytes_max}: lower append_batch_bytes_max"
+            text = (
+                f"a message may need {needed} bytes, the gateway takes "
+                f"{info.message_bytes_max}: lower append_batch_bytes_max"
+            )
             raise GatewayRefused("LIMITS", Outcome.NOT_DONE, message=text)
         if info.entry_bytes_max + ENVELOPE_BYTES > self._settings.receive_bytes_max:
-            text = f"an entry of {info.entry_bytes_max} bytes does not fit receive_bytes_max {self._settings.receive_bytes_max}: raise it"
+            text = (
+                f"an entry of {info.entry_bytes_max} bytes does not fit receive_bytes_max "
+                f"{self._settings.receive_bytes_max}: raise it"
+            )
             raise GatewayRefused("LIMITS", Outcome.NOT_DONE, message=text)
         stub = self._service
         self._appends = AppendStream(
-            self._settings, self._queue, self.describe, lambda: stub.Append(metadata=self._metadata), self._rng, self._append_gap
+            self._settings,
+            self._queue,
+            self.describe,
+            lambda: stub.Append(metadata=self._metadata),
+            self._rng,
+            self._append_gap,
         )
 
     async def close(self) -> None:
@@ -108,7 +134,9 @@ class GatewayClient:
             password=spec.password,
             custom_metadata=custom_metadata,
         )
-        reply = await self._call(Operation.CREATE, self._service.Create, request, self._settings.create_timeout_s)
+        reply = await self._call(
+            Operation.CREATE, self._service.Create, request, self._settings.create_timeout_s
+        )
         self._queue.created(reply.ledger_id)
         return reply.ledger_id
 
@@ -124,7 +152,13 @@ class GatewayClient:
         return self._queue.room
 
     async def read(
-        self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0, unconfirmed: bool = False
+        self,
+        ledger: int,
+        first: int,
+        last: int = TO_LAST_CONFIRMED,
+        *,
+        max_bytes: int = 0,
+        unconfirmed: bool = False,
     ) -> AsyncIterator[ReadChunk]:
         request = pb.ReadRequest(
             ledger_id=ledger,
@@ -135,34 +169,61 @@ class GatewayClient:
             unconfirmed=unconfirmed,
         )
         async for reply in self._stream(Operation.READ, self._service.Read, request, ledger):
-            yield ReadChunk(reply.first_entry_id, tuple(reply.payloads), reply.last_add_confirmed, reply.closed, reply.stopped_by)
+            yield ReadChunk(
+                reply.first_entry_id,
+                tuple(reply.payloads),
+                reply.last_add_confirmed,
+                reply.closed,
+                reply.stopped_by,
+            )
 
     async def fence(self, ledger: int) -> LedgerEnd:
         request = pb.FenceRequest(ledger_id=ledger, password=self._settings.password)
-        reply = await self._call(Operation.FENCE, self._service.Fence, request, self._settings.fence_timeout_s, ledger)
+        reply = await self._call(
+            Operation.FENCE, self._service.Fence, request, self._settings.fence_timeout_s, ledger
+        )
         self._queue.forget(ledger)
         return LedgerEnd(reply.last_entry_id, reply.length)
 
     async def close_ledger(self, ledger: int) -> LedgerEnd:
         reply = await self._call(
-            Operation.CLOSE, self._service.Close, pb.CloseRequest(ledger_id=ledger), self._settings.close_timeout_s, ledger
+            Operation.CLOSE,
+            self._service.Close,
+            pb.CloseRequest(ledger_id=ledger),
+            self._settings.close_timeout_s,
+            ledger,
         )
-        self._queue.ended(ledger, reply.last_entry_id)  # the answers to its last appends may still be on their way
+        # the answers to its last appends may still be on their way
+        self._queue.ended(ledger, reply.last_entry_id)
         return LedgerEnd(reply.last_entry_id, reply.length)
 
     async def delete(self, ledger: int) -> None:
         await self._call(
-            Operation.DELETE, self._service.Delete, pb.DeleteRequest(ledger_id=ledger), self._settings.delete_timeout_s, ledger
+            Operation.DELETE,
+            self._service.Delete,
+            pb.DeleteRequest(ledger_id=ledger),
+            self._settings.delete_timeout_s,
+            ledger,
         )
         self._queue.ended(ledger, -1)
 
     async def metadata(self, ledger: int) -> LedgerInfo:
         request = pb.MetadataRequest(ledger_id=ledger)
-        return _info(await self._call(Operation.METADATA, self._service.Metadata, request, self._settings.metadata_timeout_s, ledger))
+        return _info(
+            await self._call(
+                Operation.METADATA,
+                self._service.Metadata,
+                request,
+                self._settings.metadata_timeout_s,
+                ledger,
+            )
+        )
 
     async def end_of(self, ledger: int) -> SeenEnd:
         request = pb.EndRequest(ledger_id=ledger, password=self._settings.password)
-        reply = await self._call(Operation.READ, self._service.End, request, self._settings.metadata_timeout_s, ledger)
+        reply = await self._call(
+            Operation.READ, self._service.End, request, self._settings.metadata_timeout_s, ledger
+        )
         return SeenEnd(reply.closed, reply.last_add_confirmed)
 
     async def list(self, custom_metadata: Mapping[str, bytes]) -> AsyncIterator[LedgerInfo]:
@@ -181,7 +242,9 @@ class GatewayClient:
         return self._stub
 
     async def _first_answer(self) -> GatewayInfo:
-        """Asks until the start's time is over. A refused connection is told as that, and not as an answer that took long."""
+        """Asks until the start's time is over. A refused connection is told as that, and not as an
+        answer that took long.
+        """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._settings.start_timeout_s
         pause_s = self._settings.stream_back_off_min_ms / 1000
@@ -189,16 +252,23 @@ class GatewayClient:
             try:
                 return await self._describe(max(_TRY_MIN_S, until_s - loop.time()))
             except GatewayRetry as e:
-                failure = e if is_connected(self._channel) else GatewayRetry("NOT_CONNECTED", Outcome.NOT_DONE, message=e.message)
+                failure = (
+                    e
+                    if is_connected(self._channel)
+                    else GatewayRetry("NOT_CONNECTED", Outcome.NOT_DONE, message=e.message)
+                )
                 if loop.time() + pause_s >= until_s:
                     raise failure from None
             await asyncio.sleep(pause_s)
 
     async def _describe(self, timeout_s: float) -> GatewayInfo:
-        reply = await self._call(Operation.DESCRIBE, self._service.Describe, pb.DescribeRequest(), timeout_s)
+        reply = await self._call(
+            Operation.DESCRIBE, self._service.Describe, pb.DescribeRequest(), timeout_s
+        )
         self._instance, self._queue.entry_bytes_max = reply.instance, reply.entry_bytes_max
         told = [most for most in (reply.message_entries_max, reply.message_ledgers_max) if most]
-        self._queue.batch_entries_max = min([self._settings.append_batch_entries_max, *told])  # an entry is of one ledger
+        # an entry is of one ledger
+        self._queue.batch_entries_max = min([self._settings.append_batch_entries_max, *told])
         return GatewayInfo(
             reply.instance,
             reply.version,
@@ -213,7 +283,14 @@ class GatewayClient:
             reply.message_ledgers_max,
         )
 
-    async def _call(self, operation: Operation, method: Unary[Q, A], request: Q, timeout_s: float, ledger: int = -1) -> A:
+    async def _call(
+        self,
+        operation: Operation,
+        method: Unary[Q, A],
+        request: Q,
+        timeout_s: float,
+        ledger: int = -1,
+    ) -> A:
         try:
             return await method(request, timeout=timeout_s, metadata=self._metadata)
         except RpcFailed as failed:
@@ -222,7 +299,9 @@ class GatewayClient:
             self._raise_if_closed_under(operation, ledger)
             raise
 
-    async def _stream(self, operation: Operation, method: ServerStream[Q, A], request: Q, ledger: int) -> AsyncIterator[A]:
+    async def _stream(
+        self, operation: Operation, method: ServerStream[Q, A], request: Q, ledger: int
+    ) -> AsyncIterator[A]:
         call = method(request, timeout=self._settings.read_timeout_s, metadata=self._metadata)
         try:
             while True:
@@ -242,10 +321,14 @@ class GatewayClient:
             call.cancel()
 
     def _raise_if_closed_under(self, operation: Operation, ledger: int) -> None:
-        """Closing the channel looks like a cancellation of everybody's task; only a real one may stay one."""
+        """Closing the channel looks like a cancellation of everybody's task; only a real one may
+        stay one.
+        """
         task = asyncio.current_task()
         if self._closed and task is not None and not task.cancelling():
-            raise from_status(operation, "CANCELLED", ledger=ledger, message="the client was closed") from None
+            raise from_status(
+                operation, "CANCELLED", ledger=ledger, message="the client was closed"
+            ) from None
 
 
 def _info(ledger: pb.LedgerMetadata) -> LedgerInfo:

@@ -1,9 +1,9 @@
 """What a failed ledger operation means to its caller, in one typed table.
 
-Owns: one exception per reaction (retry, roll, fenced, refused), the outcome (not done or unknown), and the translation
-of everything foreign: the gateway's `Failure`, a gRPC status, a lost connection, a deadline. Does not own: what the
-caller then does.
-Invariant: an outcome is NOT_DONE only where that is certain; everything else is UNKNOWN and nobody guesses.
+Owns: one exception per reaction (retry, roll, fenced, refused), the outcome (not done or unknown),
+and the translation of everything foreign: the gateway's `Failure`, a gRPC status, a lost
+connection, a deadline. Does not own: what the caller then does. Invariant: an outcome is NOT_DONE
+only where that is certain; everything else is UNKNOWN and nobody guesses.
 """
 
 from __future__ import annotations
@@ -31,15 +31,24 @@ class Operation(StrEnum):
 
 
 class GatewayError(Exception):
-    """Base of what a `LedgerStore` raises. `reason` is an upper-case word, `remedy` says what to do next.
+    """Base of what a `LedgerStore` raises. `reason` is an upper-case word, `remedy` says what to do
+    next.
 
-    `said` is all of it but the remedy. `bookkeeper_code` is 0 if BookKeeper did not speak; `ledger` is -1 if none is concerned.
+    `said` is all of it but the remedy. `bookkeeper_code` is 0 if BookKeeper did not speak; `ledger`
+    is -1 if none is concerned.
     """
 
     default_remedy = ""
 
     def __init__(
-        self, reason: str, outcome: Outcome, *, ledger: int = -1, bookkeeper_code: int = 0, message: str = "", remedy: str = ""
+        self,
+        reason: str,
+        outcome: Outcome,
+        *,
+        ledger: int = -1,
+        bookkeeper_code: int = 0,
+        message: str = "",
+        remedy: str = "",
     ) -> None:
         self.reason, self.outcome, self.ledger = reason, outcome, ledger
         self.bookkeeper_code, self.message = bookkeeper_code, message
@@ -63,13 +72,17 @@ class GatewayRoll(GatewayError):
 
 
 class GatewayFenced(GatewayError):
-    """Somebody recovered the ledger; that alone does not prove a new owner (BookKeeper's auto-recovery fences too)."""
+    """Somebody recovered the ledger; that alone does not prove a new owner (BookKeeper's
+    auto-recovery fences too).
+    """
 
     default_remedy = "read the footer: same epoch means roll, a higher one means stop"
 
 
 class GatewayRefused(GatewayError):
-    """Repeating it cannot help: the request, its size or its rights are wrong, or the data is damaged."""
+    """Repeating it cannot help: the request, its size or its rights are wrong, or the data is
+    damaged.
+    """
 
     default_remedy = "do not repeat it; see the message"
 
@@ -79,25 +92,34 @@ class NoSuchLedger(GatewayRefused):
 
 
 NO_SUCH_LEDGER_REASON = "NO_SUCH_LEDGER"
-NO_SUCH_LEDGER_CODES = frozenset({-25})  # -7 is one bookie's word, not the metadata's: a read that may be repeated
+# -7 is one bookie's word, not the metadata's: a read that may be repeated
+NO_SUCH_LEDGER_CODES = frozenset({-25})
 
 REMEDIES = {
     "WINDOW_FULL": "wait for an append to be answered; see append_room()",
     "CONNECTION_LOST": "the gateway went away or restarted; write handles did not survive it",
     "NOT_CONNECTED": "start the gateway, or name another address",
     "TIMEOUT": "BookKeeper or the gateway was too slow; look at both before raising the limit",
-    "NOT_ENOUGH_BOOKIES": "fewer bookies can be written to than the ensemble needs; start some, or use a smaller ensemble",
-    "UNEXPECTED_ENTRY_ID": "the client's numbering and the gateway's differ: fence the ledger and read its end",
-    "NO_HANDLE": "the write handle is in another gateway process, on another stream, or was closed: fence the ledger",
+    "NOT_ENOUGH_BOOKIES": "fewer bookies can be written to than the ensemble needs; start some, "
+    "or use a smaller ensemble",
+    "UNEXPECTED_ENTRY_ID": "the client's numbering and the gateway's differ: fence the ledger "
+    "and read its end",
+    "NO_HANDLE": "the write handle is in another gateway process, on another stream, or was "
+    "closed: fence the ledger",
     "ENTRY_TOO_LARGE": "cut the record smaller; describe() tells the limit",
     "NO_SUCH_LEDGER": "the ledger was deleted: read the footer again, it may name other ledgers",
     "CLIENT_CLOSED": "this client was closed; open a new one",
-    "READERS_MAY_NOT": "this connection has the role reader; writing, fencing and deleting need the role writer",
-    "ROLE_OFF": "the gateway does not have this role; `gateway --help` says which flag switches it on",
+    "READERS_MAY_NOT": "this connection has the role reader; writing, fencing and deleting need "
+    "the role writer",
+    "ROLE_OFF": "the gateway does not have this role; `gateway --help` says which flag switches "
+    "it on",
     "BAD_TOKEN": "name the file with the role's token: gateway_token_file",
-    "MIGRATORS_ONLY": "Pulsar's cursor ledgers are written with the role migrator; the gateway has it with --migrator-token-file",
-    "NOT_OURS": "ask for ledgers of cursors only: messages, schemas and what others wrote are never given out",
-    "OTHER_DEPLOYMENT": "use the daemon and the root of that deployment: the data of the root node in ZooKeeper is its id",
+    "MIGRATORS_ONLY": "Pulsar's cursor ledgers are written with the role migrator; the gateway "
+    "has it with --migrator-token-file",
+    "NOT_OURS": "ask for ledgers of cursors only: messages, schemas and what others wrote are "
+    "never given out",
+    "OTHER_DEPLOYMENT": "use the daemon and the root of that deployment: the data of the root "
+    "node in ZooKeeper is its id",
 }
 
 BY_REACTION: dict[str, type[GatewayError]] = {
@@ -107,16 +129,20 @@ BY_REACTION: dict[str, type[GatewayError]] = {
     "REFUSED": GatewayRefused,
 }
 
-# After a lost answer, what may be repeated as it is. An append never: only recovery tells whether the entry is there.
-# A repeated create may leave an empty orphan ledger, found by its custom metadata.
+# After a lost answer, what may be repeated as it is. An append never: only recovery tells whether
+# the entry is there. A repeated create may leave an empty orphan ledger, found by its custom
+# metadata.
 AFTER_LOSS: dict[Operation, type[GatewayError]] = {
-    operation: GatewayRoll if operation is Operation.APPEND else GatewayRetry for operation in Operation
+    operation: GatewayRoll if operation is Operation.APPEND else GatewayRetry
+    for operation in Operation
 }
 
-# gRPC status code -> (reason, reaction; None: see AFTER_LOSS, outcome). A status comes without a `Failure` only if the
-# gateway did not answer by itself: the transport, a proxy or a limit spoke. Every code has a row.
+# gRPC status code -> (reason, reaction; None: see AFTER_LOSS, outcome). A status comes without a
+# `Failure` only if the gateway did not answer by itself: the transport, a proxy or a limit spoke.
+# Every code has a row.
 BY_STATUS: dict[str, tuple[str, type[GatewayError] | None, Outcome]] = {
-    "OK": ("STREAM_ENDED", None, Outcome.UNKNOWN),  # the peer ended a stream that should have gone on
+    # the peer ended a stream that should have gone on
+    "OK": ("STREAM_ENDED", None, Outcome.UNKNOWN),
     "CANCELLED": ("CONNECTION_LOST", None, Outcome.UNKNOWN),
     "UNKNOWN": ("GATEWAY_FAILED", None, Outcome.UNKNOWN),
     "INVALID_ARGUMENT": ("INVALID_ARGUMENT", GatewayRefused, Outcome.NOT_DONE),
@@ -124,7 +150,8 @@ BY_STATUS: dict[str, tuple[str, type[GatewayError] | None, Outcome]] = {
     "NOT_FOUND": ("NOT_FOUND", GatewayRefused, Outcome.NOT_DONE),
     "ALREADY_EXISTS": ("ALREADY_EXISTS", GatewayRefused, Outcome.NOT_DONE),
     "PERMISSION_DENIED": ("PERMISSION_DENIED", GatewayRefused, Outcome.NOT_DONE),
-    "RESOURCE_EXHAUSTED": ("MESSAGE_TOO_LARGE", GatewayRefused, Outcome.UNKNOWN),  # the reply may be what was too large
+    # the reply may be what was too large
+    "RESOURCE_EXHAUSTED": ("MESSAGE_TOO_LARGE", GatewayRefused, Outcome.UNKNOWN),
     "FAILED_PRECONDITION": ("FAILED_PRECONDITION", GatewayRefused, Outcome.NOT_DONE),
     "ABORTED": ("ABORTED", None, Outcome.UNKNOWN),
     "OUT_OF_RANGE": ("OUT_OF_RANGE", GatewayRefused, Outcome.NOT_DONE),
@@ -137,17 +164,31 @@ BY_STATUS: dict[str, tuple[str, type[GatewayError] | None, Outcome]] = {
 
 
 def from_failure(
-    reaction: str, outcome: Outcome, reason: str, *, bookkeeper_code: int = 0, ledger: int = -1, message: str = ""
+    reaction: str,
+    outcome: Outcome,
+    reason: str,
+    *,
+    bookkeeper_code: int = 0,
+    ledger: int = -1,
+    message: str = "",
 ) -> GatewayError:
-    """The gateway's own word. An unknown reaction (a newer gateway) is read as the most careful one, ROLL."""
+    """The gateway's own word. An unknown reaction (a newer gateway) is read as the most careful
+    one, ROLL.
+    """
     kind = BY_REACTION.get(reaction, GatewayRoll)
-    if kind is GatewayRefused and (reason == NO_SUCH_LEDGER_REASON or bookkeeper_code in NO_SUCH_LEDGER_CODES):
+    if kind is GatewayRefused and (
+        reason == NO_SUCH_LEDGER_REASON or bookkeeper_code in NO_SUCH_LEDGER_CODES
+    ):
         kind = NoSuchLedger
     return kind(reason, outcome, ledger=ledger, bookkeeper_code=bookkeeper_code, message=message)
 
 
-def from_status(operation: Operation, status: str, *, ledger: int = -1, message: str = "") -> GatewayError:
-    """A gRPC status that carried no `Failure`. For an append the stream is gone, so NOT_DONE is never certain."""
+def from_status(
+    operation: Operation, status: str, *, ledger: int = -1, message: str = ""
+) -> GatewayError:
+    """A gRPC status that carried no `Failure`. For an append the stream is gone, so NOT_DONE is
+    never certain.
+    """
     reason, kind, outcome = BY_STATUS.get(status, BY_STATUS["UNKNOWN"])
     if kind is None:
         kind = AFTER_LOSS[operation]
@@ -167,7 +208,15 @@ def timed_out(operation: Operation, *, ledger: int = -1, message: str = "") -> G
 
 
 def afterwards(ledger: int, died_of: GatewayError | None) -> GatewayError:
-    """What an append gets after an earlier one ended its ledger for writing: nothing was even tried."""
+    """What an append gets after an earlier one ended its ledger for writing: nothing was even
+    tried.
+    """
     kind: type[GatewayError] = GatewayFenced if isinstance(died_of, GatewayFenced) else GatewayRoll
     reason, code = (died_of.reason, died_of.bookkeeper_code) if died_of else ("HANDLE_CLOSED", -11)
-    return kind(reason, Outcome.NOT_DONE, ledger=ledger, bookkeeper_code=code, message="an earlier append failed")
+    return kind(
+        reason,
+        Outcome.NOT_DONE,
+        ledger=ledger,
+        bookkeeper_code=code,
+        message="an earlier append failed",
+    )

@@ -1,9 +1,10 @@
-"""What this project asks of BookKeeper ledgers: the port that the real client and the fake both implement.
+"""What this project asks of BookKeeper ledgers: the port that the real client and the fake both
+implement.
 
-Owns: the `LedgerStore` protocol and the values in its signatures. Does not own: how calls travel (`client`,
-`append_stream`), what failures are (`errors`), or what the bytes of an entry mean.
-Invariants: every method raises `GatewayError` subclasses and nothing else on purpose; every wait ends within a
-limit; an append that was acknowledged is never lost.
+Owns: the `LedgerStore` protocol and the values in its signatures. Does not own: how calls travel
+(`client`, `append_stream`), what failures are (`errors`), or what the bytes of an entry mean.
+Invariants: every method raises `GatewayError` subclasses and nothing else on purpose; every wait
+ends within a limit; an append that was acknowledged is never lost.
 """
 
 from __future__ import annotations
@@ -38,9 +39,11 @@ class LedgerState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LedgerSpec:
-    """How a ledger is written: bookies per ledger >= copies of an entry >= copies awaited before the ack.
+    """How a ledger is written: bookies per ledger >= copies of an entry >= copies awaited before
+    the ack.
 
-    `password` must be the same for every later read, fence and append; BookKeeper stores it in clear.
+    `password` must be the same for every later read, fence and append; BookKeeper stores it in
+    clear.
     """
 
     ensemble: int = 3
@@ -52,19 +55,24 @@ class LedgerSpec:
     def __post_init__(self) -> None:
         if not self.ensemble >= self.write_quorum >= self.ack_quorum >= 1:
             raise ValueError(
-                f"ensemble {self.ensemble} >= write quorum {self.write_quorum} >= ack quorum {self.ack_quorum} >= 1 does not hold"
+                f"ensemble {self.ensemble} >= write quorum {self.write_quorum} >= ack quorum "
+                f"{self.ack_quorum} >= 1 does not hold"
             )
 
 
 class LedgerEnd(NamedTuple):
-    """The end of a closed ledger. `last_entry` -1 = empty; `length` is for display, it may count a discarded tail entry."""
+    """The end of a closed ledger. `last_entry` -1 = empty; `length` is for display, it may count a
+    discarded tail entry.
+    """
 
     last_entry: int
     length: int
 
 
 class SeenEnd(NamedTuple):
-    """Where a ledger ends for a reader. `last_add_confirmed` -1 = nothing is seen; it is the last entry if the ledger is closed."""
+    """Where a ledger ends for a reader. `last_add_confirmed` -1 = nothing is seen; it is the last
+    entry if the ledger is closed.
+    """
 
     closed: bool
     last_add_confirmed: int
@@ -79,9 +87,11 @@ class AppendRoom(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
-    """Consecutive entries from `first_entry`. `closed`: the ledger was closed when the read began, and
-    `last_add_confirmed` is its last entry; else it is what a reader may see now, and only an unconfirmed read gives
-    entries above it. `stopped_by`: in its last chunk, why such a read could not find out where the entries end."""
+    """Consecutive entries from `first_entry`. `closed`: the ledger was closed when the read began,
+    and `last_add_confirmed` is its last entry; else it is what a reader may see now, and only an
+    unconfirmed read gives entries above it. `stopped_by`: in its last chunk, why such a read could
+    not find out where the entries end.
+    """
 
     first_entry: int
     payloads: tuple[bytes, ...]
@@ -108,7 +118,9 @@ class LedgerInfo:
 
 @dataclass(frozen=True, slots=True)
 class GatewayInfo:
-    """What the gateway is. `instance` is new in every process; write handles do not survive a change of it."""
+    """What the gateway is. `instance` is new in every process; write handles do not survive a
+    change of it.
+    """
 
     instance: str
     version: str
@@ -129,64 +141,92 @@ class GatewayInfo:
 class LedgerStore(Protocol):
     """Ledgers, from one client of one gateway. All methods belong to one event loop.
 
-    The password of a ledger is that of this store's settings, so that recovery needs no memory of each ledger.
+    The password of a ledger is that of this store's settings, so that recovery needs no memory of
+    each ledger.
     """
 
     @property
     def instance(self) -> str:
-        """The gateway process last spoken to; "" before `start`. Refreshed by `describe` and by a new append stream."""
+        """The gateway process last spoken to; "" before `start`. Refreshed by `describe` and by a
+        new append stream.
+        """
         ...
 
     async def start(self) -> None:
-        """Connect and learn the limits. Raises `GatewayRetry` if the gateway does not answer in time."""
+        """Connect and learn the limits. Raises `GatewayRetry` if the gateway does not answer in
+        time.
+        """
         ...
 
     async def close(self) -> None:
-        """Let go of the connection; unanswered appends fail. Ledgers stay as they are. Idempotent."""
+        """Let go of the connection; unanswered appends fail. Ledgers stay as they are.
+        Idempotent.
+        """
         ...
 
     def act_for(self, deployment: str) -> None:
-        """From now on `fence`, `close_ledger`, `delete` and, if nothing was appended yet, `append` are for this deployment: of ours,
-        only ledgers whose custom metadata names it are written, ended and deleted. Before, only those that name none. A ledger of
-        another one is `GatewayRefused`, or to an append one without a handle."""
+        """From now on `fence`, `close_ledger`, `delete` and, if nothing was appended yet, `append`
+        are for this deployment: of ours, only ledgers whose custom metadata names it are written,
+        ended and deleted. Before, only those that name none. A ledger of another one is
+        `GatewayRefused`, or to an append one without a handle.
+        """
         ...
 
     async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
-        """A new ledger with a write handle here. UNKNOWN may leave an orphan: found by its metadata, and empty."""
+        """A new ledger with a write handle here. UNKNOWN may leave an orphan: found by its
+        metadata, and empty.
+        """
         ...
 
     def append(self, ledger: int, entry: int, payload: bytes) -> asyncio.Future[None]:
-        """Queue one entry; never blocks. Raises `GatewayRetry` WINDOW_FULL at once beyond `append_room`.
+        """Queue one entry; never blocks. Raises `GatewayRetry` WINDOW_FULL at once beyond
+        `append_room`.
 
-        The futures of a ledger complete in entry order. After a failure, that entry and all later ones of the ledger
-        have failed too. ROLL and FENCED end the ledger for writing, and so does any failure that took several appends
-        along; a lone append that was refused leaves the ledger as it was, waiting for that entry again.
+        The futures of a ledger complete in entry order. After a failure, that entry and all later
+        ones of the ledger have failed too. ROLL and FENCED end the ledger for writing, and so does
+        any failure that took several appends along; a lone append that was refused leaves the
+        ledger as it was, waiting for that entry again.
         """
         ...
 
     def append_room(self) -> AppendRoom:
-        """What is left of the window over all ledgers: queued plus unanswered is bounded in entries and in bytes."""
+        """What is left of the window over all ledgers: queued plus unanswered is bounded in entries
+        and in bytes.
+        """
         ...
 
     def read(
-        self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0, unconfirmed: bool = False
+        self,
+        ledger: int,
+        first: int,
+        last: int = TO_LAST_CONFIRMED,
+        *,
+        max_bytes: int = 0,
+        unconfirmed: bool = False,
     ) -> AsyncIterator[ReadChunk]:
-        """Entries first..last in order, without recovery. Chunks hold at most `max_bytes` (0: default) or one entry.
+        """Entries first..last in order, without recovery. Chunks hold at most `max_bytes` (0:
+        default) or one entry.
 
-        At least one chunk comes, possibly without payloads, so that the last add confirmed is always told. A range that
-        reaches beyond it ends there without an error: who must have all of it counts.
+        At least one chunk comes, possibly without payloads, so that the last add confirmed is
+        always told. A range that reaches beyond it ends there without an error: who must have all
+        of it counts.
 
-        `unconfirmed`: of an open ledger also what lies beyond the last add confirmed, as long as the bookies have it (up
-        to 4,096 entries). A recovery may keep or discard such an entry. A failure there ends the read, see `stopped_by`.
+        `unconfirmed`: of an open ledger also what lies beyond the last add confirmed, as long as
+        the bookies have it (up to 4,096 entries). A recovery may keep or discard such an entry. A
+        failure there ends the read, see `stopped_by`.
         """
         ...
 
     async def fence(self, ledger: int) -> LedgerEnd:
-        """Recovery open: stops every writer, decides the last entry, closes. Repeating it gives the same end."""
+        """Recovery open: stops every writer, decides the last entry, closes. Repeating it gives the
+        same end.
+        """
         ...
 
     async def close_ledger(self, ledger: int) -> LedgerEnd:
-        """Close a ledger held here after what is in flight. Not held here: `GatewayRoll` NOT_DONE (fence it)."""
+        """Close a ledger held here after what is in flight. Not held here: `GatewayRoll` NOT_DONE
+        (fence it).
+        """
         ...
 
     async def delete(self, ledger: int) -> None:
@@ -198,8 +238,9 @@ class LedgerStore(Protocol):
         ...
 
     async def end_of(self, ledger: int) -> SeenEnd:
-        """Where it ends, without recovery; also of the ledgers of a Pulsar topic's messages, of which nothing else is told.
-        `NoSuchLedger` if there is none."""
+        """Where it ends, without recovery; also of the ledgers of a Pulsar topic's messages, of
+        which nothing else is told. `NoSuchLedger` if there is none.
+        """
         ...
 
     def list(self, custom_metadata: Mapping[str, bytes]) -> AsyncIterator[LedgerInfo]:

@@ -1,6 +1,7 @@
 """The numbers a gateway client runs with.
 
-Owns: every limit and time of the client, and the relations between them, checked when the value is made.
+Owns: every limit and time of the client, and the relations between them, checked when the value is
+made.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ ROLES = ("reader", "writer", "migrator")
 
 @dataclass(frozen=True, slots=True)
 class GatewayClientSettings:
-    """Settings of one client. Raises ValueError, with the numbers, if they contradict each other."""
+    """Settings of one client. Raises ValueError, with the numbers, if they contradict each
+    other.
+    """
 
     address: str = "127.0.0.1:7800"
     role: str = "writer"
@@ -31,7 +34,9 @@ class GatewayClientSettings:
     """Between two append messages while one is unanswered, unless it was full. 0: none."""
     append_batch_entries_max: int = 1024
     append_batch_bytes_max: int = 1 << 20
-    """Of one message, or one entry: a message above the gateway's limit would end the stream with all its ledgers."""
+    """Of one message, or one entry: a message above the gateway's limit would end the stream with
+    all its ledgers.
+    """
     append_window_entries_max: int = 8192
     append_window_bytes_max: int = 32 << 20
     """Queued plus unanswered, over all ledgers."""
@@ -50,7 +55,9 @@ class GatewayClientSettings:
     read_chunk_bytes: int = 1 << 20
 
     connect_timeout_ms: int = 2_000
-    """From the attempt to connect to the gateway's first frame: a busy one takes its time, and every attempt begins from nothing."""
+    """From the attempt to connect to the gateway's first frame: a busy one takes its time, and
+    every attempt begins from nothing.
+    """
     stream_back_off_min_ms: int = 50
     stream_back_off_max_ms: int = 1_000
     receive_bytes_max: int = 8 << 20
@@ -59,7 +66,9 @@ class GatewayClientSettings:
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:
-            raise ValueError(f"role is {self.role!r}, must be {', '.join(ROLES[:-1])} or {ROLES[-1]}")
+            raise ValueError(
+                f"role is {self.role!r}, must be {', '.join(ROLES[:-1])} or {ROLES[-1]}"
+            )
         for name in self.__slots__:
             value = getattr(self, name)
             if isinstance(value, int | float) and value <= 0 and name != "append_gap_ms":
@@ -67,8 +76,17 @@ class GatewayClientSettings:
         if self.append_gap_ms < 0:
             raise ValueError(f"append_gap_ms is {self.append_gap_ms}, must not be negative")
         if self.stream_back_off_min_ms > self.stream_back_off_max_ms:
-            raise ValueError(f"stream_back_off_min_ms {self.stream_back_off_min_ms} is above the maximum {self.stream_back_off_max_ms}")
+            raise ValueError(
+                f"stream_back_off_min_ms {self.stream_back_off_min_ms} is above the maximum "
+                f"{self.stream_back_off_max_ms}"
+            )
         if self.append_window_bytes_max < self.append_batch_bytes_max:
-            raise ValueError(f"append_window_bytes_max {self.append_window_bytes_max} is below one batch, {self.append_batch_bytes_max}")
+            raise ValueError(
+                f"append_window_bytes_max {self.append_window_bytes_max} is below one batch, "
+                f"{self.append_batch_bytes_max}"
+            )
         if self.read_chunk_bytes + ENVELOPE_BYTES > self.receive_bytes_max:
-            raise ValueError(f"read_chunk_bytes {self.read_chunk_bytes} does not fit receive_bytes_max {self.receive_bytes_max}")
+            raise ValueError(
+                f"read_chunk_bytes {self.read_chunk_bytes} does not fit receive_bytes_max "
+                f"{self.receive_bytes_max}"
+            )

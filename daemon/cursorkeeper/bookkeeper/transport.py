@@ -1,6 +1,7 @@
 """gRPC as this package uses it: the channel, request metadata, and what a failed call said.
 
-Owns: channel options, the only untyped edges to grpc, reading `Failure` trailers. Does not own: what calls mean.
+Owns: channel options, the only untyped edges to grpc, reading `Failure` trailers. Does not own:
+what calls mean.
 """
 
 from __future__ import annotations
@@ -13,7 +14,13 @@ import grpc.aio
 
 from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper._proto import ledgers_pb2_grpc
-from cursorkeeper.bookkeeper.errors import GatewayError, Operation, Outcome, from_failure, from_status
+from cursorkeeper.bookkeeper.errors import (
+    GatewayError,
+    Operation,
+    Outcome,
+    from_failure,
+    from_status,
+)
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 
 FAILURE_TRAILER = "cursorkeeper-failure-bin"
@@ -67,17 +74,22 @@ class Stub(Protocol):
 
 
 def open_channel(settings: GatewayClientSettings) -> tuple[Any, Stub]:
-    """A channel of its own connection, and the service on it. Must be called in the loop that uses it."""
+    """A channel of its own connection, and the service on it. Must be called in the loop that uses
+    it.
+    """
     options = [
         ("grpc.max_receive_message_length", settings.receive_bytes_max),
-        ("grpc.max_send_message_length", -1),  # the append batch is cut here; the receiver's limit is checked at the start
+        # the append batch is cut here; the receiver's limit is checked at the start
+        ("grpc.max_send_message_length", -1),
         ("grpc.keepalive_time_ms", settings.keepalive_time_ms),
         ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
-        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),  # without it the keepalive timeout counts for nothing
+        # without it the keepalive timeout counts for nothing
+        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.initial_reconnect_backoff_ms", settings.stream_back_off_min_ms),
-        ("grpc.min_reconnect_backoff_ms", settings.connect_timeout_ms),  # how long one attempt may take; pauses are the other two
+        # how long one attempt may take; pauses are the other two
+        ("grpc.min_reconnect_backoff_ms", settings.connect_timeout_ms),
         ("grpc.max_reconnect_backoff_ms", settings.stream_back_off_max_ms),
         ("grpc.enable_retries", 0),  # a hidden repetition would make an outcome look certain
         ("grpc.enable_http_proxy", 0),
@@ -94,8 +106,14 @@ def is_connected(channel: Any) -> bool:
 
 
 def call_metadata(settings: GatewayClientSettings, deployment: str = "") -> CallMetadata:
-    """Who we are, sent with every call, and the deployment whose ledgers may be written, ended and deleted."""
-    said = {"cursorkeeper-role": settings.role, "cursorkeeper-token": settings.token, "cursorkeeper-deployment": deployment}
+    """Who we are, sent with every call, and the deployment whose ledgers may be written, ended and
+    deleted.
+    """
+    said = {
+        "cursorkeeper-role": settings.role,
+        "cursorkeeper-token": settings.token,
+        "cursorkeeper-deployment": deployment,
+    }
     return tuple((key, value) for key, value in said.items() if value)
 
 
@@ -104,7 +122,8 @@ def error_of(operation: Operation, failed: Exception, ledger: int) -> GatewayErr
     rpc: Any = failed
     for key, value in rpc.trailing_metadata() or ():
         if key == FAILURE_TRAILER:
-            # A stream that the gateway refuses as a whole may have taken entries before: never certain for an append.
+            # A stream that the gateway refuses as a whole may have taken entries before: never
+            # certain for an append.
             failure = pb.Failure.FromString(value)
             return of_failure(failure, ledger, unknown=operation is Operation.APPEND)
     return from_status(operation, rpc.code().name, ledger=ledger, message=rpc.details() or "")

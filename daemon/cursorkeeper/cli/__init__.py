@@ -1,1 +1,3 @@
-"""The command line `cursorkeeper`. `main` names the commands; each is loaded only when it is called."""
+"""The command line `cursorkeeper`. `main` names the commands; each is loaded only when it is
+called.
+"""

@@ -1,6 +1,8 @@
-"""`cursorkeeper assess`: how many acked messages a Pulsar cluster would deliver again if a broker died now, and why.
+"""`cursorkeeper assess`: how many acked messages a Pulsar cluster would deliver again if a broker
+died now, and why.
 
-Owns the command: where it reads, what it prints, which page it writes, the exit code. Judging is `assess`.
+Owns the command: where it reads, what it prints, which page it writes, the exit code. Judging is
+`assess`.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ SKIPPED_SHOWN = 50
 """Paths that are no cursors; the first of them are named."""
 
 
-def memory(admin_url: str | None, token_file: Path | None, saved: Path | None, only_topic: str) -> Memory:
+def memory(
+    admin_url: str | None, token_file: Path | None, saved: Path | None, only_topic: str
+) -> Memory:
     """Who is asked for what brokers have in memory. Raises ProblemError, OSError."""
     if admin_url is not None and saved is not None:
         raise ProblemError("--admin-url and --internal-stats", "give one of them", Kind.USAGE)
@@ -48,21 +52,39 @@ def memory(admin_url: str | None, token_file: Path | None, saved: Path | None, o
             return Saved(saved, only_topic)
         except InternalsError as error:
             raise ProblemError(
-                str(error), "save `pulsar-admin topics stats-internal TOPIC` as it is; `assess --help` says how files are named", Kind.USAGE
+                str(error),
+                "save `pulsar-admin topics stats-internal TOPIC` as it is; `assess --help` says "
+                "how files are named",
+                Kind.USAGE,
             ) from None
     if admin_url is None:
         return Nobody()
     if not admin_url.startswith(("http://", "https://")):
-        raise ProblemError(f"--admin-url {admin_url}: no address of a web service", "write http://HOST:8080", Kind.USAGE)
+        raise ProblemError(
+            f"--admin-url {admin_url}: no address of a web service",
+            "write http://HOST:8080",
+            Kind.USAGE,
+        )
     return Broker(admin_url, token_file.read_text().strip() if token_file is not None else "")
 
 
-async def run(work: Assessment, chosen: Selection, totals: Totals, *, jobs: int, as_json: bool, skipped: list[SkippedPath]) -> None:
+async def run(
+    work: Assessment,
+    chosen: Selection,
+    totals: Totals,
+    *,
+    jobs: int,
+    as_json: bool,
+    skipped: list[SkippedPath],
+) -> None:
     """Reads, judges, adds up; JSON rows are printed as they come. Raises ProblemError."""
     with Bar("judging cursors") as bar:
         try:
             async for row in work.rows(
-                chosen, jobs=jobs, skipped=lambda path: skipped.append(path) if len(skipped) < SKIPPED_SHOWN else None, found=bar.grow
+                chosen,
+                jobs=jobs,
+                skipped=lambda path: skipped.append(path) if len(skipped) < SKIPPED_SHOWN else None,
+                found=bar.grow,
             ):
                 totals.add(row)
                 bar.advance()
@@ -74,21 +96,35 @@ async def run(work: Assessment, chosen: Selection, totals: Totals, *, jobs: int,
             raise NotFound(str(error), error.remedy) from error
         except AdminAway as error:
             raise ProblemError(
-                f"the broker's admin address does not answer: {error}", "correct --admin-url, or leave it out", Kind.AWAY
+                f"the broker's admin address does not answer: {error}",
+                "correct --admin-url, or leave it out",
+                Kind.AWAY,
             ) from error
 
 
 def show(totals: Totals, settings: PulsarSettings, exact_with: str) -> None:
     columns = ["cursor", "delivered again", "backlog", "next flush", "why"]
-    compare = any(row.verdict is not None and row.verdict.native_bytes is not None for row in totals.worst)
-    view = Table([*columns, "CursorKeeper"] if compare else columns, right=("delivered again", "backlog", "CursorKeeper"))
+    compare = any(
+        row.verdict is not None and row.verdict.native_bytes is not None for row in totals.worst
+    )
+    view = Table(
+        [*columns, "CursorKeeper"] if compare else columns,
+        right=("delivered again", "backlog", "CursorKeeper"),
+    )
     for row in totals.worst:
         v = row.verdict
         if v is None:
             continue
         flush = f"{v.flush_form.value} {v.flush_bytes:,} B" if v.flush_bytes else "nothing fits"
         native = (f"0, in {v.native_bytes:,} B",) if compare and v.native_bytes is not None else ()
-        view.add_row(f"{row.topic}|{row.subscription}", words.number(v), f"{v.backlog:,}", flush, words.why(v), *native)
+        view.add_row(
+            f"{row.topic}|{row.subscription}",
+            words.number(v),
+            f"{v.backlog:,}",
+            flush,
+            words.why(v),
+            *native,
+        )
     if len(view):
         view.show()
     for row in totals.errors:
@@ -99,22 +135,42 @@ def show(totals: Totals, settings: PulsarSettings, exact_with: str) -> None:
 
 
 def summary(totals: Totals, settings: PulsarSettings, exact_with: str) -> list[str]:
-    at_risk = f"({totals.at_risk:,} of {totals.cursors:,} cursors at risk; Pulsar {settings.version})"
-    number = words.headline(totals) if totals.redelivered or totals.beyond_cap else f"{'' if totals.is_exact else 'at least '}0"
+    at_risk = (
+        f"({totals.at_risk:,} of {totals.cursors:,} cursors at risk; Pulsar {settings.version})"
+    )
+    number = (
+        words.headline(totals)
+        if totals.redelivered or totals.beyond_cap
+        else f"{'' if totals.is_exact else 'at least '}0"
+    )
     lines = [f"If the brokers died now: {number} acked messages would be delivered again {at_risk}"]
-    lines += [f"  {words.SHORT[reason]}: {totals.by_reason[reason]:,}" for reason in Reason if totals.by_reason[reason]]
+    lines += [
+        f"  {words.SHORT[reason]}: {totals.by_reason[reason]:,}"
+        for reason in Reason
+        if totals.by_reason[reason]
+    ]
     if totals.batches:
         lines.append(f"  and the acks inside {totals.batches:,} partly acked batches")
     if totals.beyond_cap:
-        lines.append(f"  beyond a cap that was reached lie {totals.beyond_cap:,} messages: each of them that was acked comes back")
+        lines.append(
+            f"  beyond a cap that was reached lie {totals.beyond_cap:,} messages: each of them "
+            f"that was acked comes back"
+        )
     if totals.flush_forgets:
-        lines.append(f"  {totals.flush_forgets:,} are stored until the next flush, which would leave them out: the limits are lower")
+        lines.append(
+            f"  {totals.flush_forgets:,} are stored until the next flush, which would leave them "
+            f"out: the limits are lower"
+        )
     if totals.unload_redelivered:
         lines.append(f"A graceful unload would deliver {totals.unload_redelivered:,} again")
     if totals.if_all_acked and not totals.is_exact:
-        lines.append(f"If all but the oldest message of each were acked, it would be {totals.if_all_acked:,}")
+        lines.append(
+            f"If all but the oldest message of each were acked, it would be {totals.if_all_acked:,}"
+        )
     if totals.lower_bounds:
-        lines.append(f"Of {totals.lower_bounds:,} cursor(s) only what is stored is known: {exact_with}")
+        lines.append(
+            f"Of {totals.lower_bounds:,} cursor(s) only what is stored is known: {exact_with}"
+        )
     if totals.errors_count:
         lines.append(f"{totals.errors_count:,} cursor(s) could not be judged")
     return lines
@@ -123,7 +179,10 @@ def summary(totals: Totals, settings: PulsarSettings, exact_with: str) -> list[s
 def exit_code(totals: Totals, chosen: Selection) -> int:
     """0: nothing at risk. Raises NotFound: no cursor at all is no good news."""
     if not totals.cursors:
-        raise NotFound(f"{chosen}: there is no such Pulsar cursor", "check the names, and the chroot of --pulsar-zookeeper")
+        raise NotFound(
+            f"{chosen}: there is no such Pulsar cursor",
+            "check the names, and the chroot of --pulsar-zookeeper",
+        )
     return NO if totals.at_risk or totals.errors_count else 0
 
 
@@ -154,7 +213,10 @@ def _look(
     skipped: list[SkippedPath] = []
 
     async def work() -> None:
-        async with connections.zookeeper(settings) as keeper, connections.gateway(settings, "reader") as ledgers:
+        async with (
+            connections.zookeeper(settings) as keeper,
+            connections.gateway(settings, "reader") as ledgers,
+        ):
             assessment = Assessment(PulsarPorts(keeper, ledgers), asked, cluster, compare)
             await run(assessment, chosen, totals, jobs=jobs, as_json=as_json, skipped=skipped)
 
@@ -183,56 +245,105 @@ def assess(
         ),
     ] = None,
     pulsar_version: Annotated[
-        str, typer.Option(help="Whose defaults apply where broker.conf says nothing.", rich_help_panel=_PULSAR)
+        str,
+        typer.Option(
+            help="Whose defaults apply where broker.conf says nothing.", rich_help_panel=_PULSAR
+        ),
     ] = DEFAULT_VERSION,
     frame_bytes: Annotated[
-        int | None, typer.Option(help="nettyMaxFrameSizeBytes of brokers and bookies, if raised.", min=1_024, rich_help_panel=_PULSAR)
+        int | None,
+        typer.Option(
+            help="nettyMaxFrameSizeBytes of brokers and bookies, if raised.",
+            min=1_024,
+            rich_help_panel=_PULSAR,
+        ),
     ] = None,
     admin_url: Annotated[
         str | None,
-        typer.Option(help="A broker's web service: makes the numbers exact.", metavar="http://HOST:8080", rich_help_panel=_MEMORY),
+        typer.Option(
+            help="A broker's web service: makes the numbers exact.",
+            metavar="http://HOST:8080",
+            rich_help_panel=_MEMORY,
+        ),
     ] = None,
     admin_token_file: Annotated[
-        Path | None, typer.Option(help="A file with the token for it.", metavar="FILE", rich_help_panel=_MEMORY)
+        Path | None,
+        typer.Option(help="A file with the token for it.", metavar="FILE", rich_help_panel=_MEMORY),
     ] = None,
     internal_stats: Annotated[
         Path | None,
         typer.Option(
-            help="Saved `pulsar-admin topics stats-internal`: one topic's, an object of them by topic, or a folder "
-            "TENANT/NAMESPACE/TOPIC.json.",
+            help="Saved `pulsar-admin topics stats-internal`: one topic's, an object of them by "
+            "topic, or a folder TENANT/NAMESPACE/TOPIC.json.",
             metavar="PATH",
             rich_help_panel=_MEMORY,
         ),
     ] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Also what CursorKeeper would store.", rich_help_panel=_OUT)] = False,
-    top: Annotated[int, typer.Option(help="How many of the worst are shown.", min=1, max=10_000, rich_help_panel=_OUT)] = 20,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Also what CursorKeeper would store.", rich_help_panel=_OUT),
+    ] = False,
+    top: Annotated[
+        int,
+        typer.Option(
+            help="How many of the worst are shown.", min=1, max=10_000, rich_help_panel=_OUT
+        ),
+    ] = 20,
     html_file: Annotated[
-        Path | None, typer.Option("--html", help="Write a page for people who decide.", metavar="FILE", rich_help_panel=_OUT)
+        Path | None,
+        typer.Option(
+            "--html",
+            help="Write a page for people who decide.",
+            metavar="FILE",
+            rich_help_panel=_OUT,
+        ),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Topics looked at at once.", min=1, max=migration.JOBS_MAX)] = 4,
+    jobs: Annotated[
+        int, typer.Option(help="Topics looked at at once.", min=1, max=migration.JOBS_MAX)
+    ] = 4,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """How many acked messages a Pulsar cluster would deliver again if its brokers died now, per cursor, and why.
+    """How many acked messages a Pulsar cluster would deliver again if its brokers died now, per
+    cursor, and why.
 
-    Reads ZooKeeper and BookKeeper without recovery: nothing is changed, no broker is disturbed. With --admin-url or
-    --internal-stats the numbers are exact; without, only what is stored is known, and they are lower bounds. A message is an entry
-    of the topic: a batch counts as one. Exit code 0: nothing at risk. 1: something is, or could not be judged.
+    Reads ZooKeeper and BookKeeper without recovery: nothing is changed, no broker is disturbed.
+    With --admin-url or --internal-stats the numbers are exact; without, only what is stored is
+    known, and they are lower bounds. A message is an entry of the topic: a batch counts as one.
+    Exit code 0: nothing at risk. 1: something is, or could not be judged.
     """
     chosen = migration.selection_of(topic, subscription, tenant, namespace, every)
     if html_file is not None and html_file.is_dir():
         raise ProblemError(f"--html {html_file}: it is a folder", "name a file in it", Kind.USAGE)
     if html_file is not None and not html_file.parent.is_dir():
-        raise ProblemError(f"--html {html_file}: there is no folder {html_file.parent}", "name a file in a folder that exists", Kind.USAGE)
+        raise ProblemError(
+            f"--html {html_file}: there is no folder {html_file.parent}",
+            "name a file in a folder that exists",
+            Kind.USAGE,
+        )
     conf = pulsar_conf(broker_conf)
-    settings = pulsar_settings(options.settings_of(config, None, zookeeper=zookeeper, gateway=gateway), conf, pulsar_zookeeper)
-    cluster = cluster_settings(pulsar_version, conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes)
+    settings = pulsar_settings(
+        options.settings_of(config, None, zookeeper=zookeeper, gateway=gateway),
+        conf,
+        pulsar_zookeeper,
+    )
+    cluster = cluster_settings(
+        pulsar_version, conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes
+    )
     asked = memory(admin_url, admin_token_file, internal_stats, chosen.topic)
     totals = Totals(top)
-    skipped = _look(settings, chosen, asked, cluster, totals, jobs=jobs, as_json=as_json, compare=compare)
+    skipped = _look(
+        settings, chosen, asked, cluster, totals, jobs=jobs, as_json=as_json, compare=compare
+    )
     code = exit_code(totals, chosen)
     if as_json:
-        json_line({"totals": totals.as_json(), "skipped": [list(s) for s in skipped[:SKIPPED_SHOWN]], "pulsar": cluster.version})
+        json_line(
+            {
+                "totals": totals.as_json(),
+                "skipped": [list(s) for s in skipped[:SKIPPED_SHOWN]],
+                "pulsar": cluster.version,
+            }
+        )
     else:
         show(totals, cluster, asked.exact_with)
         for path, reason in skipped[:SKIPPED_SHOWN]:
@@ -240,6 +351,8 @@ def assess(
     if html_file is not None:
         when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         told = {"source": asked.describes, "exact_with": asked.exact_with}
-        write_page(html_file, html.page(totals, cluster, when=when, where=settings.zookeeper, **told))
+        write_page(
+            html_file, html.page(totals, cluster, when=when, where=settings.zookeeper, **told)
+        )
     if code:
         raise typer.Exit(code)

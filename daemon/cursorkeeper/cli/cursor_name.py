@@ -1,6 +1,7 @@
 """Cursor names as they are typed: `TOPIC|SUBSCRIPTION` in one argument, or the two as two.
 
-In one argument a `|` that belongs to a name is written `\\|`, and a `\\` in front of a `|` or of another `\\` is written `\\\\`.
+In one argument a `|` that belongs to a name is written `\\|`, and a `\\` in front of a `|` or of
+another `\\` is written `\\\\`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import shlex
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.problems import Kind, ProblemError
 
-_REMEDY = "write 'TOPIC|SUBSCRIPTION' in quotes, or TOPIC SUBSCRIPTION as two arguments; `cursorkeeper ls` lists the cursors"
+_REMEDY = (
+    "write 'TOPIC|SUBSCRIPTION' in quotes, or TOPIC SUBSCRIPTION as two arguments; "
+    "`cursorkeeper ls` lists the cursors"
+)
 _PIECES = re.compile(r"\\[\\|]|[^|]|\|", re.DOTALL)
 READINGS_SHOWN_MAX = 3
 FORM = "'TOPIC|SUBSCRIPTION', where a | of a name itself is written \\|"
@@ -43,12 +47,24 @@ def split(argument: str) -> list[str]:
 
 def typed(name: CursorName) -> str:
     """The name as one argument, before a shell's quotes."""
-    return "|".join(part.replace("\\", "\\\\").replace("|", "\\|") for part in (name.topic, name.subscription))
+    return "|".join(
+        part.replace("\\", "\\\\").replace("|", "\\|") for part in (name.topic, name.subscription)
+    )
 
 
 def _ambiguous(cursor: str, parts: list[str]) -> ProblemError:
-    names = [CursorName("|".join(parts[:at]), "|".join(parts[at:])) for at in range(len(parts) - 1, 0, -1)]
+    names = [
+        CursorName("|".join(parts[:at]), "|".join(parts[at:]))
+        for at in range(len(parts) - 1, 0, -1)
+    ]
     readings = [shlex.quote(typed(name)) for name in names if name.topic and name.subscription]
     more = " or another one" if len(readings) > READINGS_SHOWN_MAX else ""
-    remedy = f"write \\| for one that belongs to a name: {' or '.join(readings[:READINGS_SHOWN_MAX])}{more}" if readings else _REMEDY
-    return ProblemError(f"{cursor!r} has more than one |, so where its topic ends is not said", remedy, Kind.USAGE)
+    remedy = (
+        f"write \\| for one that belongs to a name: "
+        f"{' or '.join(readings[:READINGS_SHOWN_MAX])}{more}"
+        if readings
+        else _REMEDY
+    )
+    return ProblemError(
+        f"{cursor!r} has more than one |, so where its topic ends is not said", remedy, Kind.USAGE
+    )

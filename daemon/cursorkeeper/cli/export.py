@@ -51,18 +51,31 @@ def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:
 @options.located
 def export(
     *,
-    cursor: Annotated[str, typer.Argument(help=f"{cursor_name.FORM}; or the topic alone.", metavar="CURSOR")],
-    subscription: Annotated[str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Into this file; default: standard output.", dir_okay=False)] = None,
+    cursor: Annotated[
+        str, typer.Argument(help=f"{cursor_name.FORM}; or the topic alone.", metavar="CURSOR")
+    ],
+    subscription: Annotated[
+        str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Into this file; default: standard output.", dir_okay=False
+        ),
+    ] = None,
     settings: Settings,
     as_json: Annotated[
-        bool, typer.Option("--json", help="With -o: a JSON line about the export. The export is JSON lines anyway.")
+        bool,
+        typer.Option(
+            "--json", help="With -o: a JSON line about the export. The export is JSON lines anyway."
+        ),
     ] = False,
 ) -> None:
-    """Write a cursor's state as JSON lines: a header, the acked ranges of each data ledger, partly acked batches, an end.
+    """Write a cursor's state as JSON lines: a header, the acked ranges of each data ledger, partly
+    acked batches, an end.
 
-    Reads without claiming. Of an open cursor the newest acks may be missing ("atLeast" in the header): close it first
-    for an exact copy.
+    Reads without claiming. Of an open cursor the newest acks may be missing ("atLeast" in the
+    header): close it first for an exact copy.
     """
     name = cursor_name.parse(cursor, subscription)
 
@@ -71,20 +84,35 @@ def export(
             await roots.check_root(ports.zookeeper, settings)
             with Bar("reading") as bar:
                 footer, answer, at_least = await read_state(ports, name, bar)
-                size = write(exchange.lines_of(footer, answer.state, at_least=at_least), output, bar)
+                size = write(
+                    exchange.lines_of(footer, answer.state, at_least=at_least), output, bar
+                )
                 return footer, answer, at_least, size
 
     footer, answer, at_least, size = asyncio.run(work())
     if answer.fell_back:
-        say("the newest snapshot is damaged; this is the state from the previous one, and it is complete", err=True)
+        say(
+            "the newest snapshot is damaged; this is the state from the previous one, and it is "
+            "complete",
+            err=True,
+        )
     if footer.truncated is not None:
         say(
-            f"the stored state was truncated when it was written ({footer.truncated.limit}): {footer.truncated.acks:,} acks, "
-            f"{footer.truncated.batches:,} partial batches and {footer.truncated.properties:,} properties are not in it",
+            f"the stored state was truncated when it was written ({footer.truncated.limit}): "
+            f"{footer.truncated.acks:,} acks, {footer.truncated.batches:,} partial batches and "
+            f"{footer.truncated.properties:,} properties are not in it",
             err=True,
         )
     if output is not None and as_json:
-        json_line({"cursor": name.display, "file": str(output), "bytes": size, "epoch": footer.epoch, "atLeast": at_least})
+        json_line(
+            {
+                "cursor": name.display,
+                "file": str(output),
+                "bytes": size,
+                "epoch": footer.epoch,
+                "atLeast": at_least,
+            }
+        )
     elif output is not None:
         note = " (at least: the cursor is open)" if at_least else ""
         say(f"{name}: {size:,} bytes in {output}{note}")

@@ -32,19 +32,43 @@ def export_pulsar(
     namespace: migration.Namespace = None,
     everything: migration.Everything = False,
     dry_run: migration.DryRun = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Put ours in the place of a Pulsar cursor that differs.")] = False,
-    replace_newer: Annotated[
-        bool, typer.Option("--replace-newer", help="Also one that Pulsar itself changed since a broker with the plugin held it.")
+    replace: Annotated[
+        bool,
+        typer.Option("--replace", help="Put ours in the place of a Pulsar cursor that differs."),
     ] = False,
-    live: Annotated[bool, typer.Option("--live", help="Also open cursors of ours: what is durable when they are read.")] = False,
+    replace_newer: Annotated[
+        bool,
+        typer.Option(
+            "--replace-newer",
+            help="Also one that Pulsar itself changed since a broker with the plugin held it.",
+        ),
+    ] = False,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live", help="Also open cursors of ours: what is durable when they are read."
+        ),
+    ] = False,
     broker_is_stopped: Annotated[
-        bool, typer.Option("--broker-is-stopped", help="Whatever ledgers and bundles look like: no broker has these topics.")
+        bool,
+        typer.Option(
+            "--broker-is-stopped",
+            help="Whatever ledgers and bundles look like: no broker has these topics.",
+        ),
     ] = False,
     allow_loss: Annotated[
-        bool, typer.Option("--allow-loss", help="Also what Pulsar's own next flush or unload would drop because of its limits.")
+        bool,
+        typer.Option(
+            "--allow-loss",
+            help="Also what Pulsar's own next flush or unload would drop because of its limits.",
+        ),
     ] = False,
     target_version: Annotated[
-        str, typer.Option(help="The Pulsar that will open them; decides defaults of its limits and forms.", metavar="VERSION")
+        str,
+        typer.Option(
+            help="The Pulsar that will open them; decides defaults of its limits and forms.",
+            metavar="VERSION",
+        ),
     ] = DEFAULT_VERSION,
     resume: migration.Resume = None,
     jobs: migration.Jobs = 4,
@@ -54,11 +78,13 @@ def export_pulsar(
     broker_conf: options.BrokerConf,
     as_json: options.Json = False,
 ) -> None:
-    """Write our cursors back into a Pulsar cluster, so that Pulsar opens them with the same acked messages.
+    """Write our cursors back into a Pulsar cluster, so that Pulsar opens them with the same acked
+    messages.
 
-    Unload the topics first. A small state goes into the cursor's znode, a larger one into a new cursor ledger that the znode
-    then names. Refused with the numbers: a state that Pulsar cannot hold, or that its own limits would drop at its next flush.
-    Ours stay as they are. Exit code 0: all done, 1: some failed or were refused, 3: a system is away.
+    Unload the topics first. A small state goes into the cursor's znode, a larger one into a new
+    cursor ledger that the znode then names. Refused with the numbers: a state that Pulsar cannot
+    hold, or that its own limits would drop at its next flush. Ours stay as they are. Exit code 0:
+    all done, 1: some failed or were refused, 3: a system is away.
     """
     chosen = migration.selection_of(topic, subscription, tenant, namespace, everything)
     conf = pulsar_conf(pulsar_broker_conf or broker_conf)
@@ -66,7 +92,11 @@ def export_pulsar(
     limits, spec = with_broker_conf(of_version(target_version), conf), ledger_spec(conf)
     began_s = time.monotonic()
 
-    target_of_run = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}
+    target_of_run = {
+        "pulsarZookeeper": pulsar.zookeeper,
+        "zookeeper": settings.zookeeper,
+        "root": settings.root,
+    }
 
     async def work() -> int:
         role = "reader" if dry_run else "migrator"
@@ -77,15 +107,31 @@ def export_pulsar(
             await roots.check_root(ports.zookeeper, settings)
             gateway_bytes = (await theirs.ledgers.describe()).entry_bytes_max
             znode_bytes = pulsar.zookeeper_jute_maxbuffer_bytes
-            target = Target(dataclasses.replace(limits, znode_bytes_max=znode_bytes), gateway_bytes, znode_bytes)
-            lasting = migration.journal_of(resume, KIND_OF_RUN, chosen, target_of_run, dry_run=dry_run)
+            target = Target(
+                dataclasses.replace(limits, znode_bytes_max=znode_bytes), gateway_bytes, znode_bytes
+            )
+            lasting = migration.journal_of(
+                resume, KIND_OF_RUN, chosen, target_of_run, dry_run=dry_run
+            )
             with lasting as journal, Bar("exporting", 0) as bar:
                 reporter = Reporter(bar, journal, as_json=as_json)
                 patience = Patience(say=lambda what: bar.say(what or "exporting"))
                 exporting = Exporting(
-                    ports, theirs, settings, target, spec, bar, journal, replace, replace_newer, live, broker_is_stopped, allow_loss,
-                    dry_run, patience,
-                )  # fmt: skip
+                    ports,
+                    theirs,
+                    settings,
+                    target,
+                    spec,
+                    bar,
+                    journal,
+                    replace,
+                    replace_newer,
+                    live,
+                    broker_is_stopped,
+                    allow_loss,
+                    dry_run,
+                    patience,
+                )
                 await export_all(exporting, chosen, reporter, jobs=jobs)
                 return reporter.summary(chosen, seconds=time.monotonic() - began_s)
 

@@ -1,8 +1,9 @@
-"""`cursorkeeper forget-token`: a cursor that was opened with a fencing token may be opened without one again. For operators, on the way
-back to sources that have none.
+"""`cursorkeeper forget-token`: a cursor that was opened with a fencing token may be opened without
+one again. For operators, on the way back to sources that have none.
 
-The only write that lowers a token. One compare-and-set on the footer that was shown, of a cursor that nobody has open: a claim that
-leaves everything else as it is. Its answer may be lost: the same bytes at the same version again, until it is decided.
+The only write that lowers a token. One compare-and-set on the footer that was shown, of a cursor
+that nobody has open: a claim that leaves everything else as it is. Its answer may be lost: the same
+bytes at the same version again, until it is decided.
 """
 
 from __future__ import annotations
@@ -27,7 +28,12 @@ from cursorkeeper.terminal.output import json_line, say
 
 def as_json(seen: Seen, version: int | None) -> dict[str, Any]:
     head = {"cursor": seen.name.display, "fencingToken": seen.footer.fencing_token}
-    return {**head, "footer": footer_json(seen.footer, seen.version), "written": version is not None, "version": version}
+    return {
+        **head,
+        "footer": footer_json(seen.footer, seen.version),
+        "written": version is not None,
+        "version": version,
+    }
 
 
 def show(seen: Seen) -> None:
@@ -46,9 +52,10 @@ def forget_token(
 ) -> None:
     """Let sources without fencing tokens open a cursor again, after showing its footer.
 
-    A source that gives a fencing token leaves it in the cursor's footer for good, so that a broker which was replaced while
-    it stood still takes nothing back: without a token, or with a lower one, it is refused as FENCED. On the way back to
-    sources without tokens this sets it to 0, for a cursor that is closed, or deleted.
+    A source that gives a fencing token leaves it in the cursor's footer for good, so that a broker
+    which was replaced while it stood still takes nothing back: without a token, or with a lower
+    one, it is refused as FENCED. On the way back to sources without tokens this sets it to 0, for a
+    cursor that is closed, or deleted.
 
     Be sure that no broker of before is left that stood still: it could open the cursor again, too.
     """
@@ -61,7 +68,9 @@ def forget_token(
 
     async def done(seen: Seen) -> int:
         async with connections.ports(settings) as ports:
-            return await forget(ports, seen, f"{settings.identity}/forget-token/{secrets.token_hex(8)}")
+            return await forget(
+                ports, seen, f"{settings.identity}/forget-token/{secrets.token_hex(8)}"
+            )
 
     seen, version = asyncio.run(looked()), None
     if not json:

@@ -1,4 +1,6 @@
-"""`cursorkeeper gc`: ledgers that no footer names and none can name any more. The judgement is in `runtime.gc`."""
+"""`cursorkeeper gc`: ledgers that no footer names and none can name any more. The judgement is in
+`runtime.gc`.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,19 @@ from cursorkeeper.terminal.output import Bar, json_line, say
 @options.located
 def gc(
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which ledgers would be deleted.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say which ledgers would be deleted.")
+    ] = False,
     settings: Settings,
     as_json: options.Json = False,
 ) -> None:
     """Delete cursor ledgers that no footer names and none can name any more.
 
-    A ledger goes only if its cursor has a footer, which does not name it and whose epoch is beyond the ledger's (or equal
-    and closed). Without a footer, or with an unreadable one, nothing is touched: age proves nothing. Nor is anything of a
-    cursor whose ledgers show that its footer is not the newest one it had; such cursors are named, and the exit code is 1.
-    The daemon does the same every `gc_interval_s`.
+    A ledger goes only if its cursor has a footer, which does not name it and whose epoch is beyond
+    the ledger's (or equal and closed). Without a footer, or with an unreadable one, nothing is
+    touched: age proves nothing. Nor is anything of a cursor whose ledgers show that its footer is
+    not the newest one it had; such cursors are named, and the exit code is 1. The daemon does the
+    same every `gc_interval_s`.
     """
 
     async def work() -> Swept:
@@ -43,22 +48,34 @@ def gc(
         garbage = [{"ledger": g.ledger, "cursor": g.cursor.display} for g in found]
         doubts = [{"cursor": d.cursor.display, "problem": d.why} for d in swept.doubts]
         older = [{"ledger": k.ledger, "cursor": k.cursor.display} for k in swept.older]
-        json_line({**report.as_fields(), "dryRun": dry_run, "ledgers": garbage, "doubts": doubts, "olderThanFooter": older})
+        json_line(
+            {
+                **report.as_fields(),
+                "dryRun": dry_run,
+                "ledgers": garbage,
+                "doubts": doubts,
+                "olderThanFooter": older,
+            }
+        )
     else:
         for g in found:
             say(f"{'would delete' if dry_run else 'garbage'}: ledger {g.ledger} of {g.cursor}")
         for k in swept.older:
-            say(f"kept: ledger {k.ledger} of {k.cursor}: older than its footer, which was made anew, or put back after it was lost")
+            say(
+                f"kept: ledger {k.ledger} of {k.cursor}: older than its footer, which was made "
+                f"anew, or put back after it was lost"
+            )
         say(
-            f"{report.named} named, {report.may_be_named} may be named yet, {report.unknown} of unknown cursors, "
-            f"{report.garbage} garbage, {report.deleted} deleted, {report.failed} not deleted, "
-            f"{report.kept} kept although no footer names them"
+            f"{report.named} named, {report.may_be_named} may be named yet, {report.unknown} of "
+            f"unknown cursors, {report.garbage} garbage, {report.deleted} deleted, {report.failed} "
+            f"not deleted, {report.kept} kept although no footer names them"
         )
     for d in swept.doubts:
         say(f"footer in doubt: {d.cursor}: {d.why}", err=True)
     if swept.doubts:
         say(
-            "What to do: find out what wrote these footers, and put the *latest* bytes back with `cursorkeeper restore-footer`, which "
+            "What to do: find out what wrote these footers, and put the *latest* bytes back with "
+            "`cursorkeeper restore-footer`, which "
             "shows first what they hold; until then nothing of these cursors is deleted",
             err=True,
         )

@@ -1,7 +1,9 @@
-"""`cursorkeeper health`: one question to a daemon or a gateway, by gRPC's own health protocol (grpc.health.v1).
+"""`cursorkeeper health`: one question to a daemon or a gateway, by gRPC's own health protocol
+(grpc.health.v1).
 
-It is a container's health check, asked every few seconds: it loads neither settings nor numpy nor rich, and so reads the
-one variable that it needs, CURSORKEEPER_LISTEN, itself. The limit covers the connection and the answer.
+It is a container's health check, asked every few seconds: it loads neither settings nor numpy nor
+rich, and so reads the one variable that it needs, CURSORKEEPER_LISTEN, itself. The limit covers the
+connection and the answer.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ SILENT = (NO_ANSWER, NO_HEALTH)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`status`: as grpc.health.v1 names it, or one of the words above. `message`: of the transport, if there was no answer."""
+    """`status`: as grpc.health.v1 names it, or one of the words above. `message`: of the transport,
+    if there was no answer.
+    """
 
     address: str
     service: str
@@ -44,7 +48,12 @@ class Answer:
 
     def as_json(self) -> dict[str, Any]:
         """The line of `--json`."""
-        return {"address": self.address, "service": self.service, "status": self.status, "message": self.message}
+        return {
+            "address": self.address,
+            "service": self.service,
+            "status": self.status,
+            "message": self.message,
+        }
 
     def as_error(self) -> ProblemError:
         """The error of an answer that is not SERVING."""
@@ -63,7 +72,9 @@ def ask(address: str, service: str, timeout_s: float) -> Answer:
     from grpc_health.v1 import health_pb2 as pb
 
     # a health check asks the machine that it names, whatever proxy the environment knows
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]) as channel:
+    with grpc.insecure_channel(
+        address, options=[("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]
+    ) as channel:
         check = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=pb.HealthCheckRequest.SerializeToString,
@@ -74,20 +85,36 @@ def ask(address: str, service: str, timeout_s: float) -> Answer:
         except grpc.RpcError as failed:
             return Answer(address, service, _status_of(failed.code().name), failed.details() or "")
     names = pb.HealthCheckResponse.ServingStatus
-    return Answer(address, service, names.Name(status) if status in names.values() else f"STATUS_{status}")
+    return Answer(
+        address, service, names.Name(status) if status in names.values() else f"STATUS_{status}"
+    )
 
 
 def _status_of(code: str) -> str:
-    """A gRPC status code in our words. Whatever is not the health service's own word is no answer."""
+    """A gRPC status code in our words. Whatever is not the health service's own word is no
+    answer.
+    """
     return {"NOT_FOUND": UNKNOWN_SERVICE, "UNIMPLEMENTED": NO_HEALTH}.get(code, NO_ANSWER)
 
 
 def address_to_ask(given: str | None, listen: str | None) -> str:
-    """Where to ask: as given, else where the daemon of this environment listens. Raises ProblemError."""
-    text, source = (given, "--address") if given is not None else (listen, LISTEN_VARIABLE) if listen else (DEFAULT_ADDRESS, "")
+    """Where to ask: as given, else where the daemon of this environment listens. Raises
+    ProblemError.
+    """
+    text, source = (
+        (given, "--address")
+        if given is not None
+        else (listen, LISTEN_VARIABLE)
+        if listen
+        else (DEFAULT_ADDRESS, "")
+    )
     host, colon, port = (text or "").rpartition(":")
     if not (host and colon and port.isdecimal() and 0 < int(port) < 65_536):
-        raise ProblemError(f"{source} = {text!r} is not an address to ask", "give host:port with --address", Kind.USAGE)
+        raise ProblemError(
+            f"{source} = {text!r} is not an address to ask",
+            "give host:port with --address",
+            Kind.USAGE,
+        )
     return f"127.0.0.1:{port}" if host in ANY_HOST else f"{host}:{port}"
 
 
@@ -95,22 +122,31 @@ def health(
     address: Annotated[
         str | None,
         typer.Option(
-            help=f"host:port of a daemon or a gateway (default: ${LISTEN_VARIABLE}, else {DEFAULT_ADDRESS}).",
+            help=f"host:port of a daemon or a gateway (default: ${LISTEN_VARIABLE}, else "
+            f"{DEFAULT_ADDRESS}).",
             metavar="HOST:PORT",
             show_default=False,
         ),
     ] = None,
     service: Annotated[
-        str, typer.Option(help="Full name of one gRPC service; left out: the whole.", metavar="NAME", show_default=False)
+        str,
+        typer.Option(
+            help="Full name of one gRPC service; left out: the whole.",
+            metavar="NAME",
+            show_default=False,
+        ),
     ] = "",
-    timeout_s: Annotated[float, typer.Option(help="Limit of connection and answer together.", min=0.05, max=TIMEOUT_MAX_S)] = 3.0,
+    timeout_s: Annotated[
+        float,
+        typer.Option(help="Limit of connection and answer together.", min=0.05, max=TIMEOUT_MAX_S),
+    ] = 3.0,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Ask a daemon or a gateway whether it serves, by gRPC health (grpc.health.v1).
 
-    Exit codes: 0 SERVING; 1 any other answer, or a service that it does not know; 2 usage; 3 no answer. Of a daemon that
-    listens on every address (0.0.0.0 or [::]) it asks at 127.0.0.1.
+    Exit codes: 0 SERVING; 1 any other answer, or a service that it does not know; 2 usage; 3 no
+    answer. Of a daemon that listens on every address (0.0.0.0 or [::]) it asks at 127.0.0.1.
     """
     answer = ask(address_to_ask(address, os.environ.get(LISTEN_VARIABLE)), service, timeout_s)
     if as_json:

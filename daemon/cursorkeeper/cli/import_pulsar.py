@@ -1,4 +1,6 @@
-"""`cursorkeeper import-pulsar`: cursors of a Pulsar cluster, live or stopped, become ours. See `migration.importer`."""
+"""`cursorkeeper import-pulsar`: cursors of a Pulsar cluster, live or stopped, become ours. See
+`migration.importer`.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,19 @@ def import_pulsar(
     everything: migration.Everything = False,
     dry_run: migration.DryRun = False,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Where ours exists and differs: take it over, delete it, and make it anew from Pulsar's.")
+        bool,
+        typer.Option(
+            "--replace",
+            help="Where ours exists and differs: take it over, delete it, and make it anew from "
+            "Pulsar's.",
+        ),
     ] = False,
     roll_back_unreadable: Annotated[
         bool,
-        typer.Option("--roll-back-unreadable", help="Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar."),
+        typer.Option(
+            "--roll-back-unreadable",
+            help="Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar.",
+        ),
     ] = False,
     resume: migration.Resume = None,
     jobs: migration.Jobs = 4,
@@ -44,30 +54,51 @@ def import_pulsar(
     broker_conf: options.BrokerConf,
     as_json: options.Json = False,
 ) -> None:
-    """Make cursors from Pulsar's own: of a subscription, a topic, a namespace, a tenant, or the whole cluster.
+    """Make cursors from Pulsar's own: of a subscription, a topic, a namespace, a tenant, or the
+    whole cluster.
 
-    Pulsar's are only read, and without recovery: a live broker is not disturbed, and the report says how fresh each state is.
-    What was made is read back and compared. A cursor that is here already is left alone if it is the same, and refused without
-    --replace if not. Stop it at any time and run it again: it ends in the same result. Exit code 0: all done, 1: some failed
-    or were refused, 3: a system is away.
+    Pulsar's are only read, and without recovery: a live broker is not disturbed, and the report
+    says how fresh each state is. What was made is read back and compared. A cursor that is here
+    already is left alone if it is the same, and refused without --replace if not. Stop it at any
+    time and run it again: it ends in the same result. Exit code 0: all done, 1: some failed or were
+    refused, 3: a system is away.
     """
     chosen = migration.selection_of(topic, subscription, tenant, namespace, everything)
-    pulsar = pulsar_settings(settings, pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper)
+    pulsar = pulsar_settings(
+        settings, pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper
+    )
     began_s = time.monotonic()
 
-    target_of_run = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": settings.zookeeper, "root": settings.root}
+    target_of_run = {
+        "pulsarZookeeper": pulsar.zookeeper,
+        "zookeeper": settings.zookeeper,
+        "root": settings.root,
+    }
 
     async def work() -> int:
         role = "reader" if dry_run else "writer"
         own = not dry_run  # a writer may not read Pulsar's
-        async with connections.ports(settings, role) as ports, pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs:
+        async with (
+            connections.ports(settings, role) as ports,
+            pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs,
+        ):
             if new := await roots.told_if_new(ports.zookeeper, settings):
                 say(new, err=True)
             lasting = migration.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
             with lasting as journal, Bar("importing", 0) as bar:
                 reporter = Reporter(bar, journal, as_json=as_json)
                 patience = Patience(say=lambda what: bar.say(what or "importing"))
-                importing = Importing(ports, theirs, settings, bar, journal, replace, dry_run, roll_back_unreadable, patience)
+                importing = Importing(
+                    ports,
+                    theirs,
+                    settings,
+                    bar,
+                    journal,
+                    replace,
+                    dry_run,
+                    roll_back_unreadable,
+                    patience,
+                )
                 await import_all(importing, chosen, reporter, jobs=jobs)
                 return reporter.summary(chosen, seconds=time.monotonic() - began_s)
 

@@ -1,4 +1,6 @@
-"""`cursorkeeper inspect`: one cursor's footer, its ledgers and every record, without claiming or fencing anything."""
+"""`cursorkeeper inspect`: one cursor's footer, its ledgers and every record, without claiming or
+fencing anything.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ PAGE_ROWS = 1_000
 RAW_BYTES_MAX = 2_000
 
 
-async def show(ports: Ports, name: CursorName, root: str, bar: Bar, *, records: bool, as_json: bool) -> int:
+async def show(
+    ports: Ports, name: CursorName, root: str, bar: Bar, *, records: bool, as_json: bool
+) -> int:
     """Prints everything; returns how many records are bad. Raises ProblemError, DamageError."""
     try:
         footer, version = await reader.read_footer(ports.footers, name)
@@ -49,17 +53,29 @@ async def show(ports: Ports, name: CursorName, root: str, bar: Bar, *, records: 
     return bad
 
 
-def _show_footer(name: CursorName, footer: Footer, version: int, ends: dict[int, End], *, as_json: bool) -> None:
+def _show_footer(
+    name: CursorName, footer: Footer, version: int, ends: dict[int, End], *, as_json: bool
+) -> None:
     if as_json:
         json_line({"type": "footer", "cursor": name.display, **footer_json(footer, version)})
         for ledger, end in ends.items():
-            json_line({"type": "ledger", "ledger": ledger, "roles": roles(footer, ledger), **_ledger_json(end)})
+            json_line(
+                {
+                    "type": "ledger",
+                    "ledger": ledger,
+                    "roles": roles(footer, ledger),
+                    **_ledger_json(end),
+                }
+            )
         return
     say(name.display, bold=True)
     for label, text in footer_lines(footer, version):
         say(f"  {label:<13} {text}")
     if ends:
-        made = Table(("ledger", "named as", "last entry", "state", "bytes", "quorums"), right=("ledger", "last entry", "bytes"))
+        made = Table(
+            ("ledger", "named as", "last entry", "state", "bytes", "quorums"),
+            right=("ledger", "last entry", "bytes"),
+        )
         for ledger, end in ends.items():
             info = end.info
             if info is None:
@@ -67,7 +83,14 @@ def _show_footer(name: CursorName, footer: Footer, version: int, ends: dict[int,
                 continue
             last = str(end.last_entry) if end.is_final else f"{end.last_entry} or more"
             quorums = f"{info.ensemble}/{info.write_quorum}/{info.ack_quorum} {info.digest.name}"
-            made.add_row(str(ledger), ", ".join(roles(footer, ledger)), last, info.state.name, f"{info.length:,}", quorums)
+            made.add_row(
+                str(ledger),
+                ", ".join(roles(footer, ledger)),
+                last,
+                info.state.name,
+                f"{info.length:,}",
+                quorums,
+            )
         say("")
         made.show()
 
@@ -93,13 +116,21 @@ def _ledger_json(end: End) -> dict[str, Any]:
     if info is None:
         return {"state": "MISSING", "ok": False}
     return {
-        "lastEntry": end.last_entry, "atLeast": not end.is_final, "state": info.state.name, "length": info.length,
-        "ensemble": info.ensemble, "writeQuorum": info.write_quorum, "ackQuorum": info.ack_quorum, "digest": info.digest.name,
+        "lastEntry": end.last_entry,
+        "atLeast": not end.is_final,
+        "state": info.state.name,
+        "length": info.length,
+        "ensemble": info.ensemble,
+        "writeQuorum": info.write_quorum,
+        "ackQuorum": info.ack_quorum,
+        "digest": info.digest.name,
         "customMetadata": {k: v.decode(errors="replace") for k, v in info.custom_metadata.items()},
-    }  # fmt: skip
+    }
 
 
-async def _show_records(ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar, *, as_json: bool) -> int:
+async def _show_records(
+    ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar, *, as_json: bool
+) -> int:
     bad = 0
     page = Table(COLUMNS, right=NUMBERS)
     async for entry, payload in reader.entries(ports.ledgers, ledger, end.last_entry, say=bar.say):
@@ -119,7 +150,9 @@ async def _show_records(ports: Ports, name: CursorName, ledger: int, end: End, b
     return bad
 
 
-async def _show_states(ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar, *, as_json: bool) -> int:
+async def _show_states(
+    ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar, *, as_json: bool
+) -> int:
     """A ledger of whole states: what each entry is, by its size and the footer behind it."""
     if end.info is None:
         return 0  # counted as missing
@@ -129,11 +162,15 @@ async def _show_states(ports: Ports, name: CursorName, ledger: int, end: End, ba
         written = pulsar_ledger.written_by(end.info.custom_metadata, name)
     except DamageError as e:
         if as_json:
-            json_line({"type": "ledger_problem", "ledger": ledger, "ok": False, "problem": e.message})
+            json_line(
+                {"type": "ledger_problem", "ledger": ledger, "ok": False, "problem": e.message}
+            )
         else:
             say(f"ledger {ledger}: {e.message}")
         return 1
-    entries = reader.entries(ports.ledgers, ledger, end.last_entry, say=bar.say, unconfirmed=not end.is_final)
+    entries = reader.entries(
+        ports.ledgers, ledger, end.last_entry, say=bar.say, unconfirmed=not end.is_final
+    )
     async for shown in state_entries.StateEntries(ledger, written).views(entries):
         bad += not shown.is_good
         bar.advance()
@@ -158,7 +195,15 @@ async def _show_raw(ports: Ports, path: str, *, as_json: bool) -> None:
         return
     text = node.data[:RAW_BYTES_MAX].decode(errors="backslashreplace")
     if as_json:
-        json_line({"type": "raw", "path": path, "version": node.version, "bytes": len(node.data), "text": text})
+        json_line(
+            {
+                "type": "raw",
+                "path": path,
+                "version": node.version,
+                "bytes": len(node.data),
+                "text": text,
+            }
+        )
     else:
         say(f"{path}, version {node.version}, {len(node.data)} bytes:")
         say(text)
@@ -167,16 +212,24 @@ async def _show_raw(ports: Ports, path: str, *, as_json: bool) -> None:
 @options.located
 def inspect(
     *,
-    cursor: Annotated[str, typer.Argument(help=f"{cursor_name.FORM}; or the topic alone.", metavar="CURSOR")],
-    subscription: Annotated[str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")] = None,
-    records: Annotated[bool, typer.Option("--records/--no-records", help="Read and check every record.")] = True,
+    cursor: Annotated[
+        str, typer.Argument(help=f"{cursor_name.FORM}; or the topic alone.", metavar="CURSOR")
+    ],
+    subscription: Annotated[
+        str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")
+    ] = None,
+    records: Annotated[
+        bool, typer.Option("--records/--no-records", help="Read and check every record.")
+    ] = True,
     settings: Settings,
     as_json: options.Json = False,
 ) -> None:
-    """Show a cursor's footer, its ledgers, and every record with its sizes and whether its checksum is right.
+    """Show a cursor's footer, its ledgers, and every record with its sizes and whether its checksum
+    is right.
 
-    Changes nothing: the ledgers are read without recovery, so an owner at work is not disturbed; of a ledger that is
-    still written, the newest entries may not be visible yet ("or more"). Exit code 1 if a record is bad.
+    Changes nothing: the ledgers are read without recovery, so an owner at work is not disturbed; of
+    a ledger that is still written, the newest entries may not be visible yet ("or more"). Exit code
+    1 if a record is bad.
     """
     name = cursor_name.parse(cursor, subscription)
 
@@ -188,5 +241,9 @@ def inspect(
 
     bad = asyncio.run(work())
     if bad:
-        say(f"{bad} record(s) or ledgers are bad. What to do: `cursorkeeper verify` says what that means for the cursor", err=True)
+        say(
+            f"{bad} record(s) or ledgers are bad. What to do: `cursorkeeper verify` says what "
+            f"that means for the cursor",
+            err=True,
+        )
         raise typer.Exit(NO)

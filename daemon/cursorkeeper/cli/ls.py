@@ -23,7 +23,19 @@ from cursorkeeper.terminal.printable import printable
 
 TABLE_ROWS_MAX = 2_000
 """A longer list is printed as it comes, in plain columns."""
-COLUMNS = ("cursor", "state", "epoch", "token", "gen", "mark-delete", "base", "chain", "holes", "partials", "format")
+COLUMNS = (
+    "cursor",
+    "state",
+    "epoch",
+    "token",
+    "gen",
+    "mark-delete",
+    "base",
+    "chain",
+    "holes",
+    "partials",
+    "format",
+)
 NUMBERS = ("epoch", "token", "gen", "chain", "holes", "partials")
 
 
@@ -36,18 +48,32 @@ class Listed:
     problem: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        head = {"cursor": self.name.display, "topic": self.name.topic, "subscription": self.name.subscription}
+        head = {
+            "cursor": self.name.display,
+            "topic": self.name.topic,
+            "subscription": self.name.subscription,
+        }
         f = self.footer
         if f is None:
             return {**head, "state": "damaged", "problem": self.problem}
         return {
-            **head, "state": str(f.state), "epoch": f.epoch, "fencingToken": f.fencing_token,
-            "generation": f.generation, "writer": f.writer,
-            "markDelete": list(f.mark_delete), "base": base_kind(f.base), "chain": len(f.chain),
-            "previous": f.previous is not None, "holes": f.stats.holes, "span": f.stats.span,
-            "partialBatches": f.stats.partial_batches, "deltaBytes": f.stats.delta_bytes, "format": f.format,
+            **head,
+            "state": str(f.state),
+            "epoch": f.epoch,
+            "fencingToken": f.fencing_token,
+            "generation": f.generation,
+            "writer": f.writer,
+            "markDelete": list(f.mark_delete),
+            "base": base_kind(f.base),
+            "chain": len(f.chain),
+            "previous": f.previous is not None,
+            "holes": f.stats.holes,
+            "span": f.stats.span,
+            "partialBatches": f.stats.partial_batches,
+            "deltaBytes": f.stats.delta_bytes,
+            "format": f.format,
             "truncated": f.truncated is not None,
-        }  # fmt: skip
+        }
 
     def as_row(self) -> list[str]:
         """One line of the table."""
@@ -55,10 +81,18 @@ class Listed:
         if f is None:
             return [self.name.display, "DAMAGED", *[""] * (len(COLUMNS) - 2)]
         return [
-            self.name.display, str(f.state), str(f.epoch), str(f.fencing_token or "-"), str(f.generation), str(f.mark_delete),
-            base_kind(f.base), str(len(f.chain)), f"{f.stats.holes:,}", f"{f.stats.partial_batches:,}",
+            self.name.display,
+            str(f.state),
+            str(f.epoch),
+            str(f.fencing_token or "-"),
+            str(f.generation),
+            str(f.mark_delete),
+            base_kind(f.base),
+            str(len(f.chain)),
+            f"{f.stats.holes:,}",
+            f"{f.stats.partial_batches:,}",
             f"{f.format}, TRUNCATED" if f.truncated is not None else f.format,
-        ]  # fmt: skip
+        ]
 
 
 async def list_cursors(footers: FooterStore, bar: Bar) -> AsyncIterator[Listed]:
@@ -84,7 +118,14 @@ async def _read(footers: FooterStore, names: list[CursorName], bar: Bar) -> Asyn
     bar.advance(len(names))
 
 
-async def show(footers: FooterStore, bar: Bar, *, as_json: bool, deleted: bool, table_rows_max: int = TABLE_ROWS_MAX) -> int:
+async def show(
+    footers: FooterStore,
+    bar: Bar,
+    *,
+    as_json: bool,
+    deleted: bool,
+    table_rows_max: int = TABLE_ROWS_MAX,
+) -> int:
     """Prints the list; returns the number of damaged footers."""
     rows: list[Listed] = []
     damaged: list[Listed] = []
@@ -137,8 +178,9 @@ def ls(
 ) -> None:
     """List every cursor with its footer: state, owner's epoch, mark-delete, base, chain, holes.
 
-    Reads ZooKeeper alone. The numbers are those of the moment a footer was written; of an open cursor `markDelete` is a
-    lower bound. A footer that cannot be read is listed as damaged, and the exit code is 1.
+    Reads ZooKeeper alone. The numbers are those of the moment a footer was written; of an open
+    cursor `markDelete` is a lower bound. A footer that cannot be read is listed as damaged, and the
+    exit code is 1.
     """
     settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, root=root)
 
@@ -146,13 +188,18 @@ def ls(
         async with connections.zookeeper(settings) as keeper:
             await roots.check_root(keeper, settings)
             with Bar("reading footers") as bar:
-                return await show(connections.footer_store(keeper, settings), bar, as_json=as_json, deleted=deleted)
+                return await show(
+                    connections.footer_store(keeper, settings),
+                    bar,
+                    as_json=as_json,
+                    deleted=deleted,
+                )
 
     damaged = asyncio.run(work())
     if damaged:
         say(
-            f"{damaged} footer(s) cannot be read. What to do: `cursorkeeper inspect` shows the bytes, and "
-            "`cursorkeeper restore-footer` puts the *latest* ones back",
+            f"{damaged} footer(s) cannot be read. What to do: `cursorkeeper inspect` shows the "
+            "bytes, and `cursorkeeper restore-footer` puts the *latest* ones back",
             err=True,
         )
         raise typer.Exit(NO)

@@ -1,8 +1,9 @@
-"""The entry point: which commands there are, and the one place where an error becomes a line and an exit code.
+"""The entry point: which commands there are, and the one place where an error becomes a line and an
+exit code.
 
-Commands are loaded when they are called, so that `--help` needs neither grpc nor numpy. Exit codes of all commands:
-0 all is well; 1 the answer is no (damage, refused, not found, not everything closed); 2 settings or usage; 3 ZooKeeper,
-the gateway or a port is not to be had; 70 a bug.
+Commands are loaded when they are called, so that `--help` needs neither grpc nor numpy. Exit codes
+of all commands: 0 all is well; 1 the answer is no (damage, refused, not found, not everything
+closed); 2 settings or usage; 3 ZooKeeper, the gateway or a port is not to be had; 70 a bug.
 """
 
 from __future__ import annotations
@@ -18,27 +19,57 @@ from typer.core import TyperGroup
 from cursorkeeper.terminal.help import PlainCommand
 
 EPILOG = (
-    "Exit codes: 0 all is well, 1 the answer is no (damage, refused, not found), 2 settings or usage, "
-    "3 ZooKeeper, the gateway or a port is not to be had."
+    "Exit codes: 0 all is well, 1 the answer is no (damage, refused, not found), 2 settings or "
+    "usage, 3 ZooKeeper, the gateway or a port is not to be had."
 )
 LAZY: dict[str, tuple[str, str]] = {
     "run": ("cursorkeeper.cli.run:run", "Run the daemon."),
     "health": ("cursorkeeper.cli.health:health", "Ask a daemon or a gateway whether it serves."),
-    "demo": ("cursorkeeper.demo.command:demo", "Play the bad case on a real stack, with real kills."),
+    "demo": (
+        "cursorkeeper.demo.command:demo",
+        "Play the bad case on a real stack, with real kills.",
+    ),
     "ls": ("cursorkeeper.cli.ls:ls", "List every cursor, from ZooKeeper alone."),
-    "inspect": ("cursorkeeper.cli.inspect:inspect", "Show a cursor's footer, its ledgers and every record."),
+    "inspect": (
+        "cursorkeeper.cli.inspect:inspect",
+        "Show a cursor's footer, its ledgers and every record.",
+    ),
     "verify": ("cursorkeeper.cli.verify:verify", "Read everything of cursors and check it."),
     "export": ("cursorkeeper.cli.export:export", "Write a cursor's state as JSON lines of ranges."),
     "import": ("cursorkeeper.cli.restore:restore", "Make a cursor from exported JSON lines."),
-    "assess": ("cursorkeeper.cli.assess:assess", "Say how many acked messages a Pulsar cluster would deliver again."),
-    "sizes": ("cursorkeeper.cli.sizes:sizes", "Compute how many bytes an acknowledgement state takes in each encoding."),
-    "import-pulsar": ("cursorkeeper.cli.import_pulsar:import_pulsar", "Make cursors from Pulsar's own, live or stopped."),
-    "export-pulsar": ("cursorkeeper.cli.export_pulsar:export_pulsar", "Write cursors back as Pulsar's own."),
+    "assess": (
+        "cursorkeeper.cli.assess:assess",
+        "Say how many acked messages a Pulsar cluster would deliver again.",
+    ),
+    "sizes": (
+        "cursorkeeper.cli.sizes:sizes",
+        "Compute how many bytes an acknowledgement state takes in each encoding.",
+    ),
+    "import-pulsar": (
+        "cursorkeeper.cli.import_pulsar:import_pulsar",
+        "Make cursors from Pulsar's own, live or stopped.",
+    ),
+    "export-pulsar": (
+        "cursorkeeper.cli.export_pulsar:export_pulsar",
+        "Write cursors back as Pulsar's own.",
+    ),
     "gc": ("cursorkeeper.cli.gc:gc", "Delete cursor ledgers that no footer can name any more."),
-    "orphans": ("cursorkeeper.cli.orphans:orphans", "List cursors that Pulsar has no more, and delete them."),
-    "restore-footer": ("cursorkeeper.cli.restore_footer:restore_footer", "Put the bytes of a cursor's footer back, after showing them."),
-    "forget-token": ("cursorkeeper.cli.forget_token:forget_token", "Let sources without fencing tokens open a cursor again."),
-    "pipeline": ("cursorkeeper_pipeline.cli:app", "Every cursor of the fleet as tables, and jobs on them, in PySpark."),
+    "orphans": (
+        "cursorkeeper.cli.orphans:orphans",
+        "List cursors that Pulsar has no more, and delete them.",
+    ),
+    "restore-footer": (
+        "cursorkeeper.cli.restore_footer:restore_footer",
+        "Put the bytes of a cursor's footer back, after showing them.",
+    ),
+    "forget-token": (
+        "cursorkeeper.cli.forget_token:forget_token",
+        "Let sources without fencing tokens open a cursor again.",
+    ),
+    "pipeline": (
+        "cursorkeeper_pipeline.cli:app",
+        "Every cursor of the fleet as tables, and jobs on them, in PySpark.",
+    ),
 }
 """Command -> (where its function, or its group of commands, is; its line in the list)."""
 
@@ -51,7 +82,11 @@ class ExplainingGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            if isinstance(error, typer.Exit | typer.Abort | BrokenPipeError) or hasattr(error, "format_message") or is_debugging(ctx):
+            if (
+                isinstance(error, typer.Exit | typer.Abort | BrokenPipeError)
+                or hasattr(error, "format_message")
+                or is_debugging(ctx)
+            ):
                 raise
             from cursorkeeper.problems import problem_of
             from cursorkeeper.terminal.failure import exit_code, show
@@ -80,10 +115,16 @@ def load(name: str) -> Any:
         from cursorkeeper.problems import Kind, ProblemError
         from cursorkeeper.terminal.failure import install
 
-        raise ProblemError(f"`{name}` is a distribution of its own", install(distribution="cursorkeeper_spark"), Kind.USAGE) from None
+        raise ProblemError(
+            f"`{name}` is a distribution of its own",
+            install(distribution="cursorkeeper_spark"),
+            Kind.USAGE,
+        ) from None
     if isinstance(found, typer.Typer):
         return typer.main.get_command(found)
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    single = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
     single.command(name, cls=PlainCommand)(found)
     return typer.main.get_command(single)
 
@@ -102,14 +143,20 @@ def _version(wanted: bool) -> None:
 
 
 app = typer.Typer(
-    cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich", epilog=EPILOG,
+    cls=LazyGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},
-)  # fmt: skip
+)
 
 
 @app.callback()
 def program(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """CursorKeeper: durable, incremental acknowledgement state for Apache Pulsar subscriptions."""
 
@@ -125,7 +172,8 @@ for _name, (_where, _line) in LAZY.items():
 def main() -> None:
     """Entry point of the distribution."""
     if sys.argv[1:2] == ["run"]:
-        # Told to stop while its modules load, a daemon has stopped. As process 1 of a container it would not hear it otherwise.
+        # Told to stop while its modules load, a daemon has stopped. As process 1 of a container it
+        # would not hear it otherwise.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     app(prog_name="cursorkeeper")
 

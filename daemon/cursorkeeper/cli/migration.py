@@ -1,7 +1,8 @@
-"""What `import-pulsar` and `export-pulsar` share: which cursors, the Pulsar cluster, a bounded number at once, the report.
+"""What `import-pulsar` and `export-pulsar` share: which cursors, the Pulsar cluster, a bounded
+number at once, the report.
 
-Every cursor ends as one `Outcome`: one that fails harms no other. Exit code: 0 all are done; 1 some failed or were refused;
-3 if all that failed did so because a system is away.
+Every cursor ends as one `Outcome`: one that fails harms no other. Exit code: 0 all are done; 1 some
+failed or were refused; 3 if all that failed did so because a system is away.
 """
 
 from __future__ import annotations
@@ -28,46 +29,85 @@ from cursorkeeper.terminal.output import Bar, json_line, say
 _PANEL = "Which cursors"
 _WHERE = "Where"
 
-Topic = Annotated[str | None, typer.Argument(help="persistent://tenant/namespace/topic; a partitioned one means all its partitions.")]
-Subscription = Annotated[str | None, typer.Argument(help="One of its subscriptions; default: all of them.")]
-Tenant = Annotated[str | None, typer.Option(help="All cursors of a tenant.", rich_help_panel=_PANEL)]
-Namespace = Annotated[str | None, typer.Option(help="All cursors of tenant/namespace.", rich_help_panel=_PANEL)]
-Everything = Annotated[bool, typer.Option("--all", help="All cursors of the cluster.", rich_help_panel=_PANEL)]
+Topic = Annotated[
+    str | None,
+    typer.Argument(
+        help="persistent://tenant/namespace/topic; a partitioned one means all its partitions."
+    ),
+]
+Subscription = Annotated[
+    str | None, typer.Argument(help="One of its subscriptions; default: all of them.")
+]
+Tenant = Annotated[
+    str | None, typer.Option(help="All cursors of a tenant.", rich_help_panel=_PANEL)
+]
+Namespace = Annotated[
+    str | None, typer.Option(help="All cursors of tenant/namespace.", rich_help_panel=_PANEL)
+]
+Everything = Annotated[
+    bool, typer.Option("--all", help="All cursors of the cluster.", rich_help_panel=_PANEL)
+]
 PulsarZookeeper = Annotated[
-    str | None, typer.Option(help="Pulsar's metadata store, host:port[/chroot]; default: as --zookeeper.", rich_help_panel=_WHERE)
+    str | None,
+    typer.Option(
+        help="Pulsar's metadata store, host:port[/chroot]; default: as --zookeeper.",
+        rich_help_panel=_WHERE,
+    ),
 ]
 PulsarBrokerConf = Annotated[
     Path | None,
     typer.Option(
-        help="Pulsar's broker.conf: its ZooKeeper, password, limits; default: --broker-conf.", metavar="FILE", rich_help_panel=_WHERE
+        help="Pulsar's broker.conf: its ZooKeeper, password, limits; default: --broker-conf.",
+        metavar="FILE",
+        rich_help_panel=_WHERE,
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Read and report everything, write nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Read and report everything, write nothing.")
+]
 Resume = Annotated[
     Path | None,
-    typer.Option(help="The journal of an earlier run, or of this one: what it says is done is not done again.", metavar="FILE"),
+    typer.Option(
+        help="The journal of an earlier run, or of this one: what it says is done is not done "
+        "again.",
+        metavar="FILE",
+    ),
 ]
 Jobs = Annotated[int, typer.Option(help="Cursors at once.", min=1, max=JOBS_MAX)]
 
 T = TypeVar("T")
 
 
-def selection_of(topic: str | None, subscription: str | None, tenant: str | None, namespace: str | None, everything: bool) -> Selection:
+def selection_of(
+    topic: str | None,
+    subscription: str | None,
+    tenant: str | None,
+    namespace: str | None,
+    everything: bool,
+) -> Selection:
     """Exactly one of them. Raises ProblemError."""
     given = [topic is not None, tenant is not None, namespace is not None, everything]
     if sum(given) != 1:
         remedy = "give TOPIC [SUBSCRIPTION], or one of --tenant, --namespace and --all"
-        raise ProblemError("which cursors?" if not any(given) else "more than one choice of cursors", remedy, Kind.USAGE)
+        raise ProblemError(
+            "which cursors?" if not any(given) else "more than one choice of cursors",
+            remedy,
+            Kind.USAGE,
+        )
     try:
         if topic is not None:
             name, *after = [topic] if subscription else cursor_name.split(topic)
             return Selection.of_topic(name, subscription or "".join(after))
         if tenant is not None:
             return Selection.of_tenant(tenant)
-        return Selection.of_namespace(namespace) if namespace is not None else Selection.everything()
+        return (
+            Selection.of_namespace(namespace) if namespace is not None else Selection.everything()
+        )
     except ValueError as e:
         raise ProblemError(
-            str(e), "write persistent://tenant/namespace/topic; names of tenants and namespaces without it", Kind.USAGE
+            str(e),
+            "write persistent://tenant/namespace/topic; names of tenants and namespaces without it",
+            Kind.USAGE,
         ) from None
 
 
@@ -109,7 +149,13 @@ class Reporter:
             self._codes.add(exit_code(outcome.problem) if outcome.problem else NO)
         if self._journal is not None and outcome.status != BEFORE:
             async with self._lock:
-                await asyncio.to_thread(self._journal.finished, outcome.cursor, outcome.status, ok=outcome.ok, **outcome.numbers)
+                await asyncio.to_thread(
+                    self._journal.finished,
+                    outcome.cursor,
+                    outcome.status,
+                    ok=outcome.ok,
+                    **outcome.numbers,
+                )
         self._bar.advance()
         self._print(outcome)
 
@@ -129,13 +175,27 @@ class Reporter:
         journal = str(self._journal.path) if self._journal is not None else None
         if self._as_json:
             counts = {"cursors": total, "statuses": dict(self.counts), "skippedPaths": self.skipped}
-            json_line({"summary": str(selection), **counts, "journal": journal, "seconds": round(seconds, 3)})
+            json_line(
+                {
+                    "summary": str(selection),
+                    **counts,
+                    "journal": journal,
+                    "seconds": round(seconds, 3),
+                }
+            )
         else:
-            counted = ", ".join(f"{count:,} {status}" for status, count in self.counts.most_common()) or "none"
+            counted = (
+                ", ".join(f"{count:,} {status}" for status, count in self.counts.most_common())
+                or "none"
+            )
             where = f"; journal: {journal}" if journal else ""
             say(f"{selection}: {total:,} cursor(s): {counted}{where}")
         if total == 0:
-            say("no cursor matches. What to do: check the names, and the chroot of --pulsar-zookeeper", err=True)
+            say(
+                "no cursor matches. What to do: check the names, and the chroot of "
+                "--pulsar-zookeeper",
+                err=True,
+            )
             return NO
         if not self._codes:
             return 0
@@ -144,20 +204,30 @@ class Reporter:
 
 @contextmanager
 def journal_of(
-    resume: Path | None, command: str, selection: Selection, target: Mapping[str, Any], *, dry_run: bool
+    resume: Path | None,
+    command: str,
+    selection: Selection,
+    target: Mapping[str, Any],
+    *,
+    dry_run: bool,
 ) -> Iterator[Journal | None]:
-    """The given one, or a new one in this folder; None for a dry run, or a lone cursor without one. Raises ProblemError.
+    """The given one, or a new one in this folder; None for a dry run, or a lone cursor without one.
+    Raises ProblemError.
 
-    A new one is named at once, on standard error: a run that is interrupted has no last line that could.
+    A new one is named at once, on standard error: a run that is interrupted has no last line that
+    could.
     """
     if dry_run or (resume is None and selection.topic and selection.subscription):
         yield None
         return
     is_new = resume is None
     if resume is None:
-        resume = Path(f"cursorkeeper-{command}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.jsonl")
+        now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        resume = Path(f"cursorkeeper-{command}-{now}-{os.getpid()}.jsonl")
     journal = Journal.open(resume, command, target)
     with closing(journal):
         if is_new:
-            say(f"journal: {resume}; if this is interrupted, go on with --resume {resume}", err=True)
+            say(
+                f"journal: {resume}; if this is interrupted, go on with --resume {resume}", err=True
+            )
         yield journal

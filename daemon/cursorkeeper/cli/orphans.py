@@ -1,6 +1,8 @@
-"""`cursorkeeper orphans`: cursors that Pulsar has no more, and deleting them. For operators, after topics were deleted by force.
+"""`cursorkeeper orphans`: cursors that Pulsar has no more, and deleting them. For operators, after
+topics were deleted by force.
 
-Who is an orphan, what may go and when a search is not believed: `cursorkeeper.orphans`. Owns the table, the words and the exit code.
+Who is an orphan, what may go and when a search is not believed: `cursorkeeper.orphans`. Owns the
+table, the words and the exit code.
 """
 
 from __future__ import annotations
@@ -38,13 +40,18 @@ NUMBERS = ("idle", "ledgers", "bytes")
 UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _AGE = re.compile(r"(\d+(?:\.\d+)?) ?([smhd])")
 MAY_GO = "may go"
-WRONG_STORE = "give the address and chroot of Pulsar's own ZooKeeper with --pulsar-zookeeper; other metadata stores are not read"
+WRONG_STORE = (
+    "give the address and chroot of Pulsar's own ZooKeeper with --pulsar-zookeeper; "
+    "other metadata stores are not read"
+)
 DOUBTED = (
-    "check --pulsar-zookeeper and its chroot; if so many topics were deleted in truth, say so with --percent-max (100: none may be left)"
+    "check --pulsar-zookeeper and its chroot; if so many topics were deleted in truth, say "
+    "so with --percent-max (100: none may be left)"
 )
 OPEN = (
-    "an open one is closed by its daemon (`writer` of --json) when its source has been away for detached_cursor_max_ms; one whose daemon "
-    "is gone for ever stays until a source deletes it by name (DeleteCursor, with the `fencingToken` of --json)"
+    "an open one is closed by its daemon (`writer` of --json) when its source has been away for "
+    "detached_cursor_max_ms; one whose daemon is gone for ever stays until a source deletes it by "
+    "name (DeleteCursor, with the `fencingToken` of --json)"
 )
 
 
@@ -52,7 +59,9 @@ def seconds(text: str) -> float:
     """24h, 30m, 7d, 0s. Raises ProblemError."""
     form = _AGE.fullmatch(text.strip())
     if form is None:
-        raise ProblemError(f"--age {text!r} is no age", "write a number and s, m, h or d, as in 24h", Kind.USAGE)
+        raise ProblemError(
+            f"--age {text!r} is no age", "write a number and s, m, h or d, as in 24h", Kind.USAGE
+        )
     return float(form[1]) * UNITS_S[form[2]]
 
 
@@ -95,37 +104,76 @@ class Listing:
         self.removed[removed.ending] += 1
         self.ledgers_left += removed.ledgers_left
         if self._as_json:
-            told = {"ending": str(removed.ending), "said": removed.said, "ledgersLeft": removed.ledgers_left}
+            told = {
+                "ending": str(removed.ending),
+                "said": removed.said,
+                "ledgersLeft": removed.ledgers_left,
+            }
             json_line({**orphan.as_json(), **told})
         else:
             say(f"{removed.ending:>10}  {orphan.name}{f': {removed.said}' if removed.said else ''}")
 
     def summary(self, doubt: str, *, deleting: bool) -> None:
         """The last line, and what to do."""
-        fleet, verdicts = self.fleet, Counter(o.stays(self._now_ms, self._age_s) or MAY_GO for o in self.orphans)
+        fleet, verdicts = (
+            self.fleet,
+            Counter(o.stays(self._now_ms, self._age_s) or MAY_GO for o in self.orphans),
+        )
         if self._as_json:
             endings = {str(ending): count for ending, count in self.removed.items()}
-            counts: dict[str, Any] = {**fleet.as_json(), "listed": len(self.orphans), "verdicts": dict(verdicts), "endings": endings}
-            json_line({"summary": "orphans", **counts, "ledgersLeft": self.ledgers_left, "doubt": doubt})
+            counts: dict[str, Any] = {
+                **fleet.as_json(),
+                "listed": len(self.orphans),
+                "verdicts": dict(verdicts),
+                "endings": endings,
+            }
+            json_line(
+                {"summary": "orphans", **counts, "ledgersLeft": self.ledgers_left, "doubt": doubt}
+            )
             return
-        which = f": {', '.join(f'{count:,} {verdict}' for verdict, count in verdicts.most_common())}" if verdicts else ""
-        foreign = f"; {fleet.foreign:,} are of no topic that Pulsar can have" if fleet.foreign else ""
+        which = (
+            f": {', '.join(f'{count:,} {verdict}' for verdict, count in verdicts.most_common())}"
+            if verdicts
+            else ""
+        )
+        foreign = (
+            f"; {fleet.foreign:,} are of no topic that Pulsar can have" if fleet.foreign else ""
+        )
         say(f"{fleet.orphans_count:,} orphans among {fleet.cursors:,} cursors{which}{foreign}")
         if fleet.orphans_count > len(self.orphans):
             say(f"{len(self.orphans):,} of them are listed: run it again when these are deleted")
         if deleting:
-            endings_said = ", ".join(f"{count:,} {ending}" for ending, count in self.removed.most_common()) or "none deleted"
-            say(endings_said + (f"; {self.ledgers_left:,} ledgers are left to garbage collection" if self.ledgers_left else ""))
+            endings_said = (
+                ", ".join(f"{count:,} {ending}" for ending, count in self.removed.most_common())
+                or "none deleted"
+            )
+            say(
+                endings_said
+                + (
+                    f"; {self.ledgers_left:,} ledgers are left to garbage collection"
+                    if self.ledgers_left
+                    else ""
+                )
+            )
         elif verdicts[MAY_GO] and not doubt:
-            say(f"What to do: --delete deletes the {verdicts[MAY_GO]:,} that may go; Pulsar is asked again before each")
+            say(
+                f"What to do: --delete deletes the {verdicts[MAY_GO]:,} that may go; Pulsar is "
+                f"asked again before each"
+            )
         if verdicts["open"]:
             say(f"Open: {OPEN}")
 
 
 async def look(footers: FooterStore, pulsar: PulsarStore, where: str, bar: Bar) -> Fleet:
-    """One search. `where`: the address of Pulsar's store. Raises ProblemError where the store is none, ZooKeeperError."""
+    """One search. `where`: the address of Pulsar's store. Raises ProblemError where the store is
+    none, ZooKeeperError.
+    """
     if trouble := await pulsar.trouble():
-        raise ProblemError(f"the ZooKeeper at {where} is not Pulsar's metadata store: {trouble}", WRONG_STORE, Kind.USAGE)
+        raise ProblemError(
+            f"the ZooKeeper at {where} is not Pulsar's metadata store: {trouble}",
+            WRONG_STORE,
+            Kind.USAGE,
+        )
     return await search(footers, pulsar, looked=bar.advance)
 
 
@@ -135,13 +183,17 @@ async def delete_all(listing: Listing, remover: Remover, bar: Bar) -> None:
     bar.grow(len(chosen))
     for start in range(0, len(chosen), AT_ONCE):
         some = chosen[start : start + AT_ONCE]
-        for orphan, removed in zip(some, await asyncio.gather(*map(remover.remove, some)), strict=True):
+        for orphan, removed in zip(
+            some, await asyncio.gather(*map(remover.remove, some)), strict=True
+        ):
             listing.ended(orphan, removed)
             bar.advance()
 
 
 async def report(listing: Listing, percent_max: float, remover: Remover | None, bar: Bar) -> int:
-    """Lists them, or with a remover deletes what may go; returns the exit code. Raises ProblemError, ZooKeeperError."""
+    """Lists them, or with a remover deletes what may go; returns the exit code. Raises
+    ProblemError, ZooKeeperError.
+    """
     doubt = listing.fleet.doubt(percent_max)
     if remover is None:
         listing.show()
@@ -153,9 +205,16 @@ async def report(listing: Listing, percent_max: float, remover: Remover | None, 
     if doubt:
         say(f"{doubt}: --delete would delete nothing. What to do: {DOUBTED}", err=True)
     if listing.fleet.unreadable:
-        say(f"{listing.fleet.unreadable:,} footer(s) cannot be read, and are left alone: `cursorkeeper ls` names them", err=True)
+        say(
+            f"{listing.fleet.unreadable:,} footer(s) cannot be read, and are left alone: "
+            f"`cursorkeeper ls` names them",
+            err=True,
+        )
     if listing.removed[Ending.UNDECIDED]:
-        say("What to do: run it again when ZooKeeper is back: what it lists then was not deleted", err=True)
+        say(
+            "What to do: run it again when ZooKeeper is back: what it lists then was not deleted",
+            err=True,
+        )
         return AWAY
     return NO if doubt or listing.fleet.unreadable else 0
 
@@ -163,12 +222,28 @@ async def report(listing: Listing, percent_max: float, remover: Remover | None, 
 @options.located
 def orphans(
     *,
-    delete: Annotated[bool, typer.Option("--delete", help="Delete those that may go. Without it they are only listed.")] = False,
+    delete: Annotated[
+        bool,
+        typer.Option("--delete", help="Delete those that may go. Without it they are only listed."),
+    ] = False,
     age: Annotated[
-        str, typer.Option("--age", metavar="AGE", help="How long a footer must not have been written: 24h, 30m, 7d.", show_default=True)
+        str,
+        typer.Option(
+            "--age",
+            metavar="AGE",
+            help="How long a footer must not have been written: 24h, 30m, 7d.",
+            show_default=True,
+        ),
     ] = "24h",
     percent_max: Annotated[
-        float, typer.Option("--percent-max", help="Delete nothing if more of all cursors are orphans.", min=0, max=100, show_default=True)
+        float,
+        typer.Option(
+            "--percent-max",
+            help="Delete nothing if more of all cursors are orphans.",
+            min=0,
+            max=100,
+            show_default=True,
+        ),
     ] = PERCENT_MAX,
     pulsar_zookeeper: migration.PulsarZookeeper = None,
     pulsar_broker_conf: migration.PulsarBrokerConf = None,
@@ -178,10 +253,12 @@ def orphans(
 ) -> None:
     """List the cursors that Pulsar has no more, and delete them with --delete.
 
-    A topic that is deleted by force takes its cursors from Pulsar's metadata store and tells nobody else. Each cursor of a persistent topic
-    is looked up there, and is an orphan if its topic or its subscription is gone. One goes only if it is closed, its footer was not
-    written for --age, and Pulsar, asked again, still does not have it; who opens it meanwhile keeps it. Nothing goes if the store looks
-    wrong. The daemon looks by itself if it has `pulsar_metadata`. Exit code 1: the store is doubted, or a footer cannot be read.
+    A topic that is deleted by force takes its cursors from Pulsar's metadata store and tells nobody
+    else. Each cursor of a persistent topic is looked up there, and is an orphan if its topic or its
+    subscription is gone. One goes only if it is closed, its footer was not written for --age, and
+    Pulsar, asked again, still does not have it; who opens it meanwhile keeps it. Nothing goes if
+    the store looks wrong. The daemon looks by itself if it has `pulsar_metadata`. Exit code 1: the
+    store is doubted, or a footer cannot be read.
     """
     age_s = seconds(age)
     address = pulsar_zookeeper or (None if pulsar_broker_conf else settings.pulsar_metadata)
@@ -192,7 +269,9 @@ def orphans(
             keeper = await stack.enter_async_context(connections.zookeeper(settings))
             await roots.check_root(keeper, settings, needs_id=True)
             same = pulsar.zookeeper == settings.zookeeper
-            theirs = PulsarStore(keeper if same else await stack.enter_async_context(connections.zookeeper(pulsar)))
+            theirs = PulsarStore(
+                keeper if same else await stack.enter_async_context(connections.zookeeper(pulsar))
+            )
             footers, remover = connections.footer_store(keeper, settings), None
             if delete:
                 ledgers = await stack.enter_async_context(connections.gateway(settings, "writer"))

@@ -1,4 +1,6 @@
-"""`cursorkeeper import`: a cursor from exported JSON lines, through the commit protocol. See `importing`."""
+"""`cursorkeeper import`: a cursor from exported JSON lines, through the commit protocol. See
+`importing`.
+"""
 
 from __future__ import annotations
 
@@ -38,19 +40,30 @@ def readable(file: Path) -> Iterator[Path]:
 @options.located
 def restore(
     *,
-    file: Annotated[Path, typer.Argument(help="What `cursorkeeper export` wrote; - for standard input.")],
-    cursor: Annotated[str | None, typer.Option(help=f"Under this name, {cursor_name.FORM}; default: the name in the file.")] = None,
+    file: Annotated[
+        Path, typer.Argument(help="What `cursorkeeper export` wrote; - for standard input.")
+    ],
+    cursor: Annotated[
+        str | None,
+        typer.Option(help=f"Under this name, {cursor_name.FORM}; default: the name in the file."),
+    ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="If the cursor exists: take it over, delete it, and make it anew from the file.")
+        bool,
+        typer.Option(
+            "--replace",
+            help="If the cursor exists: take it over, delete it, and make it anew from the file.",
+        ),
     ] = False,
     settings: Settings,
     as_json: options.Json = False,
 ) -> None:
-    """Make a cursor from an export: it is claimed, its acks are made durable and confirmed, and it is closed.
+    """Make a cursor from an export: it is claimed, its acks are made durable and confirmed, and it
+    is closed.
 
-    The file is checked as a whole before anything is written. An existing cursor is refused without --replace. With it,
-    whoever has the cursor open is deposed, the old state is deleted (its epoch and generation go on growing), and the
-    state of the file is written: acks that are not in the file will be delivered again.
+    The file is checked as a whole before anything is written. An existing cursor is refused without
+    --replace. With it, whoever has the cursor open is deposed, the old state is deleted (its epoch
+    and generation go on growing), and the state of the file is written: acks that are not in the
+    file will be delivered again.
     """
     name = None if cursor is None else cursor_name.parse(cursor)
 
@@ -69,8 +82,13 @@ def restore(
         json_line(done.as_json())
         return
     say(
-        f"{done.cursor}: epoch {done.epoch}, generation {done.generation}, mark-delete {done.mark_delete[0]}:{done.mark_delete[1]}, "
-        f"{done.acked:,} acked, {done.partials:,} partial batches{' (replaced)' if done.replaced else ''}"
+        f"{done.cursor}: epoch {done.epoch}, generation {done.generation}, mark-delete "
+        f"{done.mark_delete[0]}:{done.mark_delete[1]}, {done.acked:,} acked, {done.partials:,} "
+        f"partial batches{' (replaced)' if done.replaced else ''}"
     )
     if plan.header.at_least:
-        say("the export was of an open cursor: acks that were newer than it will be delivered again", err=True)
+        say(
+            "the export was of an open cursor: acks that were newer than it will be delivered "
+            "again",
+            err=True,
+        )

@@ -1,4 +1,6 @@
-"""`cursorkeeper restore-footer`: shows what bytes of a footer hold, and puts them back if it is told to. See `repair.footer`."""
+"""`cursorkeeper restore-footer`: shows what bytes of a footer hold, and puts them back if it is
+told to. See `repair.footer`.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,24 @@ from cursorkeeper.terminal.output import Bar, json_line, say
 
 WRITES_MAX = 1_000_000
 LATEST = (
-    "find the *latest* bytes: in the log of the daemon that held the cursor (`footer to restore`), else in ZooKeeper's newest copy. "
-    "If there are none, --older takes these: what was confirmed since is forgotten, and delivered again"
+    "find the *latest* bytes: in the log of the daemon that held the cursor (`footer to "
+    "restore`), else in ZooKeeper's newest copy. If there are none, --older takes these: what was "
+    "confirmed since is forgotten, and delivered again"
 )
 
 
 def show(plan: Plan) -> None:
     say(str(plan.name), bold=True)
-    where = "there is no znode" if plan.version == ABSENT else f"the znode has version {plan.version}"
-    said = "an earlier release" if plan.given.written_as is None else f"version {plan.given.written_as}"
-    say(f"  {where}{f'; {plan.problem_there}' if plan.problem_there and plan.version != ABSENT else ''}")
+    where = (
+        "there is no znode" if plan.version == ABSENT else f"the znode has version {plan.version}"
+    )
+    said = (
+        "an earlier release"
+        if plan.given.written_as is None
+        else f"version {plan.given.written_as}"
+    )
+    is_problem = plan.problem_there and plan.version != ABSENT
+    say(f"  {where}{f'; {plan.problem_there}' if is_problem else ''}")
     say(f"  the bytes were written as {said}")
     for key, (there, given) in plan.differences().items():
         say(f"  {key:<11} there: {there}")
@@ -49,7 +59,10 @@ def as_json(plan: Plan, written: int | None) -> dict[str, Any]:
         "znodeVersion": None if plan.version == ABSENT else plan.version,
         "problemThere": plan.problem_there,
         "writtenAs": plan.given.written_as,
-        "differences": {key: {"there": there, "bytes": given} for key, (there, given) in plan.differences().items()},
+        "differences": {
+            key: {"there": there, "bytes": given}
+            for key, (there, given) in plan.differences().items()
+        },
         "notTheLatest": plan.problems,
         "notes": plan.notes,
         "written": written is not None,
@@ -72,13 +85,25 @@ def bytes_of(file: Path) -> bytes:
 def restore_footer(
     *,
     cursor: Annotated[str, typer.Argument(help=f"{cursor_name.FORM}.", metavar="CURSOR")],
-    file: Annotated[Path | None, typer.Argument(help="The latest bytes of its footer; - for standard input.")] = None,
-    as_it_is: Annotated[bool, typer.Option("--as-it-is", help="The bytes that are in the znode now, instead of a file.")] = False,
+    file: Annotated[
+        Path | None, typer.Argument(help="The latest bytes of its footer; - for standard input.")
+    ] = None,
+    as_it_is: Annotated[
+        bool,
+        typer.Option("--as-it-is", help="The bytes that are in the znode now, instead of a file."),
+    ] = False,
     older: Annotated[
-        bool, typer.Option("--older", help="Also bytes that are not the latest: what was confirmed since is forgotten.")
+        bool,
+        typer.Option(
+            "--older",
+            help="Also bytes that are not the latest: what was confirmed since is forgotten.",
+        ),
     ] = False,
     writes_max: Annotated[
-        int, typer.Option(min=1, help="So many writes may be made: the znode's version grows by one with each.")
+        int,
+        typer.Option(
+            min=1, help="So many writes may be made: the znode's version grows by one with each."
+        ),
     ] = WRITES_MAX,
     yes: Annotated[bool, typer.Option("--yes", help="Write without asking.")] = False,
     settings: Settings,
@@ -86,12 +111,13 @@ def restore_footer(
 ) -> None:
     """Put the bytes of a cursor's footer back into ZooKeeper, after showing what they hold.
 
-    For a cursor that is refused with FOOTER_REPLACED, FOOTER_LOST, or a DAMAGED footer. Bytes written by other means are
-    refused, because nothing says that they are the latest; with older ones, confirmed acks are delivered again. What is
-    there is compared with the bytes, and both with the cursor's ledgers. Whoever holds the cursor meanwhile is deposed.
+    For a cursor that is refused with FOOTER_REPLACED, FOOTER_LOST, or a DAMAGED footer. Bytes
+    written by other means are refused, because nothing says that they are the latest; with older
+    ones, confirmed acks are delivered again. What is there is compared with the bytes, and both
+    with the cursor's ledgers. Whoever holds the cursor meanwhile is deposed.
 
-    The znode's version is brought above the one that the bytes were written as, a write for each. If that is interrupted,
-    run the command again: it goes on.
+    The znode's version is brought above the one that the bytes were written as, a write for each.
+    If that is interrupted, run the command again: it goes on.
     """
     if (file is None) == (not as_it_is):
         raise ProblemError("what is to be put back?", "name a FILE, or say --as-it-is", Kind.USAGE)

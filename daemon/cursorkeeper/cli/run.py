@@ -1,4 +1,6 @@
-"""`cursorkeeper run`: the daemon. Its flags are made from `Settings`, one per field, with the field's own words."""
+"""`cursorkeeper run`: the daemon. Its flags are made from `Settings`, one per field, with the
+field's own words.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +20,32 @@ import typer
 from cursorkeeper import connections
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.problems import Kind, ProblemError
-from cursorkeeper.settings import ALIASES, BYTE_SIZES, ENVIRONMENT_PREFIX, HIDDEN, Settings, SettingsError, load
+from cursorkeeper.settings import (
+    ALIASES,
+    BYTE_SIZES,
+    ENVIRONMENT_PREFIX,
+    HIDDEN,
+    Settings,
+    SettingsError,
+    load,
+)
 from cursorkeeper.terminal import options
 from cursorkeeper.zookeeper.settings import parse_servers
 
 HELP = f"""Run the daemon until SIGTERM or SIGINT; then every cursor is flushed and closed.
 
-Later sources win: defaults, --broker-conf, --config, environment ({ENVIRONMENT_PREFIX} + the name in upper case, as in
-{ENVIRONMENT_PREFIX}ZOOKEEPER), flags. One JSON line on standard output says when it is ready; the log is JSON on standard error.
+Later sources win: defaults, --broker-conf, --config, environment ({ENVIRONMENT_PREFIX} + the name
+in upper case, as in {ENVIRONMENT_PREFIX}ZOOKEEPER), flags. One JSON line on standard output says
+when it is ready; the log is JSON on standard error.
 
-Exit codes: 0 stopped, all cursors closed; 1 stopped before some cursors were closed (what they confirmed is durable);
-2 settings; 3 it cannot start.
+Exit codes: 0 stopped, all cursors closed; 1 stopped before some cursors were closed (what they
+confirmed is durable); 2 settings; 3 it cannot start.
 """
 
 
-def serve(*, config: Path | None, broker_conf: Path | None, parent_pid: int, flags: dict[str, Any]) -> int:
+def serve(
+    *, config: Path | None, broker_conf: Path | None, parent_pid: int, flags: dict[str, Any]
+) -> int:
     """Loads the settings and runs; returns the exit code. Raises SettingsError, StartError."""
     settings = load(file=config, broker_conf=broker_conf, flags=flags)
     check(settings)
@@ -46,8 +59,10 @@ def serve(*, config: Path | None, broker_conf: Path | None, parent_pid: int, fla
 
 
 def _spare_collector() -> None:
-    """Modules are not looked through for cycles again and again, and hardly any cycle is made: with Python's own thresholds the
-    collector took a tenth of the CPU under load, and stood in the way of all cursors for a tenth of a second at a time."""
+    """Modules are not looked through for cycles again and again, and hardly any cycle is made: with
+    Python's own thresholds the collector took a tenth of the CPU under load, and stood in the way
+    of all cursors for a tenth of a second at a time.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
@@ -61,13 +76,21 @@ def check(settings: Settings) -> None:
     for name in ("listen", "metrics_listen"):
         address = getattr(settings, name)
         host, colon, port = address.rpartition(":")
-        if (address or name == "listen") and not (host and colon and port.isdecimal() and int(port) < 65_536):
+        if (address or name == "listen") and not (
+            host and colon and port.isdecimal() and int(port) < 65_536
+        ):
             raise SettingsError(f"{name} = {address!r} is not an address", "write host:port")
     if settings.reader_token_file and not settings.source_token_file:
-        raise SettingsError("reader_token_file without source_token_file leaves sources open to everybody", "name both, or neither")
-    if not (settings.source_token_file or settings.insecure or _is_of_this_machine(settings.listen)):
         raise SettingsError(
-            f"listen = {settings.listen!r} lets everybody who reaches this machine ack, reset and delete",
+            "reader_token_file without source_token_file leaves sources open to everybody",
+            "name both, or neither",
+        )
+    if not (
+        settings.source_token_file or settings.insecure or _is_of_this_machine(settings.listen)
+    ):
+        raise SettingsError(
+            f"listen = {settings.listen!r} lets everybody who reaches this machine ack, reset "
+            f"and delete",
             "name source_token_file, or set insecure, or listen on 127.0.0.1",
         )
 
@@ -77,7 +100,10 @@ def _check_pulsar_metadata(settings: Settings) -> None:
         if settings.pulsar_metadata:
             parse_servers(settings.pulsar_metadata)
     except ValueError as e:
-        remedy = "write host:port[,host:port...][/chroot] of Pulsar's ZooKeeper; other metadata stores are not read"
+        remedy = (
+            "write host:port[,host:port...][/chroot] of Pulsar's ZooKeeper; other metadata "
+            "stores are not read"
+        )
         raise SettingsError(f"pulsar_metadata = {settings.pulsar_metadata!r}: {e}", remedy) from e
 
 
@@ -88,7 +114,9 @@ def _is_of_this_machine(address: str) -> bool:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except OSError:
         return False
-    return bool(found) and all(ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in found)
+    return bool(found) and all(
+        ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in found
+    )
 
 
 def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -97,7 +125,10 @@ def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop]
     try:
         uvloop = import_module("uvloop")
     except ImportError:
-        typer.echo("uvloop is not installed: going on with asyncio's own loop (pip install uvloop)", err=True)
+        typer.echo(
+            "uvloop is not installed: going on with asyncio's own loop (pip install uvloop)",
+            err=True,
+        )
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
@@ -107,12 +138,18 @@ def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop]
 
 
 def panels_and_docs() -> tuple[dict[str, str], dict[str, str]]:
-    """(setting -> the comment above its group, setting -> the string below it), from the source of `Settings`."""
+    """(setting -> the comment above its group, setting -> the string below it), from the source of
+    `Settings`.
+    """
     source = inspect.getsource(Settings)
     lines = source.splitlines()
     body = ast.parse(source).body[0]
     assert isinstance(body, ast.ClassDef)
-    comments = {n: text.strip("# ") for n, text in enumerate((x.strip() for x in lines), start=1) if text.startswith("# ")}
+    comments = {
+        n: text.strip("# ")
+        for n, text in enumerate((x.strip() for x in lines), start=1)
+        if text.startswith("# ")
+    }
     panels: dict[str, str] = {}
     for node in _fields(body):
         above = [n for n in comments if n < node.lineno]
@@ -129,7 +166,11 @@ def _fields(body: ast.ClassDef) -> Iterator[ast.AnnAssign]:
 def _docs(body: ast.ClassDef) -> dict[str, str]:
     found = {}
     for node, following in zip(body.body, body.body[1:], strict=False):
-        is_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant) and isinstance(following.value.value, str)
+        is_text = (
+            isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        )
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and is_text:
             found[node.target.id] = " ".join(following.value.value.split())  # type: ignore[attr-defined]
     return found
@@ -142,7 +183,9 @@ def _docs_of(kind: type) -> dict[str, str]:
 
 
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
 
 
 def _setting_parameters() -> Iterator[inspect.Parameter]:
@@ -153,26 +196,57 @@ def _setting_parameters() -> Iterator[inspect.Parameter]:
             continue
         flag = f"--{name.replace('_', '-')}"
         default = getattr(defaults, name)
-        shown = {"": "none", True: "yes", False: "no"}.get(default, default) if isinstance(default, str | bool) else default or "none"
+        shown = (
+            {"": "none", True: "yes", False: "no"}.get(default, default)
+            if isinstance(default, str | bool)
+            else default or "none"
+        )
         theirs = [key for key, ours in ALIASES.items() if ours == name]
         said = f"Pulsar's name: {' or '.join(theirs)}; " if theirs else ""
         text = f"{docs.get(name, '')} ({said}default: {shown})".strip()
-        names: tuple[str, ...] = (f"{flag}/--no-{flag[2:]}",) if kind is bool else (flag, "--source") if name == "sources" else (flag,)
-        metavar = None if kind is bool else {"int": "NUMBER", "float": "NUMBER"}.get(getattr(kind, "__name__", ""), "TEXT")
+        names: tuple[str, ...] = (
+            (f"{flag}/--no-{flag[2:]}",)
+            if kind is bool
+            else (flag, "--source")
+            if name == "sources"
+            else (flag,)
+        )
+        metavar = (
+            None
+            if kind is bool
+            else {"int": "NUMBER", "float": "NUMBER"}.get(getattr(kind, "__name__", ""), "TEXT")
+        )
         kind = str if name in BYTE_SIZES else kind  # K or M may follow the number
-        option = typer.Option(*names, help=text, rich_help_panel=f"Settings: {panels[name]}", metavar=metavar, show_default=False)
+        option = typer.Option(
+            *names,
+            help=text,
+            rich_help_panel=f"Settings: {panels[name]}",
+            metavar=metavar,
+            show_default=False,
+        )
         yield _parameter(name, Annotated[kind | None, option])
         for key in theirs:  # the same by Pulsar's name; the help names it with ours
             spelt = f"--{key}/--no-{key}" if kind is bool else f"--{key}"
-            yield _parameter(key, Annotated[kind | None, typer.Option(spelt, hidden=True, show_default=False)])
+            yield _parameter(
+                key, Annotated[kind | None, typer.Option(spelt, hidden=True, show_default=False)]
+            )
 
 
 def _run(serve: Callable[..., int], **given: Any) -> None:
     own = {name: given.pop(name) for name in ("config", "broker_conf", "parent_pid", "debug")}
     if own["parent_pid"] is not None and own["parent_pid"] < 0:
-        raise ProblemError(f"--parent-pid {own['parent_pid']} is no process id", "give the id of a running process", Kind.USAGE)
+        raise ProblemError(
+            f"--parent-pid {own['parent_pid']} is no process id",
+            "give the id of a running process",
+            Kind.USAGE,
+        )
     flags = {name: value for name, value in given.items() if value is not None and value != []}
-    code = serve(config=own["config"], broker_conf=own["broker_conf"], parent_pid=own["parent_pid"] or 0, flags=flags)
+    code = serve(
+        config=own["config"],
+        broker_conf=own["broker_conf"],
+        parent_pid=own["parent_pid"] or 0,
+        flags=flags,
+    )
     if code:
         raise typer.Exit(code)
 
@@ -185,7 +259,13 @@ def command(serve: Callable[..., int] = serve) -> Callable[..., None]:
 
     parent = typer.Option("--parent-pid", help="Stop when this process is gone.", metavar="PID")
     parameters = [
-        _parameter("config", Annotated[Path | None, typer.Option("--config", "-c", help="Settings, TOML.", metavar="FILE.toml")]),
+        _parameter(
+            "config",
+            Annotated[
+                Path | None,
+                typer.Option("--config", "-c", help="Settings, TOML.", metavar="FILE.toml"),
+            ],
+        ),
         _parameter(
             "broker_conf",
             Annotated[
@@ -193,12 +273,15 @@ def command(serve: Callable[..., int] = serve) -> Callable[..., None]:
                 typer.Option(
                     "--broker-conf",
                     metavar="FILE",
-                    help="Take ZooKeeper's address, quorums, digest and limits from a Pulsar broker.conf.",
+                    help="Take ZooKeeper's address, quorums, digest and limits from a Pulsar "
+                    "broker.conf.",
                 ),
             ],
         ),
         _parameter("parent_pid", Annotated[int | None, parent]),
-        inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=options.Debug),
+        inspect.Parameter(
+            "debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=options.Debug
+        ),
         *_setting_parameters(),
     ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -1,4 +1,6 @@
-"""`cursorkeeper sizes`: the size table of Pulsar issue #25985, computed here and now. Needs no cluster."""
+"""`cursorkeeper sizes`: the size table of Pulsar issue #25985, computed here and now. Needs no
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def numbers(text: str, what: str) -> list[int]:
         try:
             found.append(round(float(digits) * unit))
         except (ValueError, OverflowError):
-            raise ProblemError(f"{what}: {part!r} is not a number", "write for example 1M,10M,100M", Kind.USAGE) from None
+            raise ProblemError(
+                f"{what}: {part!r} is not a number", "write for example 1M,10M,100M", Kind.USAGE
+            ) from None
     return found
 
 
@@ -42,15 +46,21 @@ def densities(text: str) -> list[float]:
         try:
             found.append(float(digits.removesuffix("%")) / (100 if digits.endswith("%") else 1))
         except ValueError:
-            raise ProblemError(f"--holes: {part!r} is not a share", "write for example 0.1%,1%,10%", Kind.USAGE) from None
+            raise ProblemError(
+                f"--holes: {part!r} is not a share", "write for example 0.1%,1%,10%", Kind.USAGE
+            ) from None
     return found
 
 
-def _workloads(backlogs: list[int], shares: list[float], seed: int, ledger_entries: int) -> list[Workload]:
+def _workloads(
+    backlogs: list[int], shares: list[float], seed: int, ledger_entries: int
+) -> list[Workload]:
     try:
         return [Workload(b, s, seed, ledger_entries) for b in backlogs for s in shares]
     except ValueError as error:
-        raise ProblemError(str(error), "correct --backlogs, --holes or --ledger-entries", Kind.USAGE) from None
+        raise ProblemError(
+            str(error), "correct --backlogs, --holes or --ledger-entries", Kind.USAGE
+        ) from None
 
 
 def size(count: int) -> str:
@@ -63,7 +73,11 @@ def show(rows: list[Row]) -> None:
     heads = ["backlog", "un-acked", *(e.title for e in ENCODINGS)]
     view = Table(heads, right=heads)
     for row in rows:
-        view.add_row(f"{row.backlog:,}", f"{row.density:g}", *(size(row.bytes_by_key[e.key]) for e in ENCODINGS))
+        view.add_row(
+            f"{row.backlog:,}",
+            f"{row.density:g}",
+            *(size(row.bytes_by_key[e.key]) for e in ENCODINGS),
+        )
     say("Bytes of one acknowledgement state")
     view.show()
     for encoding in ENCODINGS:
@@ -76,7 +90,9 @@ def _check_plot(file: Path | None) -> None:
         return
     if file.suffix not in plot.SUFFIXES:
         raise ProblemError(
-            f"--plot {file}: the file's name must end in {' or '.join(plot.SUFFIXES)}", "name a .svg or .png file", Kind.USAGE
+            f"--plot {file}: the file's name must end in {' or '.join(plot.SUFFIXES)}",
+            "name a .svg or .png file",
+            Kind.USAGE,
         )
     try:
         plot.require()
@@ -85,18 +101,26 @@ def _check_plot(file: Path | None) -> None:
 
 
 def sizes(
-    backlogs: Annotated[str, typer.Option(help="Entries in the backlog, any number of sizes; k, M and G are known.")] = "",
+    backlogs: Annotated[
+        str, typer.Option(help="Entries in the backlog, any number of sizes; k, M and G are known.")
+    ] = "",
     holes: Annotated[str, typer.Option(help="Shares of the backlog that are un-acked.")] = "",
     seed: Annotated[int, typer.Option(help="Of the random gaps between holes.", min=0)] = 25985,
-    ledger_entries: Annotated[int, typer.Option(help="Entries per data ledger; 0: all in one.", min=0)] = ENTRIES_PER_LEDGER,
-    plot_file: Annotated[Path | None, typer.Option("--plot", help="Draw it: a .svg or .png.", metavar="FILE")] = None,
+    ledger_entries: Annotated[
+        int, typer.Option(help="Entries per data ledger; 0: all in one.", min=0)
+    ] = ENTRIES_PER_LEDGER,
+    plot_file: Annotated[
+        Path | None, typer.Option("--plot", help="Draw it: a .svg or .png.", metavar="FILE")
+    ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
-    """How many bytes one acknowledgement state takes in each encoding: the table of Pulsar issue #25985.
+    """How many bytes one acknowledgement state takes in each encoding: the table of Pulsar issue
+    #25985.
 
-    Holes are spread over the backlog with gaps that vary by 50 %. Nothing is read from a cluster: every column is made by
-    the real codec and measured. Defaults: 1M, 10M and 100M entries; 0.1 %, 1 % and 10 % un-acked. 1 MiB = 1,048,576 bytes.
+    Holes are spread over the backlog with gaps that vary by 50 %. Nothing is read from a cluster:
+    every column is made by the real codec and measured. Defaults: 1M, 10M and 100M entries; 0.1 %,
+    1 % and 10 % un-acked. 1 MiB = 1,048,576 bytes.
     """
     _check_plot(plot_file)
     wanted = _workloads(

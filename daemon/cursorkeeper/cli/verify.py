@@ -1,4 +1,6 @@
-"""`cursorkeeper verify`: reads everything of cursors and says whether it can be trusted. See `checking`."""
+"""`cursorkeeper verify`: reads everything of cursors and says whether it can be trusted. See
+`checking`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, json_line, say
 
 OLDER_FOOTER = (
-    "put the *latest* bytes of the footer back with `cursorkeeper restore-footer`, which shows first what they hold; an owner that opens "
+    "put the *latest* bytes of the footer back with `cursorkeeper restore-footer`, which shows "
+    "first what they hold; an owner that opens "
     "the cursor as it is forgets what was confirmed since"
 )
 
@@ -45,14 +48,20 @@ async def every_cursor(footers: FooterStore) -> AsyncIterator[CursorName]:
 
 async def _not_deleted(footers: FooterStore, names: list[CursorName]) -> list[CursorName]:
     found = await footers.read_many(names)
-    is_gone = [f is None or (isinstance(f, Footer) and f.state is FooterState.DELETED) for f in found]
+    is_gone = [
+        f is None or (isinstance(f, Footer) and f.state is FooterState.DELETED) for f in found
+    ]
     return [n for n, gone in zip(names, is_gone, strict=True) if not gone]
 
 
 async def verify_one(ports: Ports, name: CursorName, bar: Bar) -> Report:
-    """A report, also of a footer that cannot be read. Raises ProblemError when something outside is away."""
+    """A report, also of a footer that cannot be read. Raises ProblemError when something outside is
+    away.
+    """
     try:
-        return await check(ports.footers, ports.ledgers, name, Progress(bar.grow, bar.advance, bar.say))
+        return await check(
+            ports.footers, ports.ledgers, name, Progress(bar.grow, bar.advance, bar.say)
+        )
     except NotFound:
         raise
     except CursorKeeperError as e:
@@ -72,16 +81,27 @@ def show(report: Report) -> None:
         more = " at least: it is open" if report.at_least else ""
         older = {"same": ", the previous snapshot gives the same state"}.get(report.previous, "")
         say(
-            f"ok      {report.cursor}{more}: {report.records:,} records, {report.stored_bytes:,} bytes in {report.ledgers} ledgers; "
-            f"{t.acked:,} acked above {report.mark_delete_text}, {t.holes:,} holes, {t.partials:,} partial batches{older}"
+            f"ok      {report.cursor}{more}: {report.records:,} records, {report.stored_bytes:,} "
+            f"bytes in {report.ledgers} ledgers; {t.acked:,} acked above "
+            f"{report.mark_delete_text}, {t.holes:,} holes, {t.partials:,} partial batches{older}"
         )
         if report.unfinished:
-            say(f"        {report.unfinished:,} entries of a flush that was cut off: never confirmed, walked over")
+            say(
+                f"        {report.unfinished:,} entries of a flush that was cut off: never "
+                f"confirmed, walked over"
+            )
         if report.truncated is not None:
-            left_out = ", ".join(f"{report.truncated[key]:,} {key}" for key in ("acks", "batches", "properties"))
-            say(f"        TRUNCATED by the operator's leave ({report.truncated['limit']}): {left_out} are not stored")
+            left_out = ", ".join(
+                f"{report.truncated[key]:,} {key}" for key in ("acks", "batches", "properties")
+            )
+            say(
+                f"        TRUNCATED by the operator's leave ({report.truncated['limit']}): "
+                f"{left_out} are not stored"
+            )
         return
-    say(f"DAMAGED {report.cursor}: {report.findings_count} finding(s) in {report.records:,} records")
+    say(
+        f"DAMAGED {report.cursor}: {report.findings_count} finding(s) in {report.records:,} records"
+    )
     for finding in report.findings:
         say(f"        {finding}")
     if report.findings_count > len(report.findings):
@@ -90,7 +110,9 @@ def show(report: Report) -> None:
 
 
 async def _doubts(ports: Ports, bar: Bar) -> dict[CursorName, str]:
-    """Cursor -> why its ledgers show that its footer is not the newest one that it had. Lists every ledger."""
+    """Cursor -> why its ledgers show that its footer is not the newest one that it had. Lists every
+    ledger.
+    """
     bar.say("looking for ledgers that are later than their footers")
     found: dict[CursorName, str] = {}
     await gc.collect(ports.ledgers, ports.footers, dry_run=True, on_doubt=found.__setitem__)
@@ -98,9 +120,12 @@ async def _doubts(ports: Ports, bar: Bar) -> dict[CursorName, str]:
     return found
 
 
-async def verify_all(ports: Ports, names: AsyncIterator[CursorName], bar: Bar, *, as_json: bool, every: bool = False) -> tuple[int, int]:
-    """(cursors, damaged ones); each is shown when it is done. `every`: one that was deleted meanwhile is left out, and a footer that is
-    older than the cursor's ledgers is a finding."""
+async def verify_all(
+    ports: Ports, names: AsyncIterator[CursorName], bar: Bar, *, as_json: bool, every: bool = False
+) -> tuple[int, int]:
+    """(cursors, damaged ones); each is shown when it is done. `every`: one that was deleted
+    meanwhile is left out, and a footer that is older than the cursor's ledgers is a finding.
+    """
     count = damaged = 0
     doubts = await _doubts(ports, bar) if every else {}
     async for name in names:
@@ -127,19 +152,27 @@ async def _given(names: list[CursorName]) -> AsyncIterator[CursorName]:
 @options.located
 def verify(
     *,
-    cursors: Annotated[list[str] | None, typer.Argument(help=f"{cursor_name.FORM}; any number.", metavar="CURSOR")] = None,
+    cursors: Annotated[
+        list[str] | None, typer.Argument(help=f"{cursor_name.FORM}; any number.", metavar="CURSOR")
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every cursor.")] = False,
     settings: Settings,
     as_json: options.Json = False,
 ) -> None:
-    """Read everything of cursors: every checksum, the snapshot, and the same state from every older snapshot still kept.
+    """Read everything of cursors: every checksum, the snapshot, and the same state from every older
+    snapshot still kept.
 
-    With --all also whether ledgers show that a footer is not the newest one its cursor had, as after a restore of ZooKeeper.
-    Changes nothing and disturbs no owner. Of an open cursor the last ledger is read as far as a reader may see, so its
-    numbers are "at least". Exit code 1 on damage, with ledger, entry, and what to do.
+    With --all also whether ledgers show that a footer is not the newest one its cursor had, as
+    after a restore of ZooKeeper. Changes nothing and disturbs no owner. Of an open cursor the last
+    ledger is read as far as a reader may see, so its numbers are "at least". Exit code 1 on damage,
+    with ledger, entry, and what to do.
     """
     if bool(cursors) == every:
-        raise ProblemError("nothing to verify" if not every else "cursors and --all", "name cursors, or say --all", Kind.USAGE)
+        raise ProblemError(
+            "nothing to verify" if not every else "cursors and --all",
+            "name cursors, or say --all",
+            Kind.USAGE,
+        )
     names = [cursor_name.parse(c) for c in cursors or []]
 
     async def work() -> tuple[int, int]:

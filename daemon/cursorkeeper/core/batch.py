@@ -1,4 +1,6 @@
-"""A batch of acks as it was sent: columns per data ledger. Checked against the state by `intake_check`."""
+"""A batch of acks as it was sent: columns per data ledger. Checked against the state by
+`intake_check`.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ NO_RANGES: U32 = np.empty(0, dtype=np.uint32)
 
 
 class LedgerColumns(NamedTuple):
-    """Acks of one data ledger: never changed. `entries` were sent one by one, `bitmap` as a set. `ranges` is flat: first, last
-    (inclusive), first, last, ..."""
+    """Acks of one data ledger: never changed. `entries` were sent one by one, `bitmap` as a set.
+    `ranges` is flat: first, last (inclusive), first, last, ...
+    """
 
     ledger: int
     entries: BitMap = NO_ENTRIES
@@ -30,7 +33,9 @@ class LedgerColumns(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AckBatch:
-    """One message of acks. `size_bytes` is what it costs of the handle's credit; `acks` counts what it names."""
+    """One message of acks. `size_bytes` is what it costs of the handle's credit; `acks` counts what
+    it names.
+    """
 
     seq: int
     generation: int
@@ -60,7 +65,9 @@ def count_acks(ledgers: tuple[LedgerColumns, ...], mark_delete: Position | None 
 
 
 def without_partials(batch: AckBatch) -> tuple[AckBatch, int]:
-    """The batch as a cursor takes it that keeps no batch indexes (PIP-54's switch is off), and how many acks that ignores."""
+    """The batch as a cursor takes it that keeps no batch indexes (PIP-54's switch is off), and how
+    many acks that ignores.
+    """
     ignored = sum(len(columns.partials) for columns in batch.ledgers)
     if not ignored:
         return batch, 0

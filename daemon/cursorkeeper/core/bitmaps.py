@@ -1,6 +1,8 @@
-"""Bitmaps from columns: the few conversions where the choice of path is worth a factor of two to ten.
+"""Bitmaps from columns: the few conversions where the choice of path is worth a factor of two to
+ten.
 
-`BitMap(array('I'))` of sorted values is the only fast constructor of pyroaring; everything here leads to it.
+`BitMap(array('I'))` of sorted values is the only fast constructor of pyroaring; everything here
+leads to it.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def between(bitmap: BitMap, first: int, last: int) -> BitMap:
         return BitMap()
     if bitmap.min() >= first and bitmap.max() <= last:
         return bitmap.copy()
-    if bitmap.__sizeof__() < last - first >> 13:  # less than what a window of so many containers takes
+    # less than what a window of so many containers takes
+    if bitmap.__sizeof__() < last - first >> 13:
         inside = bitmap.copy()
         inside.remove_range(0, first)
         inside.remove_range(last + 1, 1 << 32)
@@ -81,6 +84,8 @@ def span(first: int, last: int) -> BitMap:
 
 
 def count_runs(bitmap: BitMap) -> int:
-    """How many maximal runs of consecutive values: as many as have no predecessor. Containers are compared, values are not made:
-    a state of few acks has many holes, and every footer says how many runs they form."""
+    """How many maximal runs of consecutive values: as many as have no predecessor. Containers are
+    compared, values are not made: a state of few acks has many holes, and every footer says how
+    many runs they form.
+    """
     return len(bitmap) - bitmap.intersection_cardinality(bitmap.shift(1))

@@ -1,5 +1,6 @@
-"""Serves whoever opens a cursor: becoming the owner (ARCHITECTURE rule 6). Read the footer, claim it (compare-and-set of epoch + 1),
-recovery-open every chain ledger without a recorded end, then have the state read.
+"""Serves whoever opens a cursor: becoming the owner (ARCHITECTURE rule 6). Read the footer, claim
+it (compare-and-set of epoch + 1), recovery-open every chain ledger without a recorded end, then
+have the state read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ OPEN_ELSEWHERE_REMEDY = "close it there, or open it with takeover"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An opening that ends without a claim; told when it is proved that the footer which it rests on is the committed one."""
+    """An opening that ends without a claim; told when it is proved that the footer which it rests
+    on is the committed one.
+    """
 
     code: Refusal
     message: str
@@ -65,9 +68,22 @@ class Claim:
     )
 
     def __init__(
-        self, turn: Turn, life: Life, handles: Handles, questions: Questions, ownership: Ownership, *, notes_in_footer: bool
+        self,
+        turn: Turn,
+        life: Life,
+        handles: Handles,
+        questions: Questions,
+        ownership: Ownership,
+        *,
+        notes_in_footer: bool,
     ) -> None:
-        self._turn, self._life, self._handles, self._questions, self._ownership = turn, life, handles, questions, ownership
+        self._turn, self._life, self._handles, self._questions, self._ownership = (
+            turn,
+            life,
+            handles,
+            questions,
+            ownership,
+        )
         self._notes_in_footer = notes_in_footer
         self.request = ev.Open()
         self.token = 0
@@ -82,13 +98,17 @@ class Claim:
         """Ledger -> token of the recovery that is on its way."""
         self._fence_retry_at_s: dict[int, float] = {}
         self._suspect: Footer | None = None
-        """A named ledger was missing under this footer: refuse only if it is still the same after a sync."""
+        """A named ledger was missing under this footer: refuse only if it is still the same after a
+        sync.
+        """
         self._suspicion = ""
         self._verdict: Verdict | None = None
         self.sent = False
         """The claim's write is on its way, or was applied: who comes now comes after it."""
         self.replaced = False
-        """The footer was found to be none of ours, or unreadable, perhaps by a server that lags: it is being read after a sync."""
+        """The footer was found to be none of ours, or unreadable, perhaps by a server that lags: it
+        is being read after a sync.
+        """
         self.created = False
         """The claim made the cursor: there was none, or a tombstone."""
         self._seen = False
@@ -127,9 +147,13 @@ class Claim:
         self.read(sync=False)
 
     def allow(self, other: ev.Open) -> None:
-        """Another source wants the cursor while it is being claimed: what either of them allows, is allowed."""
+        """Another source wants the cursor while it is being claimed: what either of them allows, is
+        allowed.
+        """
         mine = self.request
-        self.request = replace(mine, create=mine.create or other.create, takeover=mine.takeover or other.takeover)
+        self.request = replace(
+            mine, create=mine.create or other.create, takeover=mine.takeover or other.takeover
+        )
 
     def read(self, *, sync: bool) -> None:
         self.token, self.reading, self.retry_at_s = self._turn.token(), True, None
@@ -143,8 +167,9 @@ class Claim:
         self._turn.wait_for(f"ZooKeeper: {reason}")
 
     def is_read_again(self, token: int) -> bool:
-        """The footer that was read cannot be one of ours: reads it once more, since a server that lags may show bytes that were put right
-        meanwhile."""
+        """The footer that was read cannot be one of ours: reads it once more, since a server that
+        lags may show bytes that were put right meanwhile.
+        """
         if token != self.token or self.replaced:
             return False
         self.replaced = True
@@ -163,13 +188,20 @@ class Claim:
             return
         if self._suspect is not None and footer is not None:
             if footer.is_same_write(self._suspect):
-                remedy = "a ledger that the footer names does not exist; restore it, or decide by hand with `cursorkeeper inspect`"
+                remedy = (
+                    "a ledger that the footer names does not exist; restore it, or decide "
+                    "by hand with `cursorkeeper inspect`"
+                )
                 self._only_if_proved(event.version, Refusal.DAMAGED, self._suspicion, remedy)
             else:
                 ownership.depose(footer.epoch)  # we had claimed it: whoever came since is the owner
             return
         if footer is not None and footer.epoch >= NUMBER_MAX:
-            ownership.refuse(Refusal.DAMAGED, f"its footer is of epoch {footer.epoch}, and there is none after that", RESTORE)
+            ownership.refuse(
+                Refusal.DAMAGED,
+                f"its footer is of epoch {footer.epoch}, and there is none after that",
+                RESTORE,
+            )
             return
         ownership.commit.adopt(footer, event.version)
         self._claim(footer)
@@ -177,24 +209,48 @@ class Claim:
     def _claim(self, footer: Footer | None) -> None:
         request, ownership = self.request, self._ownership
         if request.only not in (None, mark_of(footer)):
-            what = "there is none any more" if footer is None else f"{footer.state} in epoch {footer.epoch} of {footer.writer}"
-            self._not_opened(Refusal.OPEN_ELSEWHERE, f"its footer is not the one that was looked at: {what}", "look at it again")
+            what = (
+                "there is none any more"
+                if footer is None
+                else f"{footer.state} in epoch {footer.epoch} of {footer.writer}"
+            )
+            self._not_opened(
+                Refusal.OPEN_ELSEWHERE,
+                f"its footer is not the one that was looked at: {what}",
+                "look at it again",
+            )
             return
         token, given = ownership.fencing.committed, ownership.fencing.asked
-        if request.only is None and given < token:  # whoever claims one footer, and no other, keeps its token
-            self._end(Verdict(Refusal.FENCED, why_fenced(given, token), REMEDY))  # tokens only grow: that needs no proof
+        # whoever claims one footer, and no other, keeps its token
+        if request.only is None and given < token:
+            # tokens only grow: that needs no proof
+            self._end(Verdict(Refusal.FENCED, why_fenced(given, token), REMEDY))
             return
         if footer is None or footer.state is FooterState.DELETED:
             if request.create:
                 self._create(footer)
             else:
-                self._not_opened(Refusal.NOT_FOUND, "there is no such cursor", "open it with create=true")
+                self._not_opened(
+                    Refusal.NOT_FOUND, "there is no such cursor", "open it with create=true"
+                )
             return
-        if footer.state is FooterState.OPEN and not (request.takeover or given or self._is_own(footer)):
-            self._not_opened(Refusal.OPEN_ELSEWHERE, f"epoch {footer.epoch} of {footer.writer} holds it", OPEN_ELSEWHERE_REMEDY)
+        if footer.state is FooterState.OPEN and not (
+            request.takeover or given or self._is_own(footer)
+        ):
+            self._not_opened(
+                Refusal.OPEN_ELSEWHERE,
+                f"epoch {footer.epoch} of {footer.writer} holds it",
+                OPEN_ELSEWHERE_REMEDY,
+            )
             return
         write = ownership.begin_writes()
-        claimed = replace(footer, epoch=footer.epoch + 1, writer=self._turn.writer, write=write, state=FooterState.OPEN)
+        claimed = replace(
+            footer,
+            epoch=footer.epoch + 1,
+            writer=self._turn.writer,
+            write=write,
+            state=FooterState.OPEN,
+        )
         self._send(replace(claimed, fencing_token=max(token, given)), "ZooKeeper: claiming")
 
     def _send(self, claim: Footer, waiting_for: str) -> None:
@@ -214,10 +270,16 @@ class Claim:
         epoch = tombstone.epoch + 1 if tombstone else 1
         generation = tombstone.generation if tombstone else 1
         base: InlineBase | EmptyBase = EmptyBase(start)
-        properties = CursorProperties(Stamp(epoch, 0), dict(request.cursor_properties)) if request.cursor_properties else None
+        properties = (
+            CursorProperties(Stamp(epoch, 0), dict(request.cursor_properties))
+            if request.cursor_properties
+            else None
+        )
         if properties is not None and not self._notes_in_footer:
             # properties are part of what creating promises, so they are in the first footer already
-            base = InlineBase(Segment(mark_delete=start, cursor_properties=properties), epoch, generation, 0)
+            base = InlineBase(
+                Segment(mark_delete=start, cursor_properties=properties), epoch, generation, 0
+            )
             properties = None
         fencing = self._ownership.fencing
         footer = Footer(
@@ -239,20 +301,34 @@ class Claim:
     # ---- an opening that ends without a claim
 
     def give_up(self) -> None:
-        """The keeper stops. A claim that is not sent yet is not begun; one that is sent goes on, so that its footer is closed again."""
-        if self._life.state is State.CLAIMING and not self._ownership.is_writing and self._suspect is None:
+        """The keeper stops. A claim that is not sent yet is not begun; one that is sent goes on, so
+        that its footer is closed again.
+        """
+        if (
+            self._life.state is State.CLAIMING
+            and not self._ownership.is_writing
+            and self._suspect is None
+        ):
             self._end(Verdict(Refusal.SHUTTING_DOWN, STOPPING, STOPPING_REMEDY))
 
     def withdraw(self) -> None:
-        """Nobody waits any more for the end that this claim was for, and it was not sent: whoever owns the cursor keeps it."""
+        """Nobody waits any more for the end that this claim was for, and it was not sent: whoever
+        owns the cursor keeps it.
+        """
         self._life.move(State.CLOSED)
         self._turn.emit(fx.Ended())
 
     def end_if_unwanted(self) -> None:
-        """Nobody waits any more for a claim that was not sent yet: whoever owns the cursor keeps it. The close of a handle that is
-        gone is no reason to claim; a delete is."""
+        """Nobody waits any more for a claim that was not sent yet: whoever owns the cursor keeps
+        it. The close of a handle that is gone is no reason to claim; a delete is.
+        """
         waits = self._handles.waiting is not None or self._questions
-        wanted = waits or self.is_for_delete or isinstance(self._handles.wish, ev.Delete) or self._is_given_up
+        wanted = (
+            waits
+            or self.is_for_delete
+            or isinstance(self._handles.wish, ev.Delete)
+            or self._is_given_up
+        )
         if self.is_unsent and not wanted:
             self.withdraw()
 
@@ -265,8 +341,14 @@ class Claim:
         self._only_if_proved(self._ownership.commit.version, code, message, remedy)
 
     def _only_if_proved(self, version: int, code: Refusal, message: str, remedy: str) -> None:
-        """A server that lags, or was deposed, may show a footer that has moved on: nobody is sent away because of it."""
-        self._verdict, self.checking, self.token = Verdict(code, message, remedy), True, self._turn.token()
+        """A server that lags, or was deposed, may show a footer that has moved on: nobody is sent
+        away because of it.
+        """
+        self._verdict, self.checking, self.token = (
+            Verdict(code, message, remedy),
+            True,
+            self._turn.token(),
+        )
         self._turn.wait_for("ZooKeeper: is this footer the newest?")
         self._turn.emit(fx.CheckFooter(self.token, version))
 
@@ -284,15 +366,27 @@ class Claim:
                 self._end(verdict)
 
     def on_check_failed(self, reason: str = "") -> None:
-        """It was not the newest; or nobody said so (then there is a reason): read again, after a pause."""
-        self._verdict, self.checking, self.retry_at_s = None, False, self._turn.now + self._turn.delay_s(self.tries)
+        """It was not the newest; or nobody said so (then there is a reason): read again, after a
+        pause.
+        """
+        self._verdict, self.checking, self.retry_at_s = (
+            None,
+            False,
+            self._turn.now + self._turn.delay_s(self.tries),
+        )
         self.tries += 1
         if reason:
             self._turn.wait_for(f"ZooKeeper: {reason}")
 
     def join(self) -> None:
-        """Somebody else wants the cursor, too: what those before him allowed is no reason to send him away."""
-        if self.checking and self._verdict is not None and self._verdict.code in (Refusal.OPEN_ELSEWHERE, Refusal.NOT_FOUND):
+        """Somebody else wants the cursor, too: what those before him allowed is no reason to send
+        him away.
+        """
+        if (
+            self.checking
+            and self._verdict is not None
+            and self._verdict.code in (Refusal.OPEN_ELSEWHERE, Refusal.NOT_FOUND)
+        ):
             self.read(sync=False)
 
     # ---- the claim is decided
@@ -360,7 +454,10 @@ class Claim:
         self._turn.wait_for("BookKeeper: reading the cursor's ledgers")
         committed = self._ownership.committed
         assert committed is not None
-        recovered = replace(committed, chain=self._ownership.chain, previous=self._ownership.previous)  # with the ends that recovery found
+        # with the ends that recovery found
+        recovered = replace(
+            committed, chain=self._ownership.chain, previous=self._ownership.previous
+        )
         self._turn.emit(fx.ReadChain(self.token, recovered))
 
     # ---- the read of the state
@@ -397,18 +494,34 @@ class Claim:
             return
         refuse = self._ownership.refuse
         if event.too_new:
-            refuse(Refusal.FORMAT_TOO_NEW, f"a record was written by a newer version: {event.reason}", "upgrade this daemon")
+            refuse(
+                Refusal.FORMAT_TOO_NEW,
+                f"a record was written by a newer version: {event.reason}",
+                "upgrade this daemon",
+            )
         elif event.too_large:
-            remedy = "give the daemon the memory and raise the setting that is named, then open it again: nothing was changed"
+            remedy = (
+                "give the daemon the memory and raise the setting that is named, then open "
+                "it again: nothing was changed"
+            )
             refuse(Refusal.TOO_LARGE, event.reason, remedy)
         else:
-            refuse(Refusal.DAMAGED, event.reason, "keep the ledgers; look with `cursorkeeper verify` and `inspect`, then decide by hand")
+            refuse(
+                Refusal.DAMAGED,
+                event.reason,
+                "keep the ledgers; look with `cursorkeeper verify` and `inspect`, then decide by "
+                "hand",
+            )
 
     # ---- time
 
     def drive(self) -> None:
         now = self._turn.now
-        if self._life.state is State.CLAIMING and self.retry_at_s is not None and now >= self.retry_at_s:
+        if (
+            self._life.state is State.CLAIMING
+            and self.retry_at_s is not None
+            and now >= self.retry_at_s
+        ):
             self.read(sync=True)
         if self._life.state is State.FENCING:
             for ledger in [x for x, at in self._fence_retry_at_s.items() if now >= at]:

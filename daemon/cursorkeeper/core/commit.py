@@ -1,9 +1,9 @@
-"""Serves the owner of a cursor: one footer, one compare-and-set at a time, and what to do when its answer is lost (ARCHITECTURE rules
-1 to 5).
+"""Serves the owner of a cursor: one footer, one compare-and-set at a time, and what to do when its
+answer is lost (ARCHITECTURE rules 1 to 5).
 
-Unknown: the same bytes at the same expected version again, until OK or BadVersion: both are final because versions
-never restart. BadVersion: sync, read, compare (epoch, writer, write): mine means that an earlier try was applied.
-A plain read alone never decides.
+Unknown: the same bytes at the same expected version again, until OK or BadVersion: both are final
+because versions never restart. BadVersion: sync, read, compare (epoch, writer, write): mine means
+that an earlier try was applied. A plain read alone never decides.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ class FooterCommit:
         self.outstanding = None
 
     def propose(self, footer: Footer, purpose: Purpose, token: int, now: float = 0.0) -> fx.Effect:
-        """Send a write, which says the version that it makes. Raises AssertionError if one is outstanding."""
+        """Send a write, which says the version that it makes. Raises AssertionError if one is
+        outstanding.
+        """
         if self.outstanding is not None:
             raise AssertionError("one compare-and-set at a time")
         footer = footer.written_at(self.version + 1)
@@ -109,7 +111,9 @@ class FooterCommit:
     def retry_at_s(self) -> float | None:
         """When the outstanding write has to be looked at again."""
         o = self.outstanding
-        return o.retry_at_s if o and o.phase in (WritePhase.WAITING, WritePhase.READ_WAITING) else None
+        return (
+            o.retry_at_s if o and o.phase in (WritePhase.WAITING, WritePhase.READ_WAITING) else None
+        )
 
     def is_waiting_for(self, token: int) -> bool:
         """Whether an answer with this token belongs to the outstanding write."""
@@ -149,7 +153,11 @@ class FooterCommit:
     def on_time(self, now: float, token: int) -> fx.Effect | None:
         """The write or the read that is due again, or None."""
         o = self.outstanding
-        if o is None or o.phase not in (WritePhase.WAITING, WritePhase.READ_WAITING) or now < o.retry_at_s:
+        if (
+            o is None
+            or o.phase not in (WritePhase.WAITING, WritePhase.READ_WAITING)
+            or now < o.retry_at_s
+        ):
             return None
         o.tries += 1
         o.token = token

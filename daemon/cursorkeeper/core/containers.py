@@ -1,11 +1,14 @@
-"""Bitmaps from words and from runs, and back, without a number per entry: over roaring's portable serialized form.
+"""Bitmaps from words and from runs, and back, without a number per entry: over roaring's portable
+serialized form.
 
-The form (RoaringFormatSpec): cookie, one (key, cardinality - 1) per container of 65,536 values, offsets, containers. A container
-is an ascending array of u16 (at most 4,096), 1,024 words, or a list of (first, length - 1) runs. So the words of a Java
-BitSet *are* containers, and a list of ranges is one after it was cut at multiples of 65,536.
+The form (RoaringFormatSpec): cookie, one (key, cardinality - 1) per container of 65,536 values,
+offsets, containers. A container is an ascending array of u16 (at most 4,096), 1,024 words, or a
+list of (first, length - 1) runs. So the words of a Java BitSet *are* containers, and a list of
+ranges is one after it was cut at multiples of 65,536.
 
-Bytes of others go through `checked`: CRoaring believes what a container says of itself (a cardinality, the order of its
-values), and reads and writes past the ends of its memory when that is not true.
+Bytes of others go through `checked`: CRoaring believes what a container says of itself (a
+cardinality, the order of its values), and reads and writes past the ends of its memory when that is
+not true.
 """
 
 from __future__ import annotations
@@ -26,8 +29,10 @@ CONTAINERS_MAX: Final = 65_536
 WORDS_MAX: Final = CONTAINER_WORDS * CONTAINERS_MAX
 """Words of a set with the largest entry id."""
 SPANNED_CONTAINERS_MAX: Final = 1 << 20
-"""A few bytes can name runs over whole ledgers of 2^32 entries. All of a state together span no more than this (68 G entries,
-75 MB as runs), so that no number in it can ask for memory without bound."""
+"""A few bytes can name runs over whole ledgers of 2^32 entries. All of a state together span no
+more than this (68 G entries, 75 MB as runs), so that no number in it can ask for memory without
+bound.
+"""
 WINDOW_CONTAINERS: Final = 64
 """Containers worked on at once: 4 M entries, half a megabyte of words."""
 WINDOW_WORDS: Final = CONTAINER_WORDS * WINDOW_CONTAINERS
@@ -42,7 +47,9 @@ _FEW_RUNS: Final = 64
 
 
 def from_words(words: Words, first_container: int = 0) -> BitMap:
-    """The set whose bit b of word w is value first_container * 65,536 + 64 w + b. Raises ValueError beyond 32 bits."""
+    """The set whose bit b of word w is value first_container * 65,536 + 64 w + b. Raises ValueError
+    beyond 32 bits.
+    """
     count = -(-words.size // CONTAINER_WORDS)
     if first_container + count > CONTAINERS_MAX:
         raise ValueError("more words than a set of 32-bit values has")
@@ -83,7 +90,11 @@ def _put_arrays(out: NDArray[np.uint8], rows: Words, offsets: Places, cards: Pla
     flat = rows.reshape(-1)
     used = np.flatnonzero(flat)
     bits = np.flatnonzero(np.unpackbits(flat[used].view(np.uint8), bitorder="little"))
-    values = (((used[bits >> 6] & (CONTAINER_WORDS - 1)) << 6) | (bits & 63)).astype("<u2").view(np.uint8)
+    values = (
+        (((used[bits >> 6] & (CONTAINER_WORDS - 1)) << 6) | (bits & 63))
+        .astype("<u2")
+        .view(np.uint8)
+    )
     at = 0
     for offset, size in zip(offsets.tolist(), (2 * cards).tolist(), strict=True):
         out[offset : offset + size] = values[at : at + size]
@@ -91,7 +102,9 @@ def _put_arrays(out: NDArray[np.uint8], rows: Words, offsets: Places, cards: Pla
 
 
 def from_runs(starts: Places, ends: Places) -> BitMap:
-    """The union of the runs starts[i]..ends[i] (inclusive; start <= end, all in 32 bits), in any order, overlapping or not."""
+    """The union of the runs starts[i]..ends[i] (inclusive; start <= end, all in 32 bits), in any
+    order, overlapping or not.
+    """
     if starts.size <= _FEW_RUNS:
         return _from_few_runs(starts, ends)
     starts, ends = _merged(starts, ends)
@@ -156,8 +169,10 @@ def _of_run_containers(keys: Places, starts: Places, more: Places) -> BitMap:
 
 
 def from_bits(first: int, body: bytes) -> BitMap:
-    """The set of `first` + the index of each bit of `body` that is set, the lowest bit of the first byte first. Works on windows of
-    64 containers, so that it takes little more than the result. Raises ValueError beyond 32 bits."""
+    """The set of `first` + the index of each bit of `body` that is set, the lowest bit of the first
+    byte first. Works on windows of 64 containers, so that it takes little more than the result.
+    Raises ValueError beyond 32 bits.
+    """
     out = BitMap()
     whole = int.from_bytes(body, "little") << (first & 7)
     data = whole.to_bytes((whole.bit_length() + 7) // 8, "little")
@@ -182,8 +197,10 @@ def from_bits(first: int, body: bytes) -> BitMap:
 
 
 def checked(raw: bytes) -> BitMap:
-    """The bitmap that `raw` serializes: exactly one, with nothing behind it. Raises ValueError for what CRoaring must not be given:
-    containers out of order, counts that are not those of the content, values or runs that do not ascend."""
+    """The bitmap that `raw` serializes: exactly one, with nothing behind it. Raises ValueError for
+    what CRoaring must not be given: containers out of order, counts that are not those of the
+    content, values or runs that do not ascend.
+    """
     _check(np.frombuffer(raw, np.uint8))
     return BitMap.deserialize(raw)
 
@@ -208,9 +225,17 @@ def _check(data: NDArray[np.uint8]) -> None:
     over = data.size - int(starts[-1] + sizes[-1] if count else at)
     if over:
         raise ValueError("it is cut off" if over < 0 else f"it has {over} bytes too many")
-    _check_arrays(data, starts[~is_run & (cards <= _ARRAY_MAX)], cards[~is_run & (cards <= _ARRAY_MAX)])
-    for start, card in zip(*(column[~is_run & (cards > _ARRAY_MAX)].tolist() for column in (starts, cards)), strict=True):
-        if int(np.bitwise_count(data[start : start + _CONTAINER_BYTES]).sum(dtype=np.int64)) != card:
+    _check_arrays(
+        data, starts[~is_run & (cards <= _ARRAY_MAX)], cards[~is_run & (cards <= _ARRAY_MAX)]
+    )
+    for start, card in zip(
+        *(column[~is_run & (cards > _ARRAY_MAX)].tolist() for column in (starts, cards)),
+        strict=True,
+    ):
+        if (
+            int(np.bitwise_count(data[start : start + _CONTAINER_BYTES]).sum(dtype=np.int64))
+            != card
+        ):
             raise ValueError("a container does not hold as many values as it says")
     _check_runs(data, starts[is_run], cards[is_run])
 
@@ -225,7 +250,11 @@ def _read_head(data: NDArray[np.uint8]) -> tuple[int, int, NDArray[np.bool_]]:
         flags = data[4 : 4 + (count + 7) // 8]
         if flags.size < (count + 7) // 8:
             raise ValueError("it is cut off")
-        return count, 4 + flags.size, np.unpackbits(flags, bitorder="little")[:count].astype(np.bool_)
+        return (
+            count,
+            4 + flags.size,
+            np.unpackbits(flags, bitorder="little")[:count].astype(np.bool_),
+        )
     if cookie != _COOKIE or data.size < 8:
         raise ValueError(f"it begins with {cookie:#x}, which is no portable bitmap")
     count = int(data[4:8].view("<u4")[0])
@@ -234,13 +263,19 @@ def _read_head(data: NDArray[np.uint8]) -> tuple[int, int, NDArray[np.bool_]]:
     return count, 8, np.zeros(count, np.bool_)
 
 
-def _starts(data: NDArray[np.uint8], at: int, sizes: Places, is_run: NDArray[np.bool_], told: Places | None) -> Places:
-    """Where each container begins; `sizes` gets those of run containers, which say themselves how many runs they have."""
+def _starts(
+    data: NDArray[np.uint8], at: int, sizes: Places, is_run: NDArray[np.bool_], told: Places | None
+) -> Places:
+    """Where each container begins; `sizes` gets those of run containers, which say themselves how
+    many runs they have.
+    """
     count = sizes.size
     if told is not None:
         if count and (int(told.min()) < at or int(told.max()) > data.size - 2):
             raise ValueError("an offset leads out of it")
-        sizes[is_run] = 2 + 4 * (data[told[is_run]].astype(np.int64) | data[told[is_run] + 1].astype(np.int64) << 8)
+        sizes[is_run] = 2 + 4 * (
+            data[told[is_run]].astype(np.int64) | data[told[is_run] + 1].astype(np.int64) << 8
+        )
         starts = at + np.cumsum(sizes) - sizes
         if not np.array_equal(starts, told):
             raise ValueError("its offsets are not where its containers are")
@@ -259,7 +294,9 @@ def _starts(data: NDArray[np.uint8], at: int, sizes: Places, is_run: NDArray[np.
 def _content(data: NDArray[np.uint8], starts: Places, counts: Places) -> tuple[Places, Places]:
     """All u16 of some containers one after the other, and which container each is of."""
     owner = np.repeat(np.arange(counts.size), counts)
-    places = np.repeat(starts - 2 * (np.cumsum(counts) - counts), counts) + 2 * np.arange(owner.size)
+    places = np.repeat(starts - 2 * (np.cumsum(counts) - counts), counts) + 2 * np.arange(
+        owner.size
+    )
     return data[places].astype(np.int64) | data[places + 1].astype(np.int64) << 8, owner
 
 
@@ -278,7 +315,9 @@ def _check_runs(data: NDArray[np.uint8], starts: Places, cards: Places) -> None:
     content, owner = _content(data, starts + 2, 2 * counts)
     firsts, more, owner = content[::2], content[1::2], owner[::2]
     lasts = firsts + more
-    if int(lasts.max()) >= CONTAINER_VALUES or np.any((firsts[1:] <= lasts[:-1]) & (owner[1:] == owner[:-1])):
+    if int(lasts.max()) >= CONTAINER_VALUES or np.any(
+        (firsts[1:] <= lasts[:-1]) & (owner[1:] == owner[:-1])
+    ):
         raise ValueError("the runs of a container do not ascend")
     if not np.array_equal(np.add.reduceat(more + 1, np.cumsum(counts) - counts), cards):
         raise ValueError("a container does not hold as many values as it says")
@@ -296,15 +335,21 @@ def _column(bitmap: BitMap) -> Places:
 
 
 def to_bits(bitmap: BitMap) -> bytes:
-    """The inverse of `from_bits` for a set that is not empty, from its smallest value to its largest."""
+    """The inverse of `from_bits` for a set that is not empty, from its smallest value to its
+    largest.
+    """
     first, last = bitmap.min(), bitmap.max()
     low = first >> 16 << 16
-    whole = int.from_bytes(_window(bitmap, low // 64, (last - low) // 64 + 1).tobytes(), "little") >> (first - low)
+    whole = int.from_bytes(
+        _window(bitmap, low // 64, (last - low) // 64 + 1).tobytes(), "little"
+    ) >> (first - low)
     return whole.to_bytes((last - first) // 8 + 1, "little")
 
 
 def windows(bitmap: BitMap) -> Iterator[Words]:
-    """The words of a set from value 0 to its largest, in pieces; no zero word after the last value."""
+    """The words of a set from value 0 to its largest, in pieces; no zero word after the last
+    value.
+    """
     if not bitmap:
         return
     words = bitmap.max() // 64 + 1
@@ -354,7 +399,9 @@ def _unpack(bitmap: BitMap, first_key: int, out: Words) -> None:
             ends.append(values)
             at += 2 * (more + 1)
         else:
-            out[base >> 6 : (base >> 6) + CONTAINER_WORDS] = data[at : at + 8 * CONTAINER_WORDS].view("<u8")
+            out[base >> 6 : (base >> 6) + CONTAINER_WORDS] = data[
+                at : at + 8 * CONTAINER_WORDS
+            ].view("<u8")
             at += 8 * CONTAINER_WORDS
     if starts:
         _fill(out, np.concatenate(starts), np.concatenate(ends))

@@ -1,9 +1,10 @@
 """Cutting a delta that is too large for one record into several whose join is the original.
 
-Owns the order in which parts are packed: mark-delete and properties first, then layout, acks, partly acked batches. Does
-not own the sizes (`core.sizes`). Invariants: the parts join to exactly the delta; each part's body is at most the
-limit by `core.sizes`, it claims at most `EXPANSION_MAX` acks, and its sets lie in few enough containers and are few enough themselves
-for a reader to take them in at once; there is at least one part; no bitmap of the delta is changed.
+Owns the order in which parts are packed: mark-delete and properties first, then layout, acks,
+partly acked batches. Does not own the sizes (`core.sizes`). Invariants: the parts join to exactly
+the delta; each part's body is at most the limit by `core.sizes`, it claims at most `EXPANSION_MAX`
+acks, and its sets lie in few enough containers and are few enough themselves for a reader to take
+them in at once; there is at least one part; no bitmap of the delta is changed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,14 @@ from cursorkeeper.core.sizes import (
     set_bytes_max,
     set_containers_max,
 )
-from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, MarkDeleteProperties, Partial, PartialKey
+from cursorkeeper.core.values import (
+    CursorProperties,
+    Delta,
+    LayoutItem,
+    MarkDeleteProperties,
+    Partial,
+    PartialKey,
+)
 
 PART_SETS_MAX = 1_024
 """Ledgers and partly acked batches in one part: encoding it does not hold up anybody."""
@@ -58,29 +66,40 @@ _Piece = Position | MarkDeleteProperties | CursorProperties | LayoutItem | _AckP
 def cut_delta(delta: Delta, body_bytes_max: int) -> tuple[Delta, ...]:
     """The delta as one or more records of at most `body_bytes_max` uncompressed body bytes each.
 
-    Raises ValueError when a single property map or partly acked batch cannot fit: intake refuses those
-    (`property_map_bytes_max`, `partial_bytes_limit`).
+    Raises ValueError when a single property map or partly acked batch cannot fit: intake refuses
+    those (`property_map_bytes_max`, `partial_bytes_limit`).
     """
     members = delta_members(delta)
-    fits = delta_body_bytes_ceiling(delta, members) <= body_bytes_max or delta_body_bytes_max(delta) <= body_bytes_max
+    fits = (
+        delta_body_bytes_ceiling(delta, members) <= body_bytes_max
+        or delta_body_bytes_max(delta) <= body_bytes_max
+    )
     few = len(delta.acks) + len(delta.partials) <= PART_SETS_MAX
     near = members <= RECORD_CONTAINERS_MAX or delta_containers_max(delta) <= RECORD_CONTAINERS_MAX
     if fits and few and near and members <= EXPANSION_MAX:
         return (delta,)
     parts = [_Part()]
     for piece in _pieces(delta, body_bytes_max):
-        size, members, containers = _bytes_max(piece), _piece_members(piece), _piece_containers(piece)
+        size, members, containers = (
+            _bytes_max(piece),
+            _piece_members(piece),
+            _piece_containers(piece),
+        )
         if not parts[-1].has_room(piece, size, members, containers, body_bytes_max):
             parts.append(_Part())
             if not parts[-1].has_room(piece, size, members, containers, body_bytes_max):
-                raise ValueError(f"{type(piece).__name__} may take {size} bytes, a record body has {body_bytes_max}")
+                raise ValueError(
+                    f"{type(piece).__name__} may take {size} bytes, a record body has "
+                    f"{body_bytes_max}"
+                )
         parts[-1].add(piece, size, members, containers)
     return tuple(part.taken() for part in parts if part.pieces)
 
 
 def portion(delta: Delta, sets_max: int) -> tuple[Delta, Delta]:
-    """The delta as two that join to it: the first with at most so many ledgers and batches, and with all that is neither; the second
-    is empty if that is all of it."""
+    """The delta as two that join to it: the first with at most so many ledgers and batches, and
+    with all that is neither; the second is empty if that is all of it.
+    """
     if len(delta.acks) + len(delta.partials) <= sets_max:
         return delta, Delta()
     acks = list(delta.acks.items())
@@ -107,7 +126,10 @@ def _ack_pieces(ledger: int, entries: BitMap, body_bytes_max: int) -> Iterator[_
     todo = [_AckPiece(ledger, entries)]
     while todo:
         piece = todo.pop()
-        if len(piece.entries) == 1 or FIELD_BITS_BYTES + COUNT_BYTES_MAX + _bytes_max(piece) <= body_bytes_max:
+        if (
+            len(piece.entries) == 1
+            or FIELD_BITS_BYTES + COUNT_BYTES_MAX + _bytes_max(piece) <= body_bytes_max
+        ):
             yield piece
             continue
         middle = piece.entries[len(piece.entries) // 2]
@@ -151,13 +173,22 @@ class _Part:
     sets: int = 0
     last_ledger: int = -1
 
-    def has_room(self, piece: _Piece, size: int, members: int, containers: int, body_bytes_max: int) -> bool:
-        """Two pieces of one ledger's acks never share a part: their union has no bound by theirs."""
+    def has_room(
+        self, piece: _Piece, size: int, members: int, containers: int, body_bytes_max: int
+    ) -> bool:
+        """Two pieces of one ledger's acks never share a part: their union has no bound by
+        theirs.
+        """
         if isinstance(piece, _AckPiece) and piece.ledger == self.last_ledger:
             return False
-        if containers and (self.sets >= PART_SETS_MAX or self.containers + containers > RECORD_CONTAINERS_MAX):
+        if containers and (
+            self.sets >= PART_SETS_MAX or self.containers + containers > RECORD_CONTAINERS_MAX
+        ):
             return False
-        return self.size + self._count_bytes(piece) + size <= body_bytes_max and self.members + members <= EXPANSION_MAX
+        return (
+            self.size + self._count_bytes(piece) + size <= body_bytes_max
+            and self.members + members <= EXPANSION_MAX
+        )
 
     def add(self, piece: _Piece, size: int, members: int, containers: int) -> None:
         self.size += self._count_bytes(piece) + size

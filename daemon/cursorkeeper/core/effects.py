@@ -24,8 +24,9 @@ class ReadFooter:
 
 @dataclass(frozen=True, slots=True)
 class WriteFooter:
-    """Compare-and-set. The same bytes at the same version can be applied once only: the version moves with it.
-    `expected_version` -1: create."""
+    """Compare-and-set. The same bytes at the same version can be applied once only: the version
+    moves with it. `expected_version` -1: create.
+    """
 
     token: int
     footer: Footer
@@ -34,8 +35,11 @@ class WriteFooter:
 
 @dataclass(frozen=True, slots=True)
 class CheckFooter:
-    """Ask the quorum whether the footer has this version now; -1: whether there is none. A check changes nothing. It is no
-    read: a leader that was deposed without knowing it answers reads, also behind a sync, but gets no check through."""
+    """Ask the quorum whether the footer has this version now; -1: whether there is none. A check
+    changes nothing. It is no
+    read: a leader that was deposed without knowing it answers reads, also behind a sync, but gets
+    no check through.
+    """
 
     token: int
     version: int
@@ -63,7 +67,9 @@ class FenceLedger:
 
 @dataclass(frozen=True, slots=True)
 class CloseLedger:
-    """End our own ledger; if the gateway cannot, recovery does. Both give the same last entry or a later one."""
+    """End our own ledger; if the gateway cannot, recovery does. Both give the same last entry or a
+    later one.
+    """
 
     token: int
     ledger: int
@@ -79,7 +85,9 @@ class ReadChain:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Never repeated: the entry id makes a repetition visible, and a failed one means leaving the ledger."""
+    """Never repeated: the entry id makes a repetition visible, and a failed one means leaving the
+    ledger.
+    """
 
     ledger: int
     entry: int
@@ -95,8 +103,9 @@ class DeleteLedgers:
 
 @dataclass(frozen=True, slots=True)
 class AskInlineTurn:
-    """Whole states are written into footers at a pace that the daemon's cursors share. Asking changes nothing; a turn that is not
-    needed any more is let go."""
+    """Whole states are written into footers at a pace that the daemon's cursors share. Asking
+    changes nothing; a turn that is not needed any more is let go.
+    """
 
     token: int
 
@@ -106,8 +115,10 @@ class AskInlineTurn:
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """The footer is proved to be ours and everything accepted is durable: send Opened, the state, and the first credit. Joins
-    are idempotent. `created`: our claim made the cursor, and this is the first state that is told of it."""
+    """The footer is proved to be ours and everything accepted is durable: send Opened, the state,
+    and the first credit. Joins are idempotent. `created`: our claim made the cursor, and this is
+    the first state that is told of it.
+    """
 
     attach: int
     created: bool = False
@@ -115,14 +126,18 @@ class StreamState:
 
 @dataclass(frozen=True, slots=True)
 class ContinueHandle:
-    """The handle goes on where the one before it broke off: send Opened without a state, and credit."""
+    """The handle goes on where the one before it broke off: send Opened without a state, and
+    credit.
+    """
 
     attach: int
 
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """The footer was ours at an instant after this question came: what the state says may be told."""
+    """The footer was ours at an instant after this question came: what the state says may be
+    told.
+    """
 
     question: int
 
@@ -137,9 +152,11 @@ class Unproved:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Everything of this handle up to `seq` is durable or decided; `released_bytes` go back to its credit. A `seq` that was
-    confirmed before only returns credit. `truncated_acks`: so many acks the stored state leaves out, by the operator's leave:
-    of the confirmed ones, these are decided and not durable."""
+    """Everything of this handle up to `seq` is durable or decided; `released_bytes` go back to its
+    credit. A `seq` that was confirmed before only returns credit. `truncated_acks`: so many acks
+    the stored state leaves out, by the operator's leave: of the confirmed ones, these are decided
+    and not durable.
+    """
 
     attach: int
     seq: int
@@ -167,7 +184,9 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class RefuseHandle:
-    """One message could not be kept: its handle ends, the cursor lives on and keeps what was accepted. `seq`: the message's, or 0."""
+    """One message could not be kept: its handle ends, the cursor lives on and keeps what was
+    accepted. `seq`: the message's, or 0.
+    """
 
     attach: int
     code: Refusal
@@ -178,8 +197,9 @@ class RefuseHandle:
 
 @dataclass(frozen=True, slots=True)
 class KeepFooter:
-    """The footer that this owner had committed is not there any more: its bytes go to the log, so that they can be put back.
-    Changes nothing."""
+    """The footer that this owner had committed is not there any more: its bytes go to the log, so
+    that they can be put back. Changes nothing.
+    """
 
     footer: Footer
 
@@ -206,8 +226,10 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The machine is done: CLOSED, DELETED, DEPOSED or REFUSED. `epoch` is the new owner's, if known; `reopen` is a handle
-    that still wants the cursor, and has waited so long for ZooKeeper: it is opened again for it."""
+    """The machine is done: CLOSED, DELETED, DEPOSED or REFUSED. `epoch` is the new owner's, if
+    known; `reopen` is a handle that still wants the cursor, and has waited so long for ZooKeeper:
+    it is opened again for it.
+    """
 
     epoch: int = 0
     reopen: int | None = None

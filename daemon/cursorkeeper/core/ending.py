@@ -1,6 +1,6 @@
-"""Serves sources that seek, close and delete, and those whose acks wait for BookKeeper: footer writes that hold the whole answer: reset,
-inline backstop, inline or sealed close, tombstone (ARCHITECTURE rules 5, 19, 20 and 42). Once sent they are decided, never
-withdrawn.
+"""Serves sources that seek, close and delete, and those whose acks wait for BookKeeper: footer
+writes that hold the whole answer: reset, inline backstop, inline or sealed close, tombstone
+(ARCHITECTURE rules 5, 19, 20 and 42). Once sent they are decided, never withdrawn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from cursorkeeper.core.writer import Writer
 
 @dataclass(slots=True)
 class Covered:
-    """What an inline footer write that is under way makes durable, and the ledger that was left for it."""
+    """What an inline footer write that is under way makes durable, and the ledger that was left for
+    it.
+    """
 
     record: int = 0
     ledger: tuple[int, ...] = ()
@@ -84,11 +86,14 @@ class Ending:
     # ---- wishes
 
     def on_close(self, event: ev.Close) -> None:
-        """No more intake; everything accepted becomes durable, then the closed footer is committed."""
+        """No more intake; everything accepted becomes durable, then the closed footer is
+        committed.
+        """
         if not self._handles.is_theirs(event.attach):
             self._turn.late()
         elif self._life.state is State.CLOSING:
-            self._handles.stay_closed(event.attach)  # it waited for the cursor to be read again, and does not want it any more
+            # it waited for the cursor to be read again, and does not want it any more
+            self._handles.stay_closed(event.attach)
         elif self._life.state in OPENING:
             self._handles.wish_for(event)
             if event.attach is None:
@@ -111,14 +116,19 @@ class Ending:
             self._handles.wish_for(event)
             return
         self._handles.end()
-        self._flow.drop_resets(but=int(self._ownership.is_deciding(Purpose.RESET)))  # what was sent is decided first
+        # what was sent is decided first
+        self._flow.drop_resets(but=int(self._ownership.is_deciding(Purpose.RESET)))
         self._life.move(State.DELETING)
 
     def wish_after_opening(self) -> ev.Close | ev.Delete | None:
-        """A close or delete that came too early. Its handle may be gone by now; another one that has come instead keeps the cursor
-        from a close. A delete was there first: it is done."""
+        """A close or delete that came too early. Its handle may be gone by now; another one that
+        has come instead keeps the cursor from a close. A delete was there first: it is done.
+        """
         match self._handles.take_wish():
-            case ev.Close() as close if close.attach is None or self._handles.waiting in (None, close.attach):
+            case ev.Close() as close if close.attach is None or self._handles.waiting in (
+                None,
+                close.attach,
+            ):
                 return ev.Close()
             case ev.Delete():
                 return ev.Delete()
@@ -146,7 +156,11 @@ class Ending:
         elif flow.resets:
             self._snapshots.abort()
             ownership.propose(self._form.reset(flow.resets[0]), Purpose.RESET)
-        elif self._handles.waiting is not None and self._life.state in LIVE and ownership.raise_token():
+        elif (
+            self._handles.waiting is not None
+            and self._life.state in LIVE
+            and ownership.raise_token()
+        ):
             pass
         elif self._life.state is State.CLOSING:
             self._drive_close()
@@ -161,7 +175,9 @@ class Ending:
 
     @property
     def _backstop_at_s(self) -> float | None:
-        """When the inline backstop may be written: acks have waited long enough, what they wait for is away, and it is not ZooKeeper."""
+        """When the inline backstop may be written: acks have waited long enough, what they wait for
+        is away, and it is not ZooKeeper.
+        """
         if self._ownership.is_writing or self._life.closes_by_ledger or self._form.is_stuck:
             return None
         if self._form.unfit and self._writer.is_usable:
@@ -174,22 +190,39 @@ class Ending:
 
     @property
     def backstop_at_s(self) -> float | None:
-        """When to ask for a turn to write the backstop; None: it is asked for, or there is nothing to ask for."""
+        """When to ask for a turn to write the backstop; None: it is asked for, or there is nothing
+        to ask for.
+        """
         return self._backstop_at_s if self._asked_token is None else None
 
     @property
     def close_at_s(self) -> float | None:
-        """Now, if the last flush of a close found nothing to write, or nothing that may be: no answer is on its way that would go on."""
-        if self._life.state is not State.CLOSING or not self._life.closes_by_ledger or self._flow.resets or self._ownership.is_writing:
+        """Now, if the last flush of a close found nothing to write, or nothing that may be: no
+        answer is on its way that would go on.
+        """
+        if (
+            self._life.state is not State.CLOSING
+            or not self._life.closes_by_ledger
+            or self._flow.resets
+            or self._ownership.is_writing
+        ):
             return None
         is_idle = self._writer.phase in (WriterPhase.OPEN, WriterPhase.IDLE)
         return 0.0 if self._snapshots.is_all_written and is_idle else None
 
     @property
     def reopen_at_s(self) -> float | None:
-        """Now, if a handle waits for the state, which is what is durable, and what was accepted beyond that cannot become so."""
-        waits = self._handles.waiting is not None and self._life.state in LIVE and not self._flow.resets
-        return 0.0 if waits and self._ownership.fencing.wanted is None and self._form.is_stuck else None
+        """Now, if a handle waits for the state, which is what is durable, and what was accepted
+        beyond that cannot become so.
+        """
+        waits = (
+            self._handles.waiting is not None and self._life.state in LIVE and not self._flow.resets
+        )
+        return (
+            0.0
+            if waits and self._ownership.fencing.wanted is None and self._form.is_stuck
+            else None
+        )
 
     # ---- the whole state in the footer
 
@@ -198,15 +231,19 @@ class Ending:
         return None if self._life.closes_by_ledger else self._form.inline_base()
 
     def _propose_inline(self, base: Base, kind: FooterState, purpose: Purpose) -> None:
-        """Everything accepted until now is in it. The ledger is left as it is: the committed footer will not name it, and
-        should this write never be applied, the next owner recovers it."""
+        """Everything accepted until now is in it. The ledger is left as it is: the committed footer
+        will not name it, and should this write never be applied, the next owner recovers it.
+        """
         self._snapshots.abort()
         self._covered = Covered(self._flow.progress.take().stop - 1, self._writer.own_ledger)
         self._writer.put_back()
         self._writer.forget()
         self._flow.take_carried()
         self._form.inlined()
-        self._ownership.propose(self._form.footer(state=kind, base=base, chain=(), previous=None, truncated=None), purpose)
+        self._ownership.propose(
+            self._form.footer(state=kind, base=base, chain=(), previous=None, truncated=None),
+            purpose,
+        )
 
     def _propose_backstop(self) -> None:
         self._inlined_s = self._turn.now
@@ -240,11 +277,14 @@ class Ending:
         self._ownership.begin_generation(done.after)
         writer.put_back()
         writer.forget()
-        reset = flow.begin_generation(done.after.base if isinstance(done.after.base, InlineBase) else None)
+        reset = flow.begin_generation(
+            done.after.base if isinstance(done.after.base, InlineBase) else None
+        )
         self._forget_limits()
         self._ownership.delete_dropped(done, own)
         flow.progress.put_back()
-        # a message that waits for the new generation is not decided by the reset, nor is what came after it
+        # a message that waits for the new generation is not decided by the reset, nor is what came
+        # after it
         waiting = {(e.attach, e.seq) for e in (*flow.resets, *flow.deferred)}
         flow.confirm(flow.progress.decide_until(waiting) if waiting else flow.progress.decide_all())
         self._turn.emit(fx.ResetDone(reset.attach, self._ownership.generation, reset.target))
@@ -276,18 +316,24 @@ class Ending:
         ownership.propose(self._form.footer(state=FooterState.CLOSED, chain=chain), Purpose.CLOSE)
 
     def closed(self, done: Committed) -> None:
-        """Everything is durable; but what may not be written because of a limit is given up, unconfirmed: nobody was told
-        that it was kept."""
+        """Everything is durable; but what may not be written because of a limit is given up,
+        unconfirmed: nobody was told that it was kept.
+        """
         own = self._writer.own_ledger
         if self._form.is_stuck:
             self._flow.confirm(self._flow.progress.confirmations())
-            self._turn.emit(fx.Report("closed without the acks that were not confirmed", {"reason": self._form.unfit}))
+            self._turn.emit(
+                fx.Report(
+                    "closed without the acks that were not confirmed", {"reason": self._form.unfit}
+                )
+            )
         else:
             self._flow.withhold(is_withheld=False)
             self._flow.confirm(self._flow.progress.decide_all())
         self._ownership.delete_dropped(done, own + self._covered.ledger)
         self._ownership.follow(done.after)
-        if self._life.state is not State.DELETING:  # else the wish came while the close was on its way: the tombstone is next
+        # else the wish came while the close was on its way: the tombstone is next
+        if self._life.state is not State.DELETING:
             self._life.move(State.CLOSED)
             self._turn.emit(fx.Ended(reopen=self._handles.reopen))
 

@@ -1,7 +1,7 @@
 """Errors of the pure core. One kind per reaction; each says what to do.
 
-`RefusedError`: this request cannot be kept (the handle is refused, the cursor lives on). `DamageError`: bytes cannot be
-trusted (recovery decides). `IllegalTransitionError`: a bug.
+`RefusedError`: this request cannot be kept (the handle is refused, the cursor lives on).
+`DamageError`: bytes cannot be trusted (recovery decides). `IllegalTransitionError`: a bug.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class CursorKeeperError(Exception):
 
 
 class ExplainedError(CursorKeeperError):
-    """`message` says what is wrong; `remedy` what to do, or is empty where the message says that, too."""
+    """`message` says what is wrong; `remedy` what to do, or is empty where the message says that,
+    too.
+    """
 
     def __init__(self, message: str, remedy: str = "") -> None:
         super().__init__(f"{message}. What to do: {remedy}" if remedy else message)
@@ -71,8 +73,9 @@ class DamageError(CursorKeeperError):
 
 
 class OverBudgetError(DamageError):
-    """What the bytes say would take more memory than a state may. Not damage: never repaired, never skipped, nothing older is
-    taken instead; the message names the setting."""
+    """What the bytes say would take more memory than a state may. Not damage: never repaired, never
+    skipped, nothing older is taken instead; the message names the setting.
+    """
 
 
 class TooNewError(DamageError):
@@ -80,11 +83,15 @@ class TooNewError(DamageError):
 
 
 class ForeignRecordError(DamageError):
-    """A record that is whole and does not belong where it is: of another cursor, or of a later owner than the footer's."""
+    """A record that is whole and does not belong where it is: of another cursor, or of a later
+    owner than the footer's.
+    """
 
 
 class ReplacedError(DamageError):
-    """A footer that is whole, in a place where no CursorKeeper put it: an older copy, say. Nothing is concluded from it."""
+    """A footer that is whole, in a place where no CursorKeeper put it: an older copy, say. Nothing
+    is concluded from it.
+    """
 
 
 class IllegalTransitionError(CursorKeeperError):

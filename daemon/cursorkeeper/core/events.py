@@ -1,5 +1,6 @@
-"""What can happen to a cursor. Outcomes of effects carry the token of the attempt they belong to: a late answer is
-recognised, not believed."""
+"""What can happen to a cursor. Outcomes of effects carry the token of the attempt they belong to: a
+late answer is recognised, not believed.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from cursorkeeper.core.values import LayoutItem
 
 
 class Resume(NamedTuple):
-    """The newest Opened or ResetDone that a source got, named when it comes back after a broken stream."""
+    """The newest Opened or ResetDone that a source got, named when it comes back after a broken
+    stream.
+    """
 
     epoch: int
     generation: int
@@ -23,13 +26,16 @@ class Resume(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Claim the cursor. `create`: it may be absent. `takeover`: a footer that says open may be deposed. `only`: claim nothing but
-    this footer, whatever the other two allow: who has looked, and decided, must not act on what came since. `own`: how the
-    writers of this keeper begin (empty: not known). A footer that one of them left open needs no takeover: a keeper has one
-    machine for a cursor, so that one has stopped, and whatever it had sent is decided by the claim's version. `resume` and
-    `source` (which process it is) mean something only where the cursor is held, `waited_s` for the handle: see `Attach`.
-    `fencing_token`: see `core.fencing`; with one, a cursor that another one holds is claimed without `takeover`, too. `for_delete`: its
-    only purpose is the cursor's end; a `Delete` that says who waits for it may follow."""
+    """Claim the cursor. `create`: it may be absent. `takeover`: a footer that says open may be
+    deposed. `only`: claim nothing but this footer, whatever the other two allow: who has looked,
+    and decided, must not act on what came since. `own`: how the writers of this keeper begin
+    (empty: not known). A footer that one of them left open needs no takeover: a keeper has one
+    machine for a cursor, so that one has stopped, and whatever it had sent is decided by the
+    claim's version. `resume` and `source` (which process it is) mean something only where the
+    cursor is held, `waited_s` for the handle: see `Attach`. `fencing_token`: see `core.fencing`;
+    with one, a cursor that another one holds is claimed without `takeover`, too. `for_delete`: its
+    only purpose is the cursor's end; a `Delete` that says who waits for it may follow.
+    """
 
     create: bool = True
     takeover: bool = False
@@ -47,10 +53,12 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """A source's handle wants the state: answered by `StreamState` once it is proved that the footer is still ours and
-    everything accepted is durable; or, where it may resume, by `ContinueHandle` at once.
+    """A source's handle wants the state: answered by `StreamState` once it is proved that the
+    footer is still ours and everything accepted is durable; or, where it may resume, by
+    `ContinueHandle` at once.
 
-    `layout`: what its OpenCursor told. `waited_s`: how long it has waited for ZooKeeper at the machine that held the cursor before.
+    `layout`: what its OpenCursor told. `waited_s`: how long it has waited for ZooKeeper at the
+    machine that held the cursor before.
     """
 
     attach: int
@@ -63,8 +71,10 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Prove:
-    """Somebody wants to say what this cursor holds: answered by `Proved` or `Unproved`. `Detach` takes it back. Its number is
-    drawn from the same series as those of attachments. `waited_s`: as of `Attach`."""
+    """Somebody wants to say what this cursor holds: answered by `Proved` or `Unproved`. `Detach`
+    takes it back. Its number is drawn from the same series as those of attachments. `waited_s`: as
+    of `Attach`.
+    """
 
     question: int
     waited_s: float = 0.0
@@ -117,17 +127,20 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Make everything durable, commit the closed footer, end. `attach`: the handle that asks, which means nothing once another
-    one holds the cursor; None: the keeper itself."""
+    """Make everything durable, commit the closed footer, end. `attach`: the handle that asks, which
+    means nothing once another one holds the cursor; None: the keeper itself.
+    """
 
     attach: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Commit the tombstone, delete the ledgers, end. `attach` as in `Close`; a close never replaces it. `fencing_token`: of who
-    has no handle, and was compared. `asker`: the number of who has no handle, of the same series; who asks is told by `RefuseHandle`
-    when the end does not come in time. `waited_s`: how long it has waited for the end of a machine before."""
+    """Commit the tombstone, delete the ledgers, end. `attach` as in `Close`; a close never replaces
+    it. `fencing_token`: of who has no handle, and was compared. `asker`: the number of who has no
+    handle, of the same series; who asks is told by `RefuseHandle` when the end does not come in
+    time. `waited_s`: how long it has waited for the end of a machine before.
+    """
 
     attach: int | None = None
     fencing_token: int = 0
@@ -142,15 +155,19 @@ class Roll:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Take a snapshot as soon as one may be taken, whatever the cost rule says. Told by a `Report` when it is committed; ends with the
-    machine otherwise. Means nothing where every flush writes the whole state."""
+    """Take a snapshot as soon as one may be taken, whatever the cost rule says. Told by a `Report`
+    when it is committed; ends with the machine otherwise. Means nothing where every flush writes
+    the whole state.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed, or the daemon has room for `room` more appends. `no_room_since_s`: it has none, and the oldest of those that
-    take the room was sent then. `heard_s`: when ZooKeeper last answered one of the daemon's cursors; None: just now. `at_once`: nothing
-    of the daemon is in flight, so that an ack need not wait for others."""
+    """Time has passed, or the daemon has room for `room` more appends. `no_room_since_s`: it has
+    none, and the oldest of those that take the room was sent then. `heard_s`: when ZooKeeper last
+    answered one of the daemon's cursors; None: just now. `at_once`: nothing of the daemon is in
+    flight, so that an ack need not wait for others.
+    """
 
     room: int
     no_room_since_s: float | None = None
@@ -170,7 +187,9 @@ class InlineTurn:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """An effect that waited for its turn in the daemon's own queue is sent now. One that did not wait was sent in its step."""
+    """An effect that waited for its turn in the daemon's own queue is sent now. One that did not
+    wait was sent in its step.
+    """
 
     token: int
 
@@ -194,8 +213,9 @@ class FooterReadFailed:
 
 @dataclass(frozen=True, slots=True)
 class FooterUnreadable:
-    """The footer's bytes cannot be trusted, or are newer than this version. `replaced`: they are whole, and something else than a
-    CursorKeeper put them there."""
+    """The footer's bytes cannot be trusted, or are newer than this version. `replaced`: they are
+    whole, and something else than a CursorKeeper put them there.
+    """
 
     token: int
     reason: str
@@ -243,7 +263,9 @@ class FooterTooLarge:
 
 @dataclass(frozen=True, slots=True)
 class FooterChecked:
-    """The footer had the version that was asked about, at an instant after the question was sent."""
+    """The footer had the version that was asked about, at an instant after the question was
+    sent.
+    """
 
     token: int
 
@@ -319,7 +341,9 @@ class AppendFailed:
 
 @dataclass(frozen=True, slots=True)
 class ChainRead:
-    """The state that the footer describes, every record checked. `damaged`: parts of a dead snapshot that were skipped."""
+    """The state that the footer describes, every record checked. `damaged`: parts of a dead
+    snapshot that were skipped.
+    """
 
     token: int
     state: AckState
@@ -330,8 +354,9 @@ class ChainRead:
     delta_acks: int
     damaged: tuple[EntryAddress, ...] = ()
     unfinished: tuple[EntryAddress, ...] = ()
-    """Entries behind the newest whole state of a ledger in Pulsar's form: of a state that was never complete, so never
-    confirmed."""
+    """Entries behind the newest whole state of a ledger in Pulsar's form: of a state that was never
+    complete, so never confirmed.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +369,10 @@ class ChainMissing:
 
 @dataclass(frozen=True, slots=True)
 class ChainDamaged:
-    """Nothing trustworthy is left; `reason` names ledger and entry. `too_new`: not damaged, but written by a newer version;
-    `too_large`: nor this, but it would take more memory than a state may."""
+    """Nothing trustworthy is left; `reason` names ledger and entry. `too_new`: not damaged, but
+    written by a newer version; `too_large`: nor this, but it would take more memory than a state
+    may.
+    """
 
     token: int
     reason: str

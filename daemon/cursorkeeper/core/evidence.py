@@ -1,7 +1,8 @@
 """Serves sources that may be told "away": what was sent and is not answered, or has failed.
 
-Acks that wait are no evidence by themselves. They may wait for this daemon: for a turn to create a ledger, to write a footer,
-for room in its window. What is held back has not been sent (`ev.Sent` tells when it was), and says nothing of anybody else.
+Acks that wait are no evidence by themselves. They may wait for this daemon: for a turn to create a
+ledger, to write a footer, for room in its window. What is held back has not been sent (`ev.Sent`
+tells when it was), and says nothing of anybody else.
 """
 
 from __future__ import annotations
@@ -22,31 +23,50 @@ class Evidence:
     __slots__ = ("_claim", "_flow", "_form", "_ownership", "_snapshots", "_turn", "_writer")
 
     def __init__(
-        self, turn: Turn, ownership: Ownership, flow: Flow, writer: Writer, form: Form, snapshots: Snapshots, claim: Claim
+        self,
+        turn: Turn,
+        ownership: Ownership,
+        flow: Flow,
+        writer: Writer,
+        form: Form,
+        snapshots: Snapshots,
+        claim: Claim,
     ) -> None:
         self._turn, self._ownership, self._flow, self._writer = turn, ownership, flow, writer
         self._form, self._snapshots, self._claim = form, snapshots, claim
 
     @property
     def is_footer_held(self) -> bool:
-        """What is to be asked of the footer next waits for its turn here: ZooKeeper does not know of it."""
+        """What is to be asked of the footer next waits for its turn here: ZooKeeper does not know
+        of it.
+        """
         outstanding, held = self._ownership.commit.outstanding, self._turn.held
-        return (outstanding is not None and outstanding.token in held) or (self._claim.reading and self._claim.token in held)
+        return (outstanding is not None and outstanding.token in held) or (
+            self._claim.reading and self._claim.token in held
+        )
 
     @property
     def waited_at_s(self) -> float | None:
         """When the oldest unconfirmed message will have waited too long, for whatever reason."""
         oldest = self._flow.progress.oldest_unconfirmed_s
-        return None if oldest is None else max(oldest, self._form.fits_since_s) + self._form.patience_s
+        return (
+            None if oldest is None else max(oldest, self._form.fits_since_s) + self._form.patience_s
+        )
 
     @property
     def away_at_s(self) -> float | None:
-        """When the source may be told that what is behind this daemon is away: acks have waited for so long, and what they wait
-        for has failed, or was sent and is not answered for so long. None: nothing says so."""
+        """When the source may be told that what is behind this daemon is away: acks have waited for
+        so long, and what they wait for has failed, or was sent and is not answered for so long.
+        None: nothing says so.
+        """
         waited = self.waited_at_s
         if waited is None:
             return None
-        times = [at for at in (self._of_writer_s(), self._of_footer_s(), self._of_chain_s()) if at is not None]
+        times = [
+            at
+            for at in (self._of_writer_s(), self._of_footer_s(), self._of_chain_s())
+            if at is not None
+        ]
         return max(waited, min(times)) if times else None
 
     @property
@@ -71,10 +91,16 @@ class Evidence:
         o = self._ownership.commit.outstanding
         if o is None or o.token in self._turn.held:
             return None
-        return o.sent_at_s + self._away_s if o.phase is WritePhase.SENT and o.tries == 1 else o.sent_at_s
+        return (
+            o.sent_at_s + self._away_s
+            if o.phase is WritePhase.SENT and o.tries == 1
+            else o.sent_at_s
+        )
 
     def _of_chain_s(self) -> float | None:
-        """A chain at its hard limit waits for a snapshot, which is a failure of its own: it should have come long ago. So does what
-        BookKeeper has lost, if the snapshot that stores it again has failed."""
+        """A chain at its hard limit waits for a snapshot, which is a failure of its own: it should
+        have come long ago. So does what BookKeeper has lost, if the snapshot that stores it again
+        has failed.
+        """
         is_awaited = self._snapshots.is_waited_for or (self._flow.behind and self._form.has_records)
         return 0.0 if self._snapshots.run is None and is_awaited else None

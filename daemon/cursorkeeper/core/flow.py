@@ -1,8 +1,8 @@
 """Serves sources: what was accepted, what of it has to be written, and what may be confirmed.
 
-Owns the state, the messages that are kept and not applied yet, the changes that are carried until a record takes them, the resets
-that are not decided, and the progress. Invariant: kept is accepted; what is accepted is carried, in a record, durable, or decided
-by a reset.
+Owns the state, the messages that are kept and not applied yet, the changes that are carried until a
+record takes them, the resets that are not decided, and the progress. Invariant: kept is accepted;
+what is accepted is carried, in a record, durable, or decided by a reset.
 """
 
 from __future__ import annotations
@@ -25,14 +25,23 @@ from cursorkeeper.core.progress import Progress
 from cursorkeeper.core.snapshot_policy import ReplayCost
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.turn import Turn
-from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, MarkDeleteProperties, Segment, Stamp
+from cursorkeeper.core.values import (
+    CursorProperties,
+    Delta,
+    LayoutItem,
+    MarkDeleteProperties,
+    Segment,
+    Stamp,
+)
 
 DEFERRED_MAX = 1_000
 _STATS_HOLES_MAX = 1_000_000
 
 
 class Flow:
-    """`keeps_layout`: the layout is written; else it is the topic's, and the source tells it at each open."""
+    """`keeps_layout`: the layout is written; else it is the topic's, and the source tells it at
+    each open.
+    """
 
     __slots__ = (
         "_keeps_layout",
@@ -82,14 +91,19 @@ class Flow:
 
     @property
     def behind(self) -> bool:
-        """BookKeeper has lost entries that it had acknowledged: the whole state, which is here, is written as soon as it can be, and
-        nothing is confirmed before."""
+        """BookKeeper has lost entries that it had acknowledged: the whole state, which is here, is
+        written as soon as it can be, and nothing is confirmed before.
+        """
         return self.progress.withheld
 
     @property
     def truncated_acks(self) -> int:
         """What the stored state leaves out: acks of entries and of batches."""
-        return self.stored_truncation.acks + self.stored_truncation.batches if self.stored_truncation is not None else 0
+        return (
+            self.stored_truncation.acks + self.stored_truncation.batches
+            if self.stored_truncation is not None
+            else 0
+        )
 
     @property
     def has_new(self) -> bool:
@@ -99,14 +113,21 @@ class Flow:
     def stats(self) -> Stats:
         acks = self.acks
         holes = acks.hole_count
-        runs = sum(count_runs(a.holes) for a in acks.ledgers.values()) if holes <= _STATS_HOLES_MAX else 0
-        return Stats(len(acks.ledgers), acks.span, holes, runs, acks.partial_count, self.cost.delta_bytes)
+        runs = (
+            sum(count_runs(a.holes) for a in acks.ledgers.values())
+            if holes <= _STATS_HOLES_MAX
+            else 0
+        )
+        return Stats(
+            len(acks.ledgers), acks.span, holes, runs, acks.partial_count, self.cost.delta_bytes
+        )
 
     # ---- what comes
 
     def keep(self, batch: AckBatch) -> None:
-        """Keeps a batch whole, or raises RefusedError. One of a generation that is over, or will be, is dropped, and decided with what
-        comes after it."""
+        """Keeps a batch whole, or raises RefusedError. One of a generation that is over, or will
+        be, is dropped, and decided with what comes after it.
+        """
         counters = self._turn.counters
         if batch.generation < self._ownership.generation or self.resets:
             counters.dropped_batches += 1
@@ -134,7 +155,9 @@ class Flow:
         self.pending_acks = self.pending_bytes = 0
         self._queued.clear()
         delta = self.acks.apply(batches)
-        properties = next((b.properties for b in reversed(batches) if b.properties is not None), None)
+        properties = next(
+            (b.properties for b in reversed(batches) if b.properties is not None), None
+        )
         if properties is not None:
             stamped = MarkDeleteProperties(self._next_stamp(), dict(properties))
             self.acks.set_mark_delete_properties(stamped)
@@ -149,7 +172,9 @@ class Flow:
         return Stamp(self._ownership.epoch, self._stamp)
 
     def join_layout(self, run: tuple[LayoutItem, ...]) -> None:
-        """Behind what is queued, whose acks are in ledgers that were open then. Raises RefusedError."""
+        """Behind what is queued, whose acks are in ledgers that were open then. Raises
+        RefusedError.
+        """
         self.absorb()
         self.check.layout(run, self.acks)
         for item in run:
@@ -176,9 +201,13 @@ class Flow:
     def defer(self, event: ev.SetLayout | ev.SetProperties) -> None:
         """Accepts it for the generation that begins with the last reset. Raises RefusedError."""
         if len(self.deferred) >= DEFERRED_MAX:
-            raise self._refused("too many messages while a reset is under way", "wait for ResetDone")
+            raise self._refused(
+                "too many messages while a reset is under way", "wait for ResetDone"
+            )
         if isinstance(event, ev.SetLayout):
-            waiting = sum(len(layout.run) for layout in self.deferred if isinstance(layout, ev.SetLayout))
+            waiting = sum(
+                len(layout.run) for layout in self.deferred if isinstance(layout, ev.SetLayout)
+            )
             self.check.layout_memory(waiting + len(event.run), self.acks)
         self.deferred.append(event)
 
@@ -187,7 +216,9 @@ class Flow:
         return deferred
 
     def accept_reset(self, reset: ev.Reset) -> None:
-        """Puts a reset behind those that are not decided. Raises RefusedError if there are too many of them."""
+        """Puts a reset behind those that are not decided. Raises RefusedError if there are too many
+        of them.
+        """
         if len(self.resets) >= DEFERRED_MAX:
             raise self._refused("too many resets at once", "wait for ResetDone")
         self.resets.append(reset)
@@ -207,10 +238,14 @@ class Flow:
         self.acks = event.state
         base = self._ownership.base
         length = base.length if isinstance(base, SnapshotBase) else 0
-        self.cost.recovered(event.delta_bytes, event.delta_records, event.delta_acks, length, self._turn.now)
+        self.cost.recovered(
+            event.delta_bytes, event.delta_records, event.delta_acks, length, self._turn.now
+        )
 
     def begin_generation(self, written: InlineBase | None) -> ev.Reset:
-        """A reset is committed: the state begins at its target. Takes the reset from those that are not decided."""
+        """A reset is committed: the state begins at its target. Takes the reset from those that are
+        not decided.
+        """
         reset = self.resets.popleft()
         layout = self.layout_from(reset)
         state = AckState(reset.target, Layout(layout))
@@ -220,14 +255,26 @@ class Flow:
         self._queued.clear()
         self.pending_acks = self.pending_bytes = 0
         self.carried = NOTHING
-        self._carry(Delta(layout=() if (written.state if written is not None else Segment()).layout == layout else layout))
+        self._carry(
+            Delta(
+                layout=()
+                if (written.state if written is not None else Segment()).layout == layout
+                else layout
+            )
+        )
         self.cost.forget()
         return reset
 
     def layout_from(self, reset: ev.Reset) -> tuple[LayoutItem, ...]:
-        """What is known from the target on. A target that is not in the layout leaves nothing: crossing from it into what is
-        known would need the ledgers between, so the source sends Layout again."""
-        return self.acks.layout.items_from(reset.target.ledger) if reset.target.ledger in self.acks.layout else ()
+        """What is known from the target on. A target that is not in the layout leaves nothing:
+        crossing from it into what is known would need the ledgers between, so the source sends
+        Layout again.
+        """
+        return (
+            self.acks.layout.items_from(reset.target.ledger)
+            if reset.target.ledger in self.acks.layout
+            else ()
+        )
 
     # ---- records
 
@@ -264,5 +311,9 @@ class Flow:
         """Tells the sources, with what the stored state leaves out."""
         left_out = self.truncated_acks
         for effect in confirmations:
-            told = replace(effect, truncated_acks=left_out) if left_out and isinstance(effect, fx.Confirm) else effect
+            told = (
+                replace(effect, truncated_acks=left_out)
+                if left_out and isinstance(effect, fx.Confirm)
+                else effect
+            )
             self._turn.emit(told)

@@ -1,5 +1,5 @@
-"""Serves sources: from accepted to in flight. A record is taken at one instant and leaves as one effect; and who waits for the state gets
-it when everything accepted is durable.
+"""Serves sources: from accepted to in flight. A record is taken at one instant and leaves as one
+effect; and who waits for the state gets it when everything accepted is durable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,18 @@ from cursorkeeper.core.writer import Writer
 
 
 class Flush:
-    __slots__ = ("_claim", "_flow", "_form", "_handles", "_life", "_ownership", "_questions", "_snapshots", "_turn", "_writer")
+    __slots__ = (
+        "_claim",
+        "_flow",
+        "_form",
+        "_handles",
+        "_life",
+        "_ownership",
+        "_questions",
+        "_snapshots",
+        "_turn",
+        "_writer",
+    )
 
     def __init__(
         self,
@@ -40,22 +51,34 @@ class Flush:
 
     @property
     def _may_append(self) -> bool:
-        return self._writer.is_usable and not self._flow.resets and self._life.state is not State.DELETING
+        return (
+            self._writer.is_usable
+            and not self._flow.resets
+            and self._life.state is not State.DELETING
+        )
 
     def _flush_at_s(self, *, at_once: bool) -> float | None:
         if not self._may_append:
             return None
         if self._writer.outbox:
             return 0.0 if self._writer.has_window else None
-        urgent = self._life.state is State.CLOSING or self._handles.waiting is not None or self._snapshots.wants_flush
+        urgent = (
+            self._life.state is State.CLOSING
+            or self._handles.waiting is not None
+            or self._snapshots.wants_flush
+        )
         return self._form.flush_at(urgent=urgent, at_once=at_once)
 
     def drive(self) -> None:
-        """Flushes when the policy says so and the daemon has room; answers a waiting handle when all is durable and the footer is proved
-        to be ours."""
+        """Flushes when the policy says so and the daemon has room; answers a waiting handle when
+        all is durable and the footer is proved to be ours.
+        """
         if self._may_append and self._turn.room > 0:
             self._writer.send()
-            if self.is_due(at_once=self._turn.at_once, now=self._turn.now) and not self._writer.outbox:
+            if (
+                self.is_due(at_once=self._turn.at_once, now=self._turn.now)
+                and not self._writer.outbox
+            ):
                 self._flow.absorb()
                 self._form.take()
                 self._writer.send()
@@ -81,8 +104,10 @@ class Flush:
         self._turn.emit(fx.StreamState(waiting, created))
 
     def settle_without_writing(self) -> None:
-        """Messages that changed nothing need no ledger: they bind to the newest record, durable or not. Asked before a ledger
-        is created: a source that repeats what was recovered must not cost one."""
+        """Messages that changed nothing need no ledger: they bind to the newest record, durable or
+        not. Asked before a ledger is created: a source that repeats what was recovered must not
+        cost one.
+        """
         flow = self._flow
         if self._writer.is_usable or flow.resets or not flow.progress.has_unbound:
             return
@@ -93,7 +118,11 @@ class Flush:
     @property
     def wake_at_s(self) -> float | None:
         """When `drive` has something to do, given room."""
-        times = [t for t in (self._flush_at_s(at_once=False), self._snapshots.write_at_s) if t is not None]
+        times = [
+            t
+            for t in (self._flush_at_s(at_once=False), self._snapshots.write_at_s)
+            if t is not None
+        ]
         return min(times) if times else None
 
     def is_due(self, *, at_once: bool, now: float) -> bool:

@@ -1,7 +1,8 @@
 """The footer: the one commit pointer of a cursor, as a value.
 
-Says which ledgers to read, from where, and who owns the cursor. Frozen; written only by compare-and-set on the version
-its content was derived from (ARCHITECTURE rules 1 to 3). Bytes are in `format.footer`.
+Says which ledgers to read, from where, and who owns the cursor. Frozen; written only by
+compare-and-set on the version its content was derived from (ARCHITECTURE rules 1 to 3). Bytes are
+in `format.footer`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import CursorProperties, Segment
 
 FOOTER_VERSION = 2
-"""The newest that is read. A footer is of version 1 unless it has a fencing token: whoever does not compare them must not take it."""
+"""The newest that is read. A footer is of version 1 unless it has a fencing token: whoever does not
+compare them must not take it.
+"""
 FORMAT_NATIVE = "native"
 FORMAT_PULSAR = "pulsar"
 """Something in the footer is in Pulsar's form: what each part is in, the part says."""
@@ -38,7 +41,9 @@ class EmptyBase:
 
 @dataclass(frozen=True, slots=True)
 class InlineBase:
-    """The whole state inside the footer. `epoch` and `generation` are those of the encoded record."""
+    """The whole state inside the footer. `epoch` and `generation` are those of the encoded
+    record.
+    """
 
     state: Segment
     epoch: int
@@ -48,8 +53,10 @@ class InlineBase:
 
 @dataclass(frozen=True, slots=True)
 class PulsarBase:
-    """The whole state inside the footer as the bytes of Pulsar's ManagedCursorInfo (what would be the cursor's znode there).
-    `epoch` is the writer's: it orders the properties, which carry no stamp in Pulsar's form."""
+    """The whole state inside the footer as the bytes of Pulsar's ManagedCursorInfo (what would be
+    the cursor's znode there). `epoch` is the writer's: it orders the properties, which carry no
+    stamp in Pulsar's form.
+    """
 
     info: bytes
     epoch: int
@@ -57,7 +64,9 @@ class PulsarBase:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotBase:
-    """A snapshot in a ledger of the chain. `first_entry` = its first segment, `last_entry` = its end record."""
+    """A snapshot in a ledger of the chain. `first_entry` = its first segment, `last_entry` = its
+    end record.
+    """
 
     ledger: int
     first_entry: int
@@ -72,8 +81,10 @@ Base = EmptyBase | InlineBase | PulsarBase | SnapshotBase
 
 @dataclass(frozen=True, slots=True)
 class ChainLedger:
-    """A cursor ledger to read. `last_entry` is what recovery or a successful close answered (-1: empty), never the
-    writer's own count; None: nobody asked yet, so a claimer must recovery-open it. `format` says how its entries are read."""
+    """A cursor ledger to read. `last_entry` is what recovery or a successful close answered (-1:
+    empty), never the writer's own count; None: nobody asked yet, so a claimer must recovery-open
+    it. `format` says how its entries are read.
+    """
 
     ledger: int
     last_entry: int | None = None
@@ -97,8 +108,9 @@ class Previous:
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What a stored state leaves out because the operator allowed it: acked entries, entries with batch indexes,
-    mark-delete properties. `limit` names the setting and its value, for people."""
+    """What a stored state leaves out because the operator allowed it: acked entries, entries with
+    batch indexes, mark-delete properties. `limit` names the setting and its value, for people.
+    """
 
     acks: int = 0
     batches: int = 0
@@ -106,7 +118,12 @@ class Truncation:
     limit: str = ""
 
     def as_fields(self) -> dict[str, str | int]:
-        return {"acks": self.acks, "batches": self.batches, "properties": self.properties, "limit": self.limit}
+        return {
+            "acks": self.acks,
+            "batches": self.batches,
+            "properties": self.properties,
+            "limit": self.limit,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +139,9 @@ class Stats:
 
 
 class Written(NamedTuple):
-    """Which version of the znode a footer write makes. It counts only where `epoch` and `write` are the footer's own: a release
-    that does not know this member copies it into its own writes."""
+    """Which version of the znode a footer write makes. It counts only where `epoch` and `write` are
+    the footer's own: a release that does not know this member copies it into its own writes.
+    """
 
     version: int
     epoch: int
@@ -131,7 +149,9 @@ class Written(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Which write a footer is of: two footers of a cursor with the same mark are the same one. See `mark_of`."""
+    """Which write a footer is of: two footers of a cursor with the same mark are the same one. See
+    `mark_of`.
+    """
 
     epoch: int
     writer: str
@@ -142,14 +162,15 @@ class Mark(NamedTuple):
 class Footer:
     """See the module. `extra` holds keys that this version does not know; they are written back.
 
-    `damaged`: entries in ledgers named here that cannot be read and are known to be parts of a snapshot that is no base
-    any more. After a fall-back the base that told segments from deltas is gone, so the footer has to say it.
+    `damaged`: entries in ledgers named here that cannot be read and are known to be parts of a
+    snapshot that is no base any more. After a fall-back the base that told segments from deltas is
+    gone, so the footer has to say it.
 
-    `cursor_properties`: only where the chain cannot hold them (Pulsar's form has no place for them in a ledger).
-    `truncated`: the newest state in the chain may be a part of the whole; the numbers are of the moment the footer was written.
-    `written`: the znode's version that this write made, so that bytes which something else put there are recognised.
-    `fencing_token`: the highest that the cursor was opened with; 0: none. It never falls: who comes with a lower one is
-    refused.
+    `cursor_properties`: only where the chain cannot hold them (Pulsar's form has no place for them
+    in a ledger). `truncated`: the newest state in the chain may be a part of the whole; the numbers
+    are of the moment the footer was written. `written`: the znode's version that this write made,
+    so that bytes which something else put there are recognised. `fencing_token`: the highest that
+    the cursor was opened with; 0: none. It never falls: who comes with a lower one is refused.
     """
 
     topic: str
@@ -178,7 +199,9 @@ class Footer:
 
     @property
     def format(self) -> str:
-        """Who may read it: `pulsar` as soon as a reader that knows native records alone would miss something."""
+        """Who may read it: `pulsar` as soon as a reader that knows native records alone would miss
+        something.
+        """
         if self.cursor_properties is not None or self.truncated is not None:
             return FORMAT_PULSAR
         for base, chain in self._parts():
@@ -196,9 +219,13 @@ class Footer:
 
     @property
     def written_as(self) -> int | None:
-        """The znode's version that this write made; None: an earlier release wrote it, which does not say."""
+        """The znode's version that this write made; None: an earlier release wrote it, which does
+        not say.
+        """
         known = self.written
-        return known.version if known is not None and known[1:] == (self.epoch, self.write) else None
+        return (
+            known.version if known is not None and known[1:] == (self.epoch, self.write) else None
+        )
 
     def named_ledgers(self) -> frozenset[int]:
         """Every ledger that must not be deleted while this footer is the committed one."""
@@ -220,7 +247,12 @@ class Footer:
         """The same footer with the recovered end of one ledger, wherever it is named."""
 
         def mend(chain: tuple[ChainLedger, ...]) -> tuple[ChainLedger, ...]:
-            return tuple(replace(c, last_entry=last_entry) if c.ledger == ledger and c.last_entry is None else c for c in chain)
+            return tuple(
+                replace(c, last_entry=last_entry)
+                if c.ledger == ledger and c.last_entry is None
+                else c
+                for c in chain
+            )
 
         previous = self.previous and Previous(self.previous.base, mend(self.previous.chain))
         return replace(self, chain=mend(self.chain), previous=previous)
@@ -232,9 +264,11 @@ def mark_of(footer: Footer | None) -> Mark:
 
 
 def tombstone_of(closed: Footer, writer: str) -> Footer:
-    """What deletes a closed cursor in one footer write: claim and tombstone at once, by a writer that nobody else is. Nobody appends to
-    the ledgers of a closed cursor, so that none has to be fenced between the two; and no crash leaves it open. What no later owner may
-    lose is kept as it is. Raises ValueError for a cursor that is not closed."""
+    """What deletes a closed cursor in one footer write: claim and tombstone at once, by a writer
+    that nobody else is. Nobody appends to the ledgers of a closed cursor, so that none has to be
+    fenced between the two; and no crash leaves it open. What no later owner may lose is kept as it
+    is. Raises ValueError for a cursor that is not closed.
+    """
     if closed.state is not FooterState.CLOSED:
         raise ValueError(f"{closed.topic}|{closed.subscription} is {closed.state}")
     return replace(
@@ -256,9 +290,15 @@ def tombstone_of(closed: Footer, writer: str) -> Footer:
 
 def is_pulsar(part: Base | ChainLedger) -> bool:
     """Whether a part of a footer is in Pulsar's form."""
-    return isinstance(part, PulsarBase) or (isinstance(part, ChainLedger) and part.format == FORMAT_PULSAR)
+    return isinstance(part, PulsarBase) or (
+        isinstance(part, ChainLedger) and part.format == FORMAT_PULSAR
+    )
 
 
 def is_native(part: Base | ChainLedger) -> bool:
-    """Whether a part of a footer is in the native form. An empty base is in none: it is nothing but a position."""
-    return isinstance(part, InlineBase | SnapshotBase) or (isinstance(part, ChainLedger) and part.format == FORMAT_NATIVE)
+    """Whether a part of a footer is in the native form. An empty base is in none: it is nothing but
+    a position.
+    """
+    return isinstance(part, InlineBase | SnapshotBase) or (
+        isinstance(part, ChainLedger) and part.format == FORMAT_NATIVE
+    )

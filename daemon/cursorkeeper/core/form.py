@@ -1,5 +1,5 @@
-"""Serves every part that writes: in which form a cursor's state is stored. `NativeForm` writes what is new, and snapshots;
-`whole_form` writes the whole state at every flush.
+"""Serves every part that writes: in which form a cursor's state is stored. `NativeForm` writes what
+is new, and snapshots; `whole_form` writes the whole state at every flush.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from cursorkeeper.core.footer import (
     SnapshotBase,
     is_native,
     is_pulsar,
-)  # fmt: skip
+)
 from cursorkeeper.core.limits import TAKEN_PARTS_MAX
 from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
-from cursorkeeper.core.snapshot_plan import inline_bytes_max, whole_state, whole_state_bytes_estimate
+from cursorkeeper.core.snapshot_plan import (
+    inline_bytes_max,
+    whole_state,
+    whole_state_bytes_estimate,
+)
 from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.values import Segment
 from cursorkeeper.core.writer import OpenLedger, Outgoing, Sent, Writer
@@ -36,7 +40,9 @@ class Form(Protocol):
     """What the parts of a cursor ask of the form of its storage."""
 
     metadata_bytes: int
-    """Size of the encoded state as of the last flush (PIP-299's cursorMetadataSizeInMemoryBytes)."""
+    """Size of the encoded state as of the last flush (PIP-299's
+    cursorMetadataSizeInMemoryBytes).
+    """
     fits_since_s: float
     """Since when the state fits every limit."""
 
@@ -87,13 +93,17 @@ class Form(Protocol):
 
     @property
     def is_stuck(self) -> bool:
-        """What waits may not be written, and cannot become durable before something more is acked."""
+        """What waits may not be written, and cannot become durable before something more is
+        acked.
+        """
         ...
 
     # ---- a flush
 
     def flush_at(self, *, urgent: bool, at_once: bool) -> float | None:
-        """When the next flush should be taken; None: not before something changes. The outbox is empty."""
+        """When the next flush should be taken; None: not before something changes. The outbox is
+        empty.
+        """
         ...
 
     def take(self) -> None:
@@ -119,7 +129,9 @@ class Form(Protocol):
     # ---- the footer
 
     def footer(self, **changes: object) -> Footer:
-        """The footer that the next write proposes; `changes` go over what is known. Draws a write number."""
+        """The footer that the next write proposes; `changes` go over what is known. Draws a write
+        number.
+        """
         ...
 
     def named(self, ledger: int) -> Footer:
@@ -135,7 +147,9 @@ class Form(Protocol):
         ...
 
     def note(self) -> Footer | None:
-        """The footer that says what only the footer can hold, and has changed; None: nothing has."""
+        """The footer that says what only the footer can hold, and has changed; None: nothing
+        has.
+        """
         ...
 
     # ---- what was decided
@@ -154,7 +168,9 @@ class Form(Protocol):
 
 
 def is_hollow(item: ChainLedger, base: Base) -> bool:
-    """Only the open record, or nothing: it need not be read again. A ledger of whole states was named for what is in it."""
+    """Only the open record, or nothing: it need not be read again. A ledger of whole states was
+    named for what is in it.
+    """
     return (
         item.format != FORMAT_PULSAR
         and item.last_entry is not None
@@ -168,7 +184,9 @@ def leads_to_pulsar(ownership: Ownership) -> bool:
     previous = ownership.previous
     if is_pulsar(ownership.base) or any(map(is_pulsar, ownership.chain)):
         return True
-    return previous is not None and (is_pulsar(previous.base) or any(map(is_pulsar, previous.chain)))
+    return previous is not None and (
+        is_pulsar(previous.base) or any(map(is_pulsar, previous.chain))
+    )
 
 
 def leads_to_native(ownership: Ownership) -> bool:
@@ -176,7 +194,9 @@ def leads_to_native(ownership: Ownership) -> bool:
     previous = ownership.previous
     if is_native(ownership.base) or any(map(is_native, ownership.chain)):
         return True
-    return previous is not None and (is_native(previous.base) or any(map(is_native, previous.chain)))
+    return previous is not None and (
+        is_native(previous.base) or any(map(is_native, previous.chain))
+    )
 
 
 class NativeForm:
@@ -208,7 +228,9 @@ class NativeForm:
     @property
     def is_foreign(self) -> bool:
         committed = self._ownership.committed
-        has_notes = committed is not None and (committed.cursor_properties is not None or committed.truncated is not None)
+        has_notes = committed is not None and (
+            committed.cursor_properties is not None or committed.truncated is not None
+        )
         return has_notes or leads_to_pulsar(self._ownership)
 
     # ---- a flush
@@ -229,7 +251,9 @@ class NativeForm:
         )
 
     def take(self) -> None:
-        """Very much becomes records in several steps, so that others have their turn between them."""
+        """Very much becomes records in several steps, so that others have their turn between
+        them.
+        """
         flow = self._flow
         if not flow.carried:
             flow.bind_to_newest()
@@ -261,13 +285,22 @@ class NativeForm:
     # ---- the footer
 
     def footer(self, **changes: object) -> Footer:
-        """What was noted beside Pulsar's form is repeated as long as a base is named that this owner has not written, and which
-        therefore may not hold it."""
+        """What was noted beside Pulsar's form is repeated as long as a base is named that this
+        owner has not written, and which therefore may not hold it.
+        """
         ownership, flow = self._ownership, self._flow
         properties = ownership.committed.cursor_properties if ownership.committed else None
-        says = {"mark_delete": flow.acks.mark_delete, "stats": flow.stats(), "cursor_properties": properties}
+        says = {
+            "mark_delete": flow.acks.mark_delete,
+            "stats": flow.stats(),
+            "cursor_properties": properties,
+        }
         footer = ownership.draft(**(says | changes))
-        return footer if self._are_notes_needed(footer) else replace(footer, cursor_properties=None, truncated=None)
+        return (
+            footer
+            if self._are_notes_needed(footer)
+            else replace(footer, cursor_properties=None, truncated=None)
+        )
 
     def _are_notes_needed(self, footer: Footer) -> bool:
         bases = [footer.base] if footer.previous is None else [footer.base, footer.previous.base]
@@ -280,15 +313,26 @@ class NativeForm:
 
     def reset(self, reset: ev.Reset) -> Footer:
         ownership, flow = self._ownership, self._flow
-        state = Segment(mark_delete=reset.target, cursor_properties=flow.acks.cursor_properties, layout=flow.layout_from(reset))
+        state = Segment(
+            mark_delete=reset.target,
+            cursor_properties=flow.acks.cursor_properties,
+            layout=flow.layout_from(reset),
+        )
         if inline_bytes_max(state) > self._turn.limits.inline_state_max_bytes:
-            state = replace(state, layout=())  # it is written with the first delta of the generation instead
+            # it is written with the first delta of the generation instead
+            state = replace(state, layout=())
         generation = ownership.generation + 1
         base = InlineBase(state, ownership.epoch, generation, ownership.next_sequence())
-        return self.footer(generation=generation, mark_delete=reset.target, base=base, chain=(), previous=None)
+        return self.footer(
+            generation=generation, mark_delete=reset.target, base=base, chain=(), previous=None
+        )
 
     def inline_base(self) -> Base | None:
-        ownership, acks, bytes_max = self._ownership, self._flow.acks, self._turn.limits.inline_state_max_bytes
+        ownership, acks, bytes_max = (
+            self._ownership,
+            self._flow.acks,
+            self._turn.limits.inline_state_max_bytes,
+        )
         if whole_state_bytes_estimate(acks) > bytes_max:
             return None
         state = whole_state(acks)

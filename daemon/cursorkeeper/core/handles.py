@@ -1,6 +1,8 @@
-"""Serves sources: which handle holds the cursor, which one waits for its state, and which one asked for the cursor's end.
+"""Serves sources: which handle holds the cursor, which one waits for its state, and which one asked
+for the cursor's end.
 
-A handle is one open of one stream. At most one holds the cursor, and at most one waits; a newer one replaces both.
+A handle is one open of one stream. At most one holds the cursor, and at most one waits; a newer one
+replaces both.
 """
 
 from __future__ import annotations
@@ -10,7 +12,17 @@ from cursorkeeper.core.values import LayoutItem
 
 
 class Handles:
-    __slots__ = ("attach", "delete_token", "last_seq", "layout", "leaving", "reopen", "source", "waiting", "wish")
+    __slots__ = (
+        "attach",
+        "delete_token",
+        "last_seq",
+        "layout",
+        "leaving",
+        "reopen",
+        "source",
+        "waiting",
+        "wish",
+    )
 
     def __init__(self) -> None:
         self.attach: int | None = None
@@ -77,7 +89,9 @@ class Handles:
     # ---- the end
 
     def is_theirs(self, attach: int | None) -> bool:
-        """Whether the cursor is this handle's to end: it holds it, waits for its state, or held it when the close began."""
+        """Whether the cursor is this handle's to end: it holds it, waits for its state, or held it
+        when the close began.
+        """
         return attach is None or attach in (self.attach, self.waiting, self.reopen, self.leaving)
 
     def wish_for(self, end: ev.Close | ev.Delete) -> None:

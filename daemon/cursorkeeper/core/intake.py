@@ -1,6 +1,8 @@
-"""Serves sources: their messages are checked on arrival, kept whole or refused whole. Kept is accepted.
+"""Serves sources: their messages are checked on arrival, kept whole or refused whole. Kept is
+accepted.
 
-A bad message refuses its handle, never the cursor: what was accepted before stays and becomes durable.
+A bad message refuses its handle, never the cursor: what was accepted before stays and becomes
+durable.
 """
 
 from __future__ import annotations
@@ -24,11 +26,22 @@ from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.values import LayoutItem
 
 CONTROL_BYTES = 0
-"""Control messages cost no credit: there are few, and each is bounded by the stream's message limit."""
+"""Control messages cost no credit: there are few, and each is bounded by the stream's message
+limit.
+"""
 
 
 class Intake:
-    __slots__ = ("_claim", "_flow", "_handles", "_life", "_ownership", "_proof", "_questions", "_turn")
+    __slots__ = (
+        "_claim",
+        "_flow",
+        "_handles",
+        "_life",
+        "_ownership",
+        "_proof",
+        "_questions",
+        "_turn",
+    )
 
     def __init__(
         self,
@@ -47,8 +60,9 @@ class Intake:
     # ---- handles
 
     def on_attach(self, event: ev.Attach) -> None:
-        """A handle wants the state; it gets it when the footer is proved to be ours and everything accepted is durable (see
-        `flush`). Or it goes on where its predecessor broke off."""
+        """A handle wants the state; it gets it when the footer is proved to be ours and everything
+        accepted is durable (see `flush`). Or it goes on where its predecessor broke off.
+        """
         if self._may_resume(event):
             self._handles.resume(event.attach)
             self._turn.emit(fx.ContinueHandle(event.attach))
@@ -57,12 +71,16 @@ class Intake:
         self._questions.drop(self._handles.waiting)
         self._handles.wait(event)
         self._claim.join()
-        self._proof.ask(event.attach, Wish.STATE, waited_s=event.waited_s, fencing_token=event.fencing_token)
+        self._proof.ask(
+            event.attach, Wish.STATE, waited_s=event.waited_s, fencing_token=event.fencing_token
+        )
 
     def _may_resume(self, event: ev.Attach) -> bool:
-        """Whether the handle can go on where its predecessor broke off. No proof is needed: it is shown nothing, and what it
-        sends to a daemon that is no longer the owner is never confirmed by an append. It gets credit of its own beside what its
-        predecessor left unconfirmed: so no third one does, before all that the first left is durable."""
+        """Whether the handle can go on where its predecessor broke off. No proof is needed: it is
+        shown nothing, and what it sends to a daemon that is no longer the owner is never confirmed
+        by an append. It gets credit of its own beside what its predecessor left unconfirmed: so no
+        third one does, before all that the first left is durable.
+        """
         ownership, flow = self._ownership, self._flow
         return (
             event.resume == (ownership.epoch, ownership.generation)
@@ -76,14 +94,18 @@ class Intake:
         )
 
     def on_detach(self, event: ev.Detach) -> None:
-        """The handle is gone. Its unconfirmed messages stay accepted; nobody waits for their confirmation."""
+        """The handle is gone. Its unconfirmed messages stay accepted; nobody waits for their
+        confirmation.
+        """
         self._handles.detach(event.attach)
         if self._questions.drop(event.attach):
             self._claim.end_if_unwanted()
 
     def drive(self) -> None:
-        """Takes the layout that the waiting handle told, once: a contradiction is an answer too, so not before the proof; and not
-        while resets are decided, because it belongs to the last generation."""
+        """Takes the layout that the waiting handle told, once: a contradiction is an answer too, so
+        not before the proof; and not while resets are decided, because it belongs to the last
+        generation.
+        """
         if not self._handles.layout or self._life.state not in LIVE or self._flow.resets:
             return
         waiting = self._ownership.fencing.answerable
@@ -107,7 +129,9 @@ class Intake:
 
     # ---- messages
 
-    def _take(self, attach: int, seq: int, generation: int, size: int, keep: Callable[[], None]) -> None:
+    def _take(
+        self, attach: int, seq: int, generation: int, size: int, keep: Callable[[], None]
+    ) -> None:
         """Keeps a message of the attached handle, or refuses the handle."""
         if attach != self._handles.attach or self._life.state not in LIVE:
             self._turn.late()
@@ -125,18 +149,34 @@ class Intake:
         name = self._turn.name.display
         if seq <= self._handles.last_seq:
             message = f"seq {seq} after {self._handles.last_seq}"
-            raise RefusedError(Refusal.SEQ_NOT_GROWING, name, message, "number messages upwards per handle")
+            raise RefusedError(
+                Refusal.SEQ_NOT_GROWING, name, message, "number messages upwards per handle"
+            )
         if generation > self._ownership.generation:
             message = f"generation {generation}, the cursor is in {self._ownership.generation}"
-            raise RefusedError(Refusal.WRONG_GENERATION, name, message, "use the generation of Opened or ResetDone")
+            raise RefusedError(
+                Refusal.WRONG_GENERATION, name, message, "use the generation of Opened or ResetDone"
+            )
 
     def on_acks(self, event: ev.Acks) -> None:
         batch = event.batch
-        self._take(event.attach, batch.seq, batch.generation, batch.size_bytes, lambda: self._flow.keep(batch))
+        self._take(
+            event.attach,
+            batch.seq,
+            batch.generation,
+            batch.size_bytes,
+            lambda: self._flow.keep(batch),
+        )
         self._flow.absorb_if_much()
 
     def on_set_layout(self, event: ev.SetLayout) -> None:
-        self._take(event.attach, event.seq, event.generation, CONTROL_BYTES, lambda: self._keep_layout(event))
+        self._take(
+            event.attach,
+            event.seq,
+            event.generation,
+            CONTROL_BYTES,
+            lambda: self._keep_layout(event),
+        )
 
     def _keep_layout(self, event: ev.SetLayout) -> None:
         if self._flow.resets:
@@ -146,7 +186,13 @@ class Intake:
 
     def on_set_properties(self, event: ev.SetProperties) -> None:
         """The whole map of cursor properties is replaced."""
-        self._take(event.attach, event.seq, event.generation, CONTROL_BYTES, lambda: self._keep_properties(event))
+        self._take(
+            event.attach,
+            event.seq,
+            event.generation,
+            CONTROL_BYTES,
+            lambda: self._keep_properties(event),
+        )
 
     def _keep_properties(self, event: ev.SetProperties) -> None:
         self._flow.check.cursor_properties(event.values)
@@ -156,8 +202,10 @@ class Intake:
             self._flow.set_properties(event)
 
     def apply_deferred(self) -> None:
-        """What was accepted while a reset was under way takes effect in the new generation, in its order. It was accepted
-        then, so a handle that is gone by now changes nothing; a layout that the target contradicts refuses its handle."""
+        """What was accepted while a reset was under way takes effect in the new generation, in its
+        order. It was accepted then, so a handle that is gone by now changes nothing; a layout that
+        the target contradicts refuses its handle.
+        """
         for event in self._flow.take_deferred():
             if isinstance(event, ev.SetProperties):
                 self._flow.set_properties(event)
@@ -170,11 +218,22 @@ class Intake:
 
     def on_reset(self, event: ev.Reset) -> None:
         """Seek. Decided once its footer write is sent; see `ending`."""
-        self._take(event.attach, event.seq, event.generation, CONTROL_BYTES, lambda: self._keep_reset(event))
+        self._take(
+            event.attach,
+            event.seq,
+            event.generation,
+            CONTROL_BYTES,
+            lambda: self._keep_reset(event),
+        )
 
     def _keep_reset(self, event: ev.Reset) -> None:
         flow, generation = self._flow, self._ownership.generation
-        told = [item for waiting in flow.deferred if isinstance(waiting, ev.SetLayout) for item in waiting.run]
+        told = [
+            item
+            for waiting in flow.deferred
+            if isinstance(waiting, ev.SetLayout)
+            for item in waiting.run
+        ]
         flow.check.reset_target(event.target, flow.acks, told)
         if generation + len(flow.resets) + 1 >= NUMBER_MAX:  # the last one is for the tombstone
             message = f"generation {generation} is the last one that can be reset from"

@@ -1,7 +1,8 @@
-"""Arrival validates: everything that can be wrong with a message is found here, before anything is kept.
+"""Arrival validates: everything that can be wrong with a message is found here, before anything is
+kept.
 
-A batch is kept whole or refused whole. Batches that were kept but not yet applied count too: what they said of high
-waters and batch sizes is remembered in `Queued` until the flush.
+A batch is kept whole or refused whole. Batches that were kept but not yet applied count too: what
+they said of high waters and batch sizes is remembered in `Queued` until the flush.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
-from cursorkeeper.core.budget import ACK_BYTES, LAYOUT_BYTES, LEDGER_BYTES, PARTIAL_BYTES, growth_bytes, mixed_bytes
+from cursorkeeper.core.budget import (
+    ACK_BYTES,
+    LAYOUT_BYTES,
+    LEDGER_BYTES,
+    PARTIAL_BYTES,
+    growth_bytes,
+    mixed_bytes,
+)
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.layout import Layout, LayoutContradiction
 from cursorkeeper.core.limits import Limits
@@ -23,10 +31,17 @@ from cursorkeeper.core.values import LayoutItem, LayoutState, Partial, PartialKe
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
-def _bytes_more(columns: LedgerColumns, high_water: int, known: int, acks: LedgerAcks | None) -> int:
-    """What the acks of one ledger may add to the memory of the state: all between them as un-acked, and each of them apart. `high_water`
-    with them, `known` without them; `acks`: what the state has of the ledger."""
-    apart, partials = ACK_BYTES * (len(columns.entries) + columns.ranges.size // 2), PARTIAL_BYTES * len(columns.partials)
+def _bytes_more(
+    columns: LedgerColumns, high_water: int, known: int, acks: LedgerAcks | None
+) -> int:
+    """What the acks of one ledger may add to the memory of the state: all between them as un-acked,
+    and each of them apart. `high_water` with them, `known` without them; `acks`: what the state has
+    of the ledger.
+    """
+    apart, partials = (
+        ACK_BYTES * (len(columns.entries) + columns.ranges.size // 2),
+        PARTIAL_BYTES * len(columns.partials),
+    )
     if columns.bitmap is not None:
         apart += columns.bitmap.__sizeof__()
     if acks is not None:  # a container that is full of mixed entries does not grow any more
@@ -35,7 +50,8 @@ def _bytes_more(columns: LedgerColumns, high_water: int, known: int, acks: Ledge
 
 
 LAYOUT_REMEDY = (
-    "send the topic's ledgers from the mark-delete ledger on, none left out; if some were trimmed meanwhile: open without a layout, then "
+    "send the topic's ledgers from the mark-delete ledger on, none left out; if some were "
+    "trimmed meanwhile: open without a layout, then "
     "send those of StateEnd that are gone as TRIMMED, and the others behind them, as one run"
 )
 Batches = dict[PartialKey, tuple[int, int]]
@@ -102,23 +118,33 @@ class IntakeCheck:
         queued.batches.update(batches)
 
     def _memory(self, more: int, state: AckState, queued: Queued) -> None:
-        """What acks may add: of un-acked entries below them, most of all. Acks that add nothing may always come."""
+        """What acks may add: of un-acked entries below them, most of all. Acks that add nothing may
+        always come.
+        """
         total = state.memory_bytes + queued.bytes + more
         if more and total > self._limits.state_bytes_max:
             raise self._refuse(
                 Refusal.TOO_LARGE,
-                f"with these acks the state may take {total:,} bytes of memory, {self._limits.state_bytes_max:,} are allowed",
-                "check the entry ids; move mark-delete, which frees memory, or raise state_bytes_max",
+                f"with these acks the state may take {total:,} bytes of memory, "
+                f"{self._limits.state_bytes_max:,} are allowed",
+                "check the entry ids; move mark-delete, which frees memory, or raise "
+                "state_bytes_max",
             )
 
     def _highest(self, columns: LedgerColumns) -> int:
         highest = columns.entries.max() if columns.entries else -1
         if columns.ranges.size:
             if columns.ranges.size % 2:
-                raise self._refuse(Refusal.BAD_MESSAGE, "ranges holds an odd number of values", "send first, last pairs")
+                raise self._refuse(
+                    Refusal.BAD_MESSAGE,
+                    "ranges holds an odd number of values",
+                    "send first, last pairs",
+                )
             firsts, lasts = columns.ranges[0::2], columns.ranges[1::2]
             if bool(np.any(firsts > lasts)):
-                raise self._refuse(Refusal.BAD_MESSAGE, "a range ends before it begins", "send first <= last")
+                raise self._refuse(
+                    Refusal.BAD_MESSAGE, "a range ends before it begins", "send first <= last"
+                )
             highest = max(highest, int(lasts.max()))
         if columns.bitmap:
             highest = max(highest, columns.bitmap.max())
@@ -126,15 +152,27 @@ class IntakeCheck:
             highest = max(highest, max(e for e, _ in columns.partials))
             lowest = min(e for e, _ in columns.partials)
             if lowest < 0:
-                raise self._refuse(Refusal.POSITION_OUT_OF_RANGE, f"entry id {lowest} is out of range", "send entry ids of 0 to 2^32-1")
+                raise self._refuse(
+                    Refusal.POSITION_OUT_OF_RANGE,
+                    f"entry id {lowest} is out of range",
+                    "send entry ids of 0 to 2^32-1",
+                )
         return highest
 
     def _ledger_and_entry(self, ledger: int, highest: int, known: int, state: AckState) -> bool:
         """Whether they say anything that is not known. Raises RefusedError."""
         if not 0 <= ledger <= LEDGER_ID_MAX:
-            raise self._refuse(Refusal.POSITION_OUT_OF_RANGE, f"ledger id {ledger} is out of range", "send ids of 0 to 2^63-1")
+            raise self._refuse(
+                Refusal.POSITION_OUT_OF_RANGE,
+                f"ledger id {ledger} is out of range",
+                "send ids of 0 to 2^63-1",
+            )
         if highest > ENTRY_ID_MAX:
-            raise self._refuse(Refusal.POSITION_OUT_OF_RANGE, f"entry id {highest} is out of range", "send entry ids below 2^32")
+            raise self._refuse(
+                Refusal.POSITION_OUT_OF_RANGE,
+                f"entry id {highest} is out of range",
+                "send entry ids below 2^32",
+            )
         if ledger < state.mark_delete.ledger:
             return False  # duplicates
         item = self._known(ledger, state)
@@ -144,14 +182,16 @@ class IntakeCheck:
             if highest >= item.entries:
                 raise self._refuse(
                     Refusal.POSITION_OUT_OF_RANGE,
-                    f"entry {ledger}:{highest} does not exist: the ledger was closed with {item.entries} entries",
+                    f"entry {ledger}:{highest} does not exist: the ledger was closed with "
+                    f"{item.entries} entries",
                     "check the ack, or the layout that was sent",
                 )
             return True
         if highest > known + self._limits.open_ledger_span_max:
             raise self._refuse(
                 Refusal.POSITION_OUT_OF_RANGE,
-                f"entry {ledger}:{highest} is more than {self._limits.open_ledger_span_max} above the highest known entry {known - 1}",
+                f"entry {ledger}:{highest} is more than {self._limits.open_ledger_span_max} "
+                f"above the highest known entry {known - 1}",
                 "check the entry id, or raise open_ledger_span_max",
             )
         return True
@@ -166,15 +206,20 @@ class IntakeCheck:
             )
         return item
 
-    def _partial(self, key: PartialKey, partial: Partial, state: AckState, queued: Queued, batches: Batches) -> None:
+    def _partial(
+        self, key: PartialKey, partial: Partial, state: AckState, queued: Queued, batches: Batches
+    ) -> None:
         where = f"the batch at {key.ledger}:{key.entry}"
         if partial.batch_size > self._limits.batch_size_max:
             raise self._refuse(
                 Refusal.BATCH_CONTRADICTS,
-                f"{where} has {partial.batch_size} messages, {self._limits.batch_size_max} are allowed",
+                f"{where} has {partial.batch_size} messages, {self._limits.batch_size_max} are "
+                f"allowed",
                 "raise batch_size_max if such batches exist",
             )
-        if partial.missing and partial.missing.max() >= (partial.batch_size or self._limits.batch_size_max):
+        if partial.missing and partial.missing.max() >= (
+            partial.batch_size or self._limits.batch_size_max
+        ):
             raise self._refuse(
                 Refusal.BATCH_CONTRADICTS,
                 f"{where} has no index {partial.missing.max()} (batch size {partial.batch_size})",
@@ -198,7 +243,9 @@ class IntakeCheck:
         if size and highest >= size:
             # joined, the two would leave nothing missing: the whole entry would count as acked
             raise self._refuse(
-                Refusal.BATCH_CONTRADICTS, f"{where} of {size} messages has no index {highest}", "check the ack set against the batch size"
+                Refusal.BATCH_CONTRADICTS,
+                f"{where} of {size} messages has no index {highest}",
+                "check the ack set against the batch size",
             )
         batches[key] = (size, highest)
 
@@ -209,12 +256,15 @@ class IntakeCheck:
         if position <= state.mark_delete:
             return
         if entry == BEFORE_FIRST and state.layout.last is not None and ledger > state.layout.last:
-            return  # the source says that everything before this ledger is acked: it may have been trimmed while nobody listened
+            # the source says that everything before this ledger is acked: it may have been trimmed
+            # while nobody listened
+            return
         item = self._known(ledger, state)
         if item is not None and item.state is LayoutState.CLOSED and entry >= item.entries:
             raise self._refuse(
                 Refusal.POSITION_OUT_OF_RANGE,
-                f"position {position} does not exist: the ledger was closed with {item.entries} entries",
+                f"position {position} does not exist: the ledger was closed with {item.entries} "
+                f"entries",
                 "check the position, or the layout that was sent",
             )
         if item is None or item.state is LayoutState.OPEN:
@@ -222,7 +272,8 @@ class IntakeCheck:
             if entry > (acks.high_water if acks else 0) + self._limits.open_ledger_span_max:
                 raise self._refuse(
                     Refusal.POSITION_OUT_OF_RANGE,
-                    f"position {position} is more than {self._limits.open_ledger_span_max} above the highest known entry",
+                    f"position {position} is more than {self._limits.open_ledger_span_max} above "
+                    f"the highest known entry",
                     "check the entry id, or raise open_ledger_span_max",
                 )
 
@@ -232,8 +283,15 @@ class IntakeCheck:
         except LayoutContradiction as e:
             raise self._refuse(Refusal.LAYOUT_CONTRADICTS, str(e), LAYOUT_REMEDY) from e
 
-    def opening(self, start: Position | None, run: Sequence[LayoutItem], properties: Mapping[str, str] | None) -> None:
-        """What comes with an open, checked before anything is written: it may become the first footer."""
+    def opening(
+        self,
+        start: Position | None,
+        run: Sequence[LayoutItem],
+        properties: Mapping[str, str] | None,
+    ) -> None:
+        """What comes with an open, checked before anything is written: it may become the first
+        footer.
+        """
         self._layout_form(run)
         if properties:
             self.cursor_properties(properties)
@@ -243,34 +301,58 @@ class IntakeCheck:
         known = {i.ledger: i for i in run}
         item = known.get(start.ledger)
         missing = run and item is None and start.ledger > run[0].ledger
-        if missing or (item is not None and item.state is LayoutState.CLOSED and start.entry >= item.entries):
+        if missing or (
+            item is not None and item.state is LayoutState.CLOSED and start.entry >= item.entries
+        ):
             raise self._refuse(
-                Refusal.POSITION_OUT_OF_RANGE, f"start {start} does not exist", "check it against the layout that was sent with it"
+                Refusal.POSITION_OUT_OF_RANGE,
+                f"start {start} does not exist",
+                "check it against the layout that was sent with it",
             )
 
     def _in_range(self, what: str, position: Position) -> None:
-        if position.entry < BEFORE_FIRST or not 0 <= position.ledger <= LEDGER_ID_MAX or position.entry > ENTRY_ID_MAX:
+        if (
+            position.entry < BEFORE_FIRST
+            or not 0 <= position.ledger <= LEDGER_ID_MAX
+            or position.entry > ENTRY_ID_MAX
+        ):
             raise self._refuse(
-                Refusal.POSITION_OUT_OF_RANGE, f"{what} {position} is out of range", "send an existing entry, or -1 for before the first"
+                Refusal.POSITION_OUT_OF_RANGE,
+                f"{what} {position} is out of range",
+                "send an existing entry, or -1 for before the first",
             )
 
-    def reset_target(self, target: Position, state: AckState, told: Sequence[LayoutItem] = ()) -> None:
-        """A seek may go anywhere in the known layout, and before it: the source knows what it still has. `told`: layout that
-        was accepted and takes effect after an earlier reset."""
+    def reset_target(
+        self, target: Position, state: AckState, told: Sequence[LayoutItem] = ()
+    ) -> None:
+        """A seek may go anywhere in the known layout, and before it: the source knows what it still
+        has. `told`: layout that was accepted and takes effect after an earlier reset.
+        """
         self._in_range("reset target", target)
-        item = max((i for i in told if i.ledger == target.ledger), key=lambda i: i.state, default=state.layout.get(target.ledger))
-        beyond = item is None and state.layout.last is not None and target.ledger > state.layout.last
-        if beyond or (item is not None and item.state is LayoutState.CLOSED and target.entry >= item.entries):
+        item = max(
+            (i for i in told if i.ledger == target.ledger),
+            key=lambda i: i.state,
+            default=state.layout.get(target.ledger),
+        )
+        beyond = (
+            item is None and state.layout.last is not None and target.ledger > state.layout.last
+        )
+        if beyond or (
+            item is not None and item.state is LayoutState.CLOSED and target.entry >= item.entries
+        ):
             raise self._refuse(
-                Refusal.POSITION_OUT_OF_RANGE, f"reset target {target} does not exist", "check the target, or send Layout first"
+                Refusal.POSITION_OUT_OF_RANGE,
+                f"reset target {target} does not exist",
+                "check the target, or send Layout first",
             )
 
     def layout(self, run: Sequence[LayoutItem], state: AckState) -> None:
         """A layout run.
 
-        A run that ends before the mark-delete ledger is old news: it says nothing that still counts. A count at or below an accepted ack
-        does not contradict: while the ledger was open an ack of an entry that it never got could not be told from any other, and such an
-        ack stays without effect. Refused, it would keep the source away for ever, since the ack is durable.
+        A run that ends before the mark-delete ledger is old news: it says nothing that still
+        counts. A count at or below an accepted ack does not contradict: while the ledger was open
+        an ack of an entry that it never got could not be told from any other, and such an ack stays
+        without effect. Refused, it would keep the source away for ever, since the ack is durable.
         """
         self._layout_form(run)
         if run and run[-1].ledger < state.mark_delete.ledger:
@@ -284,7 +366,8 @@ class IntakeCheck:
         if total > self._limits.layout_ledgers_max:
             raise self._refuse(
                 Refusal.LAYOUT_CONTRADICTS,
-                f"the layout would have {total} ledgers, {self._limits.layout_ledgers_max} are allowed",
+                f"the layout would have {total} ledgers, {self._limits.layout_ledgers_max} are "
+                f"allowed",
                 "move mark-delete, which forgets the ledgers below it, or raise layout_ledgers_max",
             )
         self.layout_memory(new, state)
@@ -295,7 +378,8 @@ class IntakeCheck:
         if ledgers and bytes_then > self._limits.state_bytes_max:
             raise self._refuse(
                 Refusal.TOO_LARGE,
-                f"with this layout the state may take {bytes_then:,} bytes of memory, {self._limits.state_bytes_max:,} are allowed",
+                f"with this layout the state may take {bytes_then:,} bytes of memory, "
+                f"{self._limits.state_bytes_max:,} are allowed",
                 "move mark-delete, which forgets the ledgers below it, or raise state_bytes_max",
             )
 
@@ -304,9 +388,15 @@ class IntakeCheck:
         size = 0
         for key, value in values.items():
             if not INT64_MIN <= value <= INT64_MAX:
-                raise self._refuse(Refusal.BAD_MESSAGE, f"property {key!r} is not an int64", "send numbers of 64 bits")
+                raise self._refuse(
+                    Refusal.BAD_MESSAGE,
+                    f"property {key!r} is not an int64",
+                    "send numbers of 64 bits",
+                )
             size += len(key.encode()) + 12
-        self._properties_size(size, self._limits.mark_delete_properties_bytes_max, "mark-delete properties")
+        self._properties_size(
+            size, self._limits.mark_delete_properties_bytes_max, "mark-delete properties"
+        )
 
     def cursor_properties(self, values: Mapping[str, str]) -> None:
         """String to string, at most `cursor_properties_bytes_max` in all."""
@@ -315,4 +405,8 @@ class IntakeCheck:
 
     def _properties_size(self, size: int, limit: int, what: str) -> None:
         if size > limit:
-            raise self._refuse(Refusal.TOO_LARGE, f"the {what} take {size} bytes, {limit} are allowed", "send fewer or smaller properties")
+            raise self._refuse(
+                Refusal.TOO_LARGE,
+                f"the {what} take {size} bytes, {limit} are allowed",
+                "send fewer or smaller properties",
+            )

@@ -1,7 +1,8 @@
-"""Joining deltas that were taken and are not durable yet (ARCHITECTURE rules 39 and 40): they are values, kept until durable.
+"""Joining deltas that were taken and are not durable yet (ARCHITECTURE rules 39 and 40): they are
+values, kept until durable.
 
-The join is the format's: union, maximum, intersection of what is missing, later stamp. It never asks the state: holes
-were cleared when the delta was taken, and filtering by them would lose it.
+The join is the format's: union, maximum, intersection of what is missing, later stamp. It never
+asks the state: holes were cleared when the delta was taken, and filtering by them would lose it.
 """
 
 from __future__ import annotations
@@ -50,12 +51,18 @@ def join(deltas: Iterable[Delta]) -> Delta:
         cursor_properties,
         tuple(layout[i] for i in sorted(layout)),
         _above(mark_delete, acks),
-        {k: p for k, p in sorted(partials.items()) if p.missing and not _is_acked(k, mark_delete, acks)},
+        {
+            k: p
+            for k, p in sorted(partials.items())
+            if p.missing and not _is_acked(k, mark_delete, acks)
+        },
     )
 
 
 def _is_acked(key: PartialKey, mark_delete: Position | None, acks: dict[int, BitMap]) -> bool:
-    return (mark_delete is not None and Position(*key) <= mark_delete) or key.entry in acks.get(key.ledger, ())
+    return (mark_delete is not None and Position(*key) <= mark_delete) or key.entry in acks.get(
+        key.ledger, ()
+    )
 
 
 def _above(mark_delete: Position | None, acks: dict[int, BitMap]) -> dict[int, BitMap]:

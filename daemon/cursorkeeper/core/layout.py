@@ -1,8 +1,9 @@
-"""The topic's data ledgers as far as the source told: which there are, in which order, how many entries each has.
+"""The topic's data ledgers as far as the source told: which there are, in which order, how many
+entries each has.
 
-It is what lets mark-delete cross from one ledger into the next. A run is consecutive, so two overlapping runs must
-agree on every ledger of the overlap; a run that does not touch what is known could hide a ledger in the gap, and
-crossing such a gap would skip messages: it is refused.
+It is what lets mark-delete cross from one ledger into the next. A run is consecutive, so two
+overlapping runs must agree on every ledger of the overlap; a run that does not touch what is known
+could hide a ledger in the gap, and crossing such a gap would skip messages: it is refused.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ class Layout:
         return item.state is LayoutState.TRIMMED or position.entry >= item.entries - 1
 
     def normalised(self, position: Position) -> Position:
-        """The same place, written as late as possible: past the end of a ledger becomes (next, -1)."""
+        """The same place, written as late as possible: past the end of a ledger becomes (next,
+        -1).
+        """
         while self.is_complete(position):
             following = self.successor(position.ledger)
             if following is None:
@@ -78,7 +81,9 @@ class Layout:
         return position
 
     def check(self, run: Sequence[LayoutItem], ledgers_max: int) -> None:
-        """Raises LayoutContradiction unless the run is well formed and agrees with what is known."""
+        """Raises LayoutContradiction unless the run is well formed and agrees with what is
+        known.
+        """
         self.check_form(run, ledgers_max)
         if not run or not self._ids:
             return
@@ -86,8 +91,8 @@ class Layout:
         low, high = max(ids[0], self._ids[0]), min(ids[-1], self._ids[-1])
         if low > high:
             raise LayoutContradiction(
-                f"the run {ids[0]}..{ids[-1]} does not touch the known ledgers {self._ids[0]}..{self._ids[-1]}: "
-                "a ledger in between would be skipped"
+                f"the run {ids[0]}..{ids[-1]} does not touch the known ledgers "
+                f"{self._ids[0]}..{self._ids[-1]}: a ledger in between would be skipped"
             )
         mine = self._ids[bisect_left(self._ids, low) : bisect_right(self._ids, high)]
         theirs = ids[bisect_left(ids, low) : bisect_right(ids, high)]
@@ -96,12 +101,21 @@ class Layout:
             raise LayoutContradiction(f"ledger {odd} is in one run and not in the other")
         for item in run:
             known = self._items.get(item.ledger)
-            if known and known.state is item.state is LayoutState.CLOSED and known.entries != item.entries:
-                raise LayoutContradiction(f"ledger {item.ledger} was closed with {known.entries} entries and now has {item.entries}")
+            if (
+                known
+                and known.state is item.state is LayoutState.CLOSED
+                and known.entries != item.entries
+            ):
+                raise LayoutContradiction(
+                    f"ledger {item.ledger} was closed with {known.entries} entries and now has "
+                    f"{item.entries}"
+                )
 
     @staticmethod
     def check_form(run: Sequence[LayoutItem], ledgers_max: int) -> None:
-        """Raises LayoutContradiction unless the run is ascending and in range, with an OPEN ledger only last."""
+        """Raises LayoutContradiction unless the run is ascending and in range, with an OPEN ledger
+        only last.
+        """
         if len(run) > ledgers_max:
             raise LayoutContradiction(f"{len(run)} ledgers, {ledgers_max} are allowed")
         before = -1
@@ -117,11 +131,15 @@ class Layout:
             before = item.ledger
 
     def join(self, run: Iterable[LayoutItem]) -> tuple[LayoutItem, ...]:
-        """Takes over what is new; returns the items that changed. Progress only: see `LayoutItem.is_ahead_of`."""
+        """Takes over what is new; returns the items that changed. Progress only: see
+        `LayoutItem.is_ahead_of`.
+        """
         changed: list[LayoutItem] = []
         added = False
         for item in run:
-            tidy = item if item.state is LayoutState.CLOSED else LayoutItem(item.ledger, item.state, 0)
+            tidy = (
+                item if item.state is LayoutState.CLOSED else LayoutItem(item.ledger, item.state, 0)
+            )
             known = self._items.get(item.ledger)
             if not tidy.is_ahead_of(known):
                 continue

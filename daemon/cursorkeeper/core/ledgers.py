@@ -1,11 +1,14 @@
-"""Serves what is to be durable: ledgers, created lazily, named by the footer, left by close or recovery (ARCHITECTURE rules 7, 10 to 13).
+"""Serves what is to be durable: ledgers, created lazily, named by the footer, left by close or
+recovery (ARCHITECTURE rules 7, 10 to 13).
 
-A ledger is named once its first entry (the open record) is acknowledged; deltas may be sent meanwhile and are
-confirmed only when it is named. Where every flush writes the whole state there is no open record: a ledger is named, alone,
-once its first whole state is acknowledged. Leaving: a planned roll drains and closes; a failed one waits for the outstanding
-footer write, reads the footer, recovery-opens the ledger, and puts everything unconfirmed back.
+A ledger is named once its first entry (the open record) is acknowledged; deltas may be sent
+meanwhile and are confirmed only when it is named. Where every flush writes the whole state there is
+no open record: a ledger is named, alone, once its first whole state is acknowledged. Leaving: a
+planned roll drains and closes; a failed one waits for the outstanding footer write, reads the
+footer, recovery-opens the ledger, and puts everything unconfirmed back.
 
-Durable = acknowledged by the ack quorum, in a ledger that the committed footer names, in the committed generation.
+Durable = acknowledged by the ack quorum, in a ledger that the committed footer names, in the
+committed generation.
 """
 
 from __future__ import annotations
@@ -29,7 +32,16 @@ from cursorkeeper.core.writer import OpenLedger, Writer
 class Ledgers:
     __slots__ = ("_flow", "_form", "_life", "_ownership", "_snapshots", "_turn", "_writer")
 
-    def __init__(self, turn: Turn, life: Life, ownership: Ownership, flow: Flow, writer: Writer, form: Form, snapshots: Snapshots) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        life: Life,
+        ownership: Ownership,
+        flow: Flow,
+        writer: Writer,
+        form: Form,
+        snapshots: Snapshots,
+    ) -> None:
         self._turn, self._life, self._ownership, self._flow = turn, life, ownership, flow
         self._writer, self._form, self._snapshots = writer, form, snapshots
 
@@ -49,7 +61,11 @@ class Ledgers:
                     self._create()
             case WriterPhase.OPEN:
                 assert w.current is not None
-                unnamed = w.current.first_acked and not w.current.named and not self._snapshots.is_named_by_switch
+                unnamed = (
+                    w.current.first_acked
+                    and not w.current.named
+                    and not self._snapshots.is_named_by_switch
+                )
                 if unnamed and not self._ownership.is_writing and not self._flow.resets:
                     self._name(w.current)
                 if self._is_full(w.current):
@@ -84,18 +100,27 @@ class Ledgers:
 
     def _create(self) -> None:
         token, ownership, form = self._writer.ask(WriterPhase.CREATING), self._ownership, self._form
-        self._turn.emit(fx.CreateLedger(token, ownership.epoch, ownership.generation, form.name, form.ledger_metadata))
+        self._turn.emit(
+            fx.CreateLedger(
+                token, ownership.epoch, ownership.generation, form.name, form.ledger_metadata
+            )
+        )
 
     def on_created(self, event: ev.LedgerCreated) -> None:
-        """Entry 0 says whose it is (where Pulsar's reader would not stumble over it); then the window is open."""
+        """Entry 0 says whose it is (where Pulsar's reader would not stumble over it); then the
+        window is open.
+        """
         if not self._writer.is_asking(WriterPhase.CREATING, event.token):
-            self._turn.emit(fx.DeleteLedgers((event.ledger,)))  # ours, never sent in any footer write
+            # ours, never sent in any footer write
+            self._turn.emit(fx.DeleteLedgers((event.ledger,)))
             return
         self._writer.created(event.ledger)
         self._turn.wait_for("")
         if self._form.has_records:
             turn, ownership = self._turn, self._ownership
-            self._writer.append(OpenRecord(turn.name.canonical, ownership.epoch, ownership.generation, turn.writer))
+            self._writer.append(
+                OpenRecord(turn.name.canonical, ownership.epoch, ownership.generation, turn.writer)
+            )
 
     def on_create_failed(self, event: ev.LedgerCreateFailed) -> None:
         """Too few bookies, or the gateway is away: again later."""
@@ -126,7 +151,9 @@ class Ledgers:
         self._ownership.delete_dropped(done)
 
     def confirm(self) -> None:
-        """Durable follows what is acknowledged, once the footer names the ledger and holds what only it can hold."""
+        """Durable follows what is acknowledged, once the footer names the ledger and holds what
+        only it can hold.
+        """
         ledger, progress = self._writer.current, self._flow.progress
         if ledger is None or not ledger.named or ledger.acked_record is None:
             return
@@ -168,7 +195,10 @@ class Ledgers:
         if self._flow.resets or not self._form.is_between_states:
             return False
         limits = self._turn.limits
-        aged = self._turn.now - ledger.opened_at_s >= limits.ledger_age_max_s and ledger.next_entry > self._form.has_records
+        aged = (
+            self._turn.now - ledger.opened_at_s >= limits.ledger_age_max_s
+            and ledger.next_entry > self._form.has_records
+        )
         return ledger.stored_bytes >= limits.ledger_bytes_max or aged
 
     def on_roll(self, event: ev.Roll) -> None:
@@ -200,18 +230,24 @@ class Ledgers:
     # ---- is it still ours?
 
     def _check(self) -> None:
-        self._turn.emit(fx.ReadFooter(self._writer.ask(WriterPhase.CHECKING), sync=self._writer.missing))
+        self._turn.emit(
+            fx.ReadFooter(self._writer.ask(WriterPhase.CHECKING), sync=self._writer.missing)
+        )
 
     def is_checking(self, token: int) -> bool:
         return self._writer.is_asking(WriterPhase.CHECKING, token)
 
     def on_footer_read(self, footer: Footer | None) -> None:
-        """The footer is still ours: recovery decides what the ledger holds; one that is gone all the same is nothing to go on from."""
+        """The footer is still ours: recovery decides what the ledger holds; one that is gone all
+        the same is nothing to go on from.
+        """
         match self._ownership.owner(footer):
             case Owner.NOT_KNOWN:
                 self._turn.emit(fx.ReadFooter(self._writer.ask_again(), sync=True))
             case Owner.WE if self._writer.missing:
-                self._turn.emit(fx.CheckFooter(self._writer.ask_again(), self._ownership.commit.version))
+                self._turn.emit(
+                    fx.CheckFooter(self._writer.ask_again(), self._ownership.commit.version)
+                )
             case Owner.WE:
                 self._recover()
 
@@ -234,10 +270,14 @@ class Ledgers:
 
     def _recover(self) -> None:
         assert self._writer.current is not None
-        self._turn.emit(fx.FenceLedger(self._writer.ask(WriterPhase.ENDING), self._writer.current.ledger))
+        self._turn.emit(
+            fx.FenceLedger(self._writer.ask(WriterPhase.ENDING), self._writer.current.ledger)
+        )
 
     def on_ledger_ended(self, event: ev.LedgerEnded) -> None:
-        """The end of the ledger that was left is known; everything not durable waits for the next one."""
+        """The end of the ledger that was left is known; everything not durable waits for the next
+        one.
+        """
         left = self._writer.current
         if not self._writer.is_asking(WriterPhase.ENDING, event.token) or left is None:
             self._turn.late()
@@ -251,8 +291,10 @@ class Ledgers:
             self._entries_lost(left, event.last_entry)
 
     def _entries_lost(self, left: OpenLedger, last_entry: int) -> None:
-        """BookKeeper has broken its promise. Of what it acknowledged, that may be confirmed which a committed footer led to: it is
-        here still, so the whole state is written at once. What was not confirmed was put back."""
+        """BookKeeper has broken its promise. Of what it acknowledged, that may be confirmed which a
+        committed footer led to: it is here still, so the whole state is written at once. What was
+        not confirmed was put back.
+        """
         self._turn.counters.lost_entries += left.acked_entry - last_entry
         fields: dict[str, str | int] = {
             "ledger": left.ledger,
@@ -264,7 +306,11 @@ class Ledgers:
         if not left.named or self._life.state is State.DELETING:
             return
         base = self._ownership.base
-        if isinstance(base, SnapshotBase) and base.ledger == left.ledger and base.last_entry > last_entry:
+        if (
+            isinstance(base, SnapshotBase)
+            and base.ledger == left.ledger
+            and base.last_entry > last_entry
+        ):
             self._ownership.fall_back()  # the end of the newest snapshot is among them
         self._flow.withhold(is_withheld=True)
         if self._form.has_records:
@@ -280,8 +326,9 @@ class Ledgers:
             self._writer.back_off()  # it took nothing: the next one may fare no better
 
     def on_ledger_end_failed(self, event: ev.LedgerEndFailed) -> None:
-        """Recovery is retried for ever. A named ledger that is gone: a new owner may have replaced it, so the footer is asked
-        after a sync."""
+        """Recovery is retried for ever. A named ledger that is gone: a new owner may have replaced
+        it, so the footer is asked after a sync.
+        """
         w = self._writer
         if not w.is_asking(WriterPhase.ENDING, event.token) or w.current is None:
             return

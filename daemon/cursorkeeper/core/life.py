@@ -1,4 +1,6 @@
-"""Serves every part of a cursor: where the cursor is between its claim and its end. Changes by the law (`table`) only."""
+"""Serves every part of a cursor: where the cursor is between its claim and its end. Changes by the
+law (`table`) only.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ class Life:
     def __init__(self) -> None:
         self.state = State.CLOSED
         self.closes_by_ledger = False
-        """The closed footer cannot hold the state: what is not durable goes through a ledger first."""
+        """The closed footer cannot hold the state: what is not durable goes through a ledger
+        first.
+        """
 
     def move(self, state: State) -> None:
         STATES.check(self.state, state)

@@ -1,4 +1,5 @@
-"""Every limit of a cursor, as one frozen value. Units are in the names; the defaults are the product's.
+"""Every limit of a cursor, as one frozen value. Units are in the names; the defaults are the
+product's.
 
 Relations between limits are checked by `settings` at start-up, not here.
 """
@@ -14,15 +15,21 @@ BATCH_SIZE_MAX = 65_536
 LAYOUT_LEDGERS_MAX = 1_000_000
 STATE_BYTES_MAX = 256 * MIB
 ACK_LEDGERS_MAX = 1_000
-"""Data ledgers in one message of acks. What a message costs grows with them, and nobody may hold up the others for long."""
+"""Data ledgers in one message of acks. What a message costs grows with them, and nobody may hold up
+the others for long.
+"""
 ACK_PARTIALS_MAX = 1_000
 """Partly acked batches in one message of acks."""
 LAYOUT_RUN_LEDGERS_MAX = 10_000
 """Data ledgers in one run of the layout: some 30 ms of work."""
 UNCONFIRMED_PARTS_MAX = 65_536
-"""Data ledgers and partly acked batches in the unconfirmed messages of a handle: each takes hundreds of bytes until it is durable."""
+"""Data ledgers and partly acked batches in the unconfirmed messages of a handle: each takes
+hundreds of bytes until it is durable.
+"""
 QUEUED_PARTS_MAX = 1_024
-"""Data ledgers and partly acked batches that wait to be applied: more are applied at once, so that a flush never finds many."""
+"""Data ledgers and partly acked batches that wait to be applied: more are applied at once, so that
+a flush never finds many.
+"""
 TAKEN_PARTS_MAX = 2_048
 """Data ledgers and partly acked batches that one step turns into records."""
 
@@ -46,13 +53,17 @@ class Limits:
     open_ledger_span_max: int = 16_000_000
     """An ack may lie so many entries above the highest known one of a ledger that is not closed."""
     state_bytes_max: int = STATE_BYTES_MAX
-    """What the state may take in memory. A billion entries in ledgers of 50,000, a tenth of them holes anywhere, take 175 MiB."""
+    """What the state may take in memory. A billion entries in ledgers of 50,000, a tenth of them
+    holes anywhere, take 175 MiB.
+    """
     layout_ledgers_max: int = LAYOUT_LEDGERS_MAX
     """Data ledgers in the layout."""
     batch_size_max: int = BATCH_SIZE_MAX
     """Messages in one batch entry."""
     mark_delete_properties_bytes_max: int = 368 * KIB
-    """Bytes of all properties of a mark-delete together: a broker's deduplication cursor has one of each of its 10,000 producers."""
+    """Bytes of all properties of a mark-delete together: a broker's deduplication cursor has one of
+    each of its 10,000 producers.
+    """
     cursor_properties_bytes_max: int = 16 * KIB
     """Bytes of all properties of a subscription; they have to fit a footer."""
     inline_state_max_bytes: int = 32 * KIB
@@ -80,16 +91,21 @@ class Limits:
     inline_backstop_interval_ms: int = 1_000
     """The time between two states written into the footer because BookKeeper is away."""
     bookkeeper_away_ms: int = 2_000
-    """Acks unconfirmed for longer pause the source; with BookKeeper away the inline backstop may then be used."""
+    """Acks unconfirmed for longer pause the source; with BookKeeper away the inline backstop may
+    then be used.
+    """
     whole_state_interval_ms: int = 1_000
-    """Where every flush writes the whole state: from one to the next (Pulsar's managedLedgerDefaultMarkDeleteRateLimit)."""
+    """Where every flush writes the whole state: from one to the next (Pulsar's
+    managedLedgerDefaultMarkDeleteRateLimit).
+    """
     pause_at_limit: bool = True
     """Tell the source to pause when the state may not be written because of a limit."""
     batch_index_acks: bool = True
     """Keep which indexes of a batch are acked; off: a partial ack records nothing."""
     answer_wait_max_ms: int = 30_000
-    """An open waits so long for ZooKeeper's word that the footer is ours, then it is refused as UNAVAILABLE. A broker gives
-    up after 60 s."""
+    """An open waits so long for ZooKeeper's word that the footer is ours, then it is refused as
+    UNAVAILABLE. A broker gives up after 60 s.
+    """
     retry_min_ms: int = 50
     """First pause before something is tried again; doubled each time."""
     retry_max_ms: int = 2_000

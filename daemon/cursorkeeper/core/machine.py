@@ -1,10 +1,11 @@
-"""Serves the daemon, one cursor at a time: the cursor machine, a cursor's whole behaviour as `step(event, now) -> effects`. No I/O, no
-clock, no random.
+"""Serves the daemon, one cursor at a time: the cursor machine, a cursor's whole behaviour as
+`step(event, now) -> effects`. No I/O, no clock, no random.
 
-This file is the dispatch: which part an event concerns, and in which order the parts go on afterwards. Each part owns its fields and
-sees of the others what it was given:
+This file is the dispatch: which part an event concerns, and in which order the parts go on
+afterwards. Each part owns its fields and sees of the others what it was given:
 
-    turn       the event of now, and the effects        life       where the cursor is between claim and end
+    turn       the event of now, and the effects        life       where the cursor is between claim
+    and end
     handles    who holds it, who waits                  questions  who wants to be told something
     ownership  the footer: epoch, chain, its writes     claim      becoming the owner
     flow       what was accepted and is carried         writer     the ledger that is written
@@ -14,8 +15,8 @@ sees of the others what it was given:
     proof      before anything is told                  intake     messages of sources
     ending     reset, backstop, close, delete
 
-Invariants: `progress.durable <= in flight <= accepted`; one footer write at a time; nothing is appended to a ledger
-that was left; nothing is confirmed that a committed footer does not lead to.
+Invariants: `progress.durable <= in flight <= accepted`; one footer write at a time; nothing is
+appended to a ledger that was left; nothing is confirmed that a committed footer does not lead to.
 """
 
 from __future__ import annotations
@@ -54,14 +55,27 @@ from cursorkeeper.core.writer import Writer
 
 
 class CursorMachine:
-    """One cursor, from one claim to its end. A deposed or closed machine is thrown away; reopening makes a new one.
+    """One cursor, from one claim to its end. A deposed or closed machine is thrown away; reopening
+    makes a new one.
 
-    `writer` is a nonce of this claim attempt; `jitter` in [-0.1, 0.1] spreads snapshots. Both come from outside. `state_writer`:
-    every flush writes the whole state, by it; None: the native form.
+    `writer` is a nonce of this claim attempt; `jitter` in [-0.1, 0.1] spreads snapshots. Both come
+    from outside. `state_writer`: every flush writes the whole state, by it; None: the native form.
     """
 
-    def __init__(self, name: CursorName, limits: Limits, writer: str, jitter: float = 0.0, state_writer: StateWriter | None = None) -> None:
-        turn, life, handles, questions = Turn(name, limits, writer, jitter), Life(), Handles(), Questions()
+    def __init__(
+        self,
+        name: CursorName,
+        limits: Limits,
+        writer: str,
+        jitter: float = 0.0,
+        state_writer: StateWriter | None = None,
+    ) -> None:
+        turn, life, handles, questions = (
+            Turn(name, limits, writer, jitter),
+            Life(),
+            Handles(),
+            Questions(),
+        )
         ownership = Ownership(turn, life, handles, questions)
         flow = Flow(turn, ownership, keeps_layout=state_writer is None)
         ledger = Writer(turn, ownership)
@@ -72,26 +86,58 @@ class CursorMachine:
             form = WholeForm(turn, life, ownership, flow, ledger, state_writer)
         snapshots = Snapshots(turn, life, ownership, flow, ledger, form)
         ledgers = Ledgers(turn, life, ownership, flow, ledger, form, snapshots)
-        claim = Claim(turn, life, handles, questions, ownership, notes_in_footer=not form.has_records)
+        claim = Claim(
+            turn, life, handles, questions, ownership, notes_in_footer=not form.has_records
+        )
         evidence = Evidence(turn, ownership, flow, ledger, form, snapshots, claim)
         proof = Proof(turn, life, handles, questions, ownership, claim, evidence)
         intake = Intake(turn, life, handles, questions, ownership, flow, claim, proof)
-        self.turn, self.life, self.handles, self.questions, self.ownership = turn, life, handles, questions, ownership
-        self.flow, self.writer, self.form, self.snapshots, self.ledgers = flow, ledger, form, snapshots, ledgers
+        self.turn, self.life, self.handles, self.questions, self.ownership = (
+            turn,
+            life,
+            handles,
+            questions,
+            ownership,
+        )
+        self.flow, self.writer, self.form, self.snapshots, self.ledgers = (
+            flow,
+            ledger,
+            form,
+            snapshots,
+            ledgers,
+        )
         self.claim, self.evidence, self.proof, self.intake = claim, evidence, proof, intake
-        self.flush = Flush(turn, life, handles, questions, ownership, flow, ledger, form, snapshots, claim)
+        self.flush = Flush(
+            turn, life, handles, questions, ownership, flow, ledger, form, snapshots, claim
+        )
         self.pause = Pause(turn, life, ledger, form, snapshots, ledgers, evidence)
-        self.ending = Ending(turn, life, handles, ownership, flow, ledger, form, snapshots, claim, evidence, proof, intake)
+        self.ending = Ending(
+            turn,
+            life,
+            handles,
+            ownership,
+            flow,
+            ledger,
+            form,
+            snapshots,
+            claim,
+            evidence,
+            proof,
+            intake,
+        )
 
     # ---- the one way in
 
     def step(self, event: ev.Event, now: float) -> list[fx.Effect]:
-        """What must be done because of this event, in order. `now`: seconds of any monotonic clock."""
+        """What must be done because of this event, in order. `now`: seconds of any monotonic
+        clock.
+        """
         out = self.turn.begin(event, now)
         if is_handled(self.life.state, event):
             HANDLERS[type(event)](self, event)
         else:
-            self.turn.late()  # a message for a cursor on its way out gets no answer of its own: the end is the answer
+            # a message for a cursor on its way out gets no answer of its own: the end is the answer
+            self.turn.late()
         if isinstance(event, ev.Sent):
             self.proof.drive()  # that something is sent makes nothing else possible
         elif not (isinstance(event, ev.Acks) and self._is_flowing):
@@ -104,7 +150,9 @@ class CursorMachine:
         return self.life.state is State.READY and self.writer.is_usable and not self.questions
 
     def _drive(self) -> None:
-        """Starts whatever is possible now: handlers record what happened, they do not chain into each other."""
+        """Starts whatever is possible now: handlers record what happened, they do not chain into
+        each other.
+        """
         self.ownership.repeat()
         if self.life.state in OPENING:
             self.claim.drive()
@@ -156,7 +204,11 @@ class CursorMachine:
         truncated = self.ownership.truncated
         self.flow.stores(truncated)
         if truncated is not None:
-            self.turn.emit(fx.Report("state recovered that was truncated when it was written", truncated.as_fields()))
+            self.turn.emit(
+                fx.Report(
+                    "state recovered that was truncated when it was written", truncated.as_fields()
+                )
+            )
         if self.form.has_records and (event.fell_back or event.bars_fallback):
             self.snapshots.start("damage")
         elif self.form.has_records and self.form.is_foreign:
@@ -168,7 +220,9 @@ class CursorMachine:
     # ---- answers of ZooKeeper: each belongs to the part that asked
 
     def on_footer_read(self, event: ev.FooterRead) -> None:
-        """An answer to a BadVersion's question, to a check that failed, to the claim's read, to the roll's check, or to the slow poll."""
+        """An answer to a BadVersion's question, to a check that failed, to the claim's read, to the
+        roll's check, or to the slow poll.
+        """
         token = event.token
         if self.ownership.commit.is_waiting_for(token):
             self._decide(self.ownership.commit.on_read(event.footer, event.version))
@@ -199,7 +253,11 @@ class CursorMachine:
     def on_footer_unreadable(self, event: ev.FooterUnreadable) -> None:
         """Bytes that are not a footer of this version: touch nothing."""
         token, ownership = event.token, self.ownership
-        others = self.proof.is_reading(token) or self.ledgers.is_checking(token) or ownership.is_looking(token)
+        others = (
+            self.proof.is_reading(token)
+            or self.ledgers.is_checking(token)
+            or ownership.is_looking(token)
+        )
         if not (ownership.commit.is_waiting_for(token) or self.claim.is_reading(token) or others):
             return
         if self.claim.is_read_again(token):
@@ -209,7 +267,8 @@ class CursorMachine:
             ownership.refuse(
                 Refusal.FOOTER_REPLACED,
                 f"its footer was not put there by a CursorKeeper: {event.reason}",
-                "find out what wrote the znode, and let nothing delete this cursor's ledgers. " + RESTORE,
+                "find out what wrote the znode, and let nothing delete this cursor's ledgers. "
+                + RESTORE,
             )
         elif event.too_new:
             reason = f"its footer was written by a newer version: {event.reason}"
@@ -239,10 +298,16 @@ class CursorMachine:
             self.ownership.footer_lost()
 
     def on_footer_too_large(self, event: ev.FooterTooLarge) -> None:
-        """It was not sent. A limit that the start-up checks should have caught; nothing is guessed, nothing is lost on disk."""
+        """It was not sent. A limit that the start-up checks should have caught; nothing is guessed,
+        nothing is lost on disk.
+        """
         if self.ownership.commit.is_waiting_for(event.token):
             reason = f"its footer does not fit a znode: {event.reason}"
-            self.ownership.refuse(Refusal.TOO_LARGE, reason, "raise jute.maxbuffer, or lower the chain and property limits")
+            self.ownership.refuse(
+                Refusal.TOO_LARGE,
+                reason,
+                "raise jute.maxbuffer, or lower the chain and property limits",
+            )
 
     def on_footer_checked(self, event: ev.FooterChecked) -> None:
         """The footer is the one that was asked about."""
@@ -320,7 +385,9 @@ class CursorMachine:
         if state in OWNING:
             times += [self.snapshots.start_at_s, self.ending.reopen_at_s, self.ending.close_at_s]
             if state in LIVE and self.flow.progress.oldest_unconfirmed_s is not None:
-                times.append(self.ending.backstop_at_s if self.pause.paused_for else self.evidence.away_at_s)
+                times.append(
+                    self.ending.backstop_at_s if self.pause.paused_for else self.evidence.away_at_s
+                )
         known = [t for t in times if t is not None]
         return min(known) if known else None
 
@@ -330,7 +397,9 @@ class CursorMachine:
         return self.flush.wake_at_s if self.life.state in OWNING else None
 
     def is_due_at_once(self, now: float) -> bool:
-        """Whether it appends as soon as nothing of the daemon is in flight, though `append_at_s` is later."""
+        """Whether it appends as soon as nothing of the daemon is in flight, though `append_at_s` is
+        later.
+        """
         return self.life.state in OWNING and self.flush.is_due(at_once=True, now=now)
 
     def stop(self) -> None:
@@ -339,7 +408,9 @@ class CursorMachine:
 
     @property
     def is_leaving(self) -> bool:
-        """It is on its way out, or will be as soon as it is open: whoever wants the cursor waits for the end."""
+        """It is on its way out, or will be as soon as it is open: whoever wants the cursor waits
+        for the end.
+        """
         going = self.claim.is_for_delete or self.handles.wish is not None
         return going or self.life.state not in LIVE | OPENING
 

@@ -30,7 +30,12 @@ class CursorName:
         """The name, if it can be kept."""
         name = cls(topic, subscription)
         if not topic or not subscription:
-            raise RefusedError(Refusal.BAD_MESSAGE, name.display, "topic and subscription must not be empty", "send both names")
+            raise RefusedError(
+                Refusal.BAD_MESSAGE,
+                name.display,
+                "topic and subscription must not be empty",
+                "send both names",
+            )
         size = len(name.canonical.encode())
         if size > NAME_BYTES_MAX:
             raise RefusedError(
@@ -43,7 +48,9 @@ class CursorName:
 
     @cached_property
     def canonical(self) -> str:
-        """quote(topic)|quote(subscription); all but `A-Za-z0-9-_.~:/` is percent-encoded in upper case."""
+        """quote(topic)|quote(subscription); all but `A-Za-z0-9-_.~:/` is percent-encoded in upper
+        case.
+        """
         return f"{quote(self.topic, safe=':/')}|{quote(self.subscription, safe=':/')}"
 
     @cached_property
@@ -62,7 +69,9 @@ class CursorName:
 
     @cached_property
     def record_hash(self) -> int:
-        """The first 8 bytes of SHA-256(canonical) as a little-endian number; every record carries them."""
+        """The first 8 bytes of SHA-256(canonical) as a little-endian number; every record carries
+        them.
+        """
         return int.from_bytes(self._digest[:8], "little")
 
     def path(self, root: str = ROOT) -> str:
@@ -81,9 +90,15 @@ class CursorName:
         if not bar:
             raise ValueError(f"not a cursor's znode: {znode!r}")
         canonical = znode.replace("%2F", "/").replace("%3A", ":")
-        if not _PLAIN.fullmatch(canonical) or canonical.count("|") > 1 or "/" in znode or ":" in znode:
+        if (
+            not _PLAIN.fullmatch(canonical)
+            or canonical.count("|") > 1
+            or "/" in znode
+            or ":" in znode
+        ):
             return cls(unquote(topic), unquote(subscription))
-        # Nearly all names of a fleet: nothing but `/` and `:` is encoded, so the canonical name is at hand and is not derived again.
+        # Nearly all names of a fleet: nothing but `/` and `:` is encoded, so the canonical name is
+        # at hand and is not derived again.
         topic, _, subscription = canonical.partition("|")
         name = cls(topic, subscription)
         name.__dict__.update(canonical=canonical, znode=znode)

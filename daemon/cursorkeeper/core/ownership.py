@@ -1,7 +1,9 @@
-"""Serves every part of a cursor: whose it is, and what its footer says and will say (ARCHITECTURE rules 3, 4 and 9).
+"""Serves every part of a cursor: whose it is, and what its footer says and will say (ARCHITECTURE
+rules 3, 4 and 9).
 
-Owns the one footer write at a time, the epoch, the generation, and the ledgers that the next footer names. Invariants: nothing
-that a committed footer names is deleted; a footer once seen is never created again; an owner that was deposed writes nothing.
+Owns the one footer write at a time, the epoch, the generation, and the ledgers that the next footer
+names. Invariants: nothing that a committed footer names is deleted; a footer once seen is never
+created again; an owner that was deposed writes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from cursorkeeper.core.footer import (
     FooterState,
     Previous,
     Truncation,
-)  # fmt: skip
+)
 from cursorkeeper.core.handles import Handles
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.positions import FIRST
@@ -32,14 +34,20 @@ from cursorkeeper.core.questions import Questions
 from cursorkeeper.core.table import OWNING, State
 from cursorkeeper.core.turn import Turn
 
-RESTORE = "Put the *latest* bytes of the footer back with `cursorkeeper restore-footer`, which shows first what they hold"
+RESTORE = (
+    "Put the *latest* bytes of the footer back with `cursorkeeper restore-footer`, which "
+    "shows first what they hold"
+)
 
 
 class Owner(Enum):
     """What a read of the footer says of who owns the cursor."""
 
     WE = "the footer is of our epoch, and of our writer"
-    NOT_KNOWN = "there is none where there was one: a server that lags may say so, until it is asked after a sync"
+    NOT_KNOWN = (
+        "there is none where there was one: a server that lags may say so, until it is "
+        "asked after a sync"
+    )
     ENDED = "it is somebody else's, or gone: this machine has ended"
 
 
@@ -120,7 +128,9 @@ class Ownership:
         return self.sequence
 
     def draft(self, **says: Any) -> Footer:
-        """The next footer: what we know now, and what it says of the state. Draws the next write number."""
+        """The next footer: what we know now, and what it says of the state. Draws the next write
+        number.
+        """
         committed = self.commit.committed
         known: dict[str, Any] = {
             "topic": self._turn.name.topic,
@@ -148,7 +158,9 @@ class Ownership:
         self._turn.emit(self.commit.propose(footer, purpose, self._turn.token(), self._turn.now))
 
     def raise_token(self) -> bool:
-        """Sends the write that raises the fencing token, and changes nothing else; True: it did. Its OK proves, as any write of ours."""
+        """Sends the write that raises the fencing token, and changes nothing else; True: it did.
+        Its OK proves, as any write of ours.
+        """
         token, footer = self.fencing.wanted, self.commit.committed
         if token is None or footer is None:
             return False
@@ -169,7 +181,9 @@ class Ownership:
         """The claim is committed: epoch, generation and ledgers are those of its footer."""
         self.epoch, self.generation = footer.epoch, footer.generation
         self.follow(footer)
-        self.claimed_bases = (self.base,) if self.previous is None else (self.base, self.previous.base)
+        self.claimed_bases = (
+            (self.base,) if self.previous is None else (self.base, self.previous.base)
+        )
         self.truncated = footer.truncated
         self.look_again = True  # a footer that we have just created could not be watched before
 
@@ -178,7 +192,9 @@ class Ownership:
         self.base, self.chain, self.previous = footer.base, footer.chain, footer.previous
 
     def begin_generation(self, footer: Footer) -> None:
-        """A reset is committed: what the owners before wrote is of another generation, and named no more."""
+        """A reset is committed: what the owners before wrote is of another generation, and named no
+        more.
+        """
         self.generation = footer.generation
         self.base, self.chain, self.previous = footer.base, (), None
 
@@ -186,14 +202,18 @@ class Ownership:
         """What recovery or close answered goes into the next footer."""
 
         def mend(chain: tuple[ChainLedger, ...]) -> tuple[ChainLedger, ...]:
-            return tuple(replace(c, last_entry=last_entry) if c.ledger == ledger else c for c in chain)
+            return tuple(
+                replace(c, last_entry=last_entry) if c.ledger == ledger else c for c in chain
+            )
 
         self.chain = mend(self.chain)
         if self.previous is not None:
             self.previous = replace(self.previous, chain=mend(self.previous.chain))
 
     def fall_back(self) -> None:
-        """The newest base cannot be read: until there is another one, the footer leads to the one before, and all that came since."""
+        """The newest base cannot be read: until there is another one, the footer leads to the one
+        before, and all that came since.
+        """
         if self.previous is None:
             return
         known = {c.ledger for c in self.previous.chain}
@@ -239,20 +259,26 @@ class Ownership:
         self.refuse(
             Refusal.FOOTER_LOST,
             "its footer was in ZooKeeper and is gone",
-            "find out who removed the znode; the ledgers still exist and name this cursor in their custom metadata. " + RESTORE,
+            "find out who removed the znode; the ledgers still exist and name this cursor in "
+            "their custom metadata. " + RESTORE,
         )
 
     def depose(self, epoch: int) -> None:
-        """A higher epoch exists: final. No footer write, no append, no deletion. The waiting handle goes on with a claim if it has not
-        had one: who has had one does not claim again by itself, or two daemons with a waiting open each would take the cursor from one
-        another for ever. Nor does one that asked for the cursor's end meanwhile."""
+        """A higher epoch exists: final. No footer write, no append, no deletion. The waiting handle
+        goes on with a claim if it has not had one: who has had one does not claim again by itself,
+        or two daemons with a waiting open each would take the cursor from one another for ever. Nor
+        does one that asked for the cursor's end meanwhile.
+        """
         self._life.move(State.DEPOSED)
-        self.commit.forget()  # undecided for ever: its repetition would be a write of a deposed owner
+        # undecided for ever: its repetition would be a write of a deposed owner
+        self.commit.forget()
         waiting = self._handles.waiting
         if waiting is None or not self._wants_reopening(waiting):
             self._turn.emit(fx.Ended(epoch))
         else:
-            self._turn.emit(fx.Ended(epoch, waiting, self._questions.waited_s(waiting, self._turn.now)))
+            self._turn.emit(
+                fx.Ended(epoch, waiting, self._questions.waited_s(waiting, self._turn.now))
+            )
 
     def _wants_reopening(self, waiting: int) -> bool:
         question = self._questions.get(waiting)
@@ -269,7 +295,9 @@ class Ownership:
         if footer is None:
             self.footer_lost()
             return Owner.ENDED
-        if footer.epoch > self.epoch or (footer.epoch == self.epoch and footer.writer != self._turn.writer):
+        if footer.epoch > self.epoch or (
+            footer.epoch == self.epoch and footer.writer != self._turn.writer
+        ):
             self.depose(footer.epoch)
             return Owner.ENDED
         return Owner.WE
@@ -279,8 +307,10 @@ class Ownership:
         self.look_again = True
 
     def look(self) -> None:
-        """Reads the footer when it may have changed, which also sets the next watch: our own writes use it up, during the claim
-        and later, so a change that comes at a bad time must be remembered."""
+        """Reads the footer when it may have changed, which also sets the next watch: our own writes
+        use it up, during the claim and later, so a change that comes at a bad time must be
+        remembered.
+        """
         if self.look_again and not self.is_writing and not self.look_token:
             self.look_again = False
             self._look(sync=False)

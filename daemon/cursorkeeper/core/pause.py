@@ -1,4 +1,6 @@
-"""Serves sources: acks that wait too long, or a state that may not be written, pause them; and the cursor's state says so."""
+"""Serves sources: acks that wait too long, or a state that may not be written, pause them; and the
+cursor's state says so.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,27 @@ from cursorkeeper.core.writer import Writer
 
 
 class Pause:
-    __slots__ = ("_evidence", "_form", "_ledgers", "_life", "_snapshots", "_turn", "_writer", "paused_for", "reason")
+    __slots__ = (
+        "_evidence",
+        "_form",
+        "_ledgers",
+        "_life",
+        "_snapshots",
+        "_turn",
+        "_writer",
+        "paused_for",
+        "reason",
+    )
 
     def __init__(
-        self, turn: Turn, life: Life, writer: Writer, form: Form, snapshots: Snapshots, ledgers: Ledgers, evidence: Evidence
+        self,
+        turn: Turn,
+        life: Life,
+        writer: Writer,
+        form: Form,
+        snapshots: Snapshots,
+        ledgers: Ledgers,
+        evidence: Evidence,
     ) -> None:
         self._turn, self._life, self._writer, self._form = turn, life, writer, form
         self._snapshots, self._ledgers, self._evidence = snapshots, ledgers, evidence
@@ -37,7 +56,8 @@ class Pause:
             return
         unfit = self._form.unfit
         if unfit:
-            self._turn.wait_for(unfit)  # with the numbers of now, whatever else was waited for meanwhile
+            # with the numbers of now, whatever else was waited for meanwhile
+            self._turn.wait_for(unfit)
         if stuck_for != self.paused_for:
             self.paused_for = stuck_for
             self._life.move(State.NOT_PERSISTABLE)
@@ -46,7 +66,9 @@ class Pause:
             elif unfit:
                 self._tell(unfit if self._turn.limits.pause_at_limit else "")
             else:
-                self._tell(self._writer.trouble or self._turn.waiting_for or "acks are not durable yet")
+                self._tell(
+                    self._writer.trouble or self._turn.waiting_for or "acks are not durable yet"
+                )
 
     def _stuck_for(self) -> str:
         if self._form.unfit:
@@ -57,7 +79,9 @@ class Pause:
 
     @property
     def _is_away(self) -> bool:
-        """Once said it holds until acks are durable again: an answer alone does not make them so."""
+        """Once said it holds until acks are durable again: an answer alone does not make them
+        so.
+        """
         waited_at, now = self._evidence.waited_at_s, self._turn.now
         if waited_at is None or now < waited_at:
             return False

@@ -1,12 +1,15 @@
-"""Accepted, in flight, durable: the three names for progress, and which confirmation follows from them.
+"""Accepted, in flight, durable: the three names for progress, and which confirmation follows from
+them.
 
-Records are numbered in the order in which they were taken. A source's message is *bound* to the record that holds
-what it changed, or (if it changed nothing) to the newest record that is not durable yet, or to none: then it is
-confirmed at once. Invariant: durable <= in_flight <= accepted, as record numbers. Confirmations follow the state, not
-the message: recovered state is durable, so a repeated ack of it is confirmed although no record is written.
+Records are numbered in the order in which they were taken. A source's message is *bound* to the
+record that holds what it changed, or (if it changed nothing) to the newest record that is not
+durable yet, or to none: then it is confirmed at once. Invariant: durable <= in_flight <= accepted,
+as record numbers. Confirmations follow the state, not the message: recovered state is durable, so a
+repeated ack of it is confirmed although no record is written.
 
-Every question is asked at every event, so none of them looks at more than one message: bound and unbound messages stand
-in queues of their own (all bound ones arrived earlier), and a message moves between them once per record.
+Every question is asked at every event, so none of them looks at more than one message: bound and
+unbound messages stand in queues of their own (all bound ones arrived earlier), and a message moves
+between them once per record.
 """
 
 from __future__ import annotations
@@ -38,14 +41,20 @@ class Progress:
         self._bound: deque[Binding] = deque()
         """Messages that wait for a record which was taken, oldest first; their records ascend."""
         self._unbound: deque[Binding] = deque()
-        """Messages that wait for the next record, oldest first. All of them arrived after the bound ones."""
+        """Messages that wait for the next record, oldest first. All of them arrived after the bound
+        ones.
+        """
         self._holding: deque[Binding] = deque()
         """Those of the unbound that still hold bytes of credit."""
         self._bytes = 0
         self._confirmed = (0, 0)
-        """The newest confirmation: its handle and seq. A handle's messages are all decided before its successor's are."""
+        """The newest confirmation: its handle and seq. A handle's messages are all decided before
+        its successor's are.
+        """
         self.withheld = False
-        """What is stored is less than what was durable: a message may repeat what is missing, so none is confirmed."""
+        """What is stored is less than what was durable: a message may repeat what is missing, so
+        none is confirmed.
+        """
 
     def withhold(self, *, is_withheld: bool) -> None:
         """Whether nothing is confirmed."""
@@ -92,10 +101,11 @@ class Progress:
             self._bytes += size
 
     def take(self, records: int = 1, *, is_all: bool = True) -> range:
-        """Records were taken at one instant: everything accepted until now is in them, or is already durable.
+        """Records were taken at one instant: everything accepted until now is in them, or is
+        already durable.
 
-        Messages bind to the last one. Not `is_all`: more records of what was accepted will follow, and messages bind to the last
-        of those. Returns the records' numbers.
+        Messages bind to the last one. Not `is_all`: more records of what was accepted will follow,
+        and messages bind to the last of those. Returns the records' numbers.
         """
         first = self.taken + 1
         self.taken += records
@@ -144,7 +154,9 @@ class Progress:
         return list(found.values())
 
     def released(self) -> list[fx.Effect]:
-        """Messages that wait for the next record give their bytes back without being confirmed: they are in the state."""
+        """Messages that wait for the next record give their bytes back without being confirmed:
+        they are in the state.
+        """
         found: dict[int, int] = {}
         for binding in self._holding:
             found[binding.attach] = found.get(binding.attach, 0) + binding.bytes
@@ -152,10 +164,15 @@ class Progress:
             binding.bytes = 0
         self._holding.clear()
         newest, seq = self._confirmed
-        return [fx.Confirm(attach, seq if attach == newest else 0, size) for attach, size in sorted(found.items())]
+        return [
+            fx.Confirm(attach, seq if attach == newest else 0, size)
+            for attach, size in sorted(found.items())
+        ]
 
     def put_back(self) -> None:
-        """The records that are not durable are taken again: their messages wait for the next one."""
+        """The records that are not durable are taken again: their messages wait for the next
+        one.
+        """
         self.taken = self.durable
         while self._bound:
             record = self._bound[-1].record
@@ -168,7 +185,9 @@ class Progress:
                 self._holding.appendleft(binding)
 
     def decide_until(self, waiting: Set[tuple[int, int]]) -> list[fx.Effect]:
-        """Messages that arrived before the first of these (attach, seq) are decided: dropped by a reset, as the source asked."""
+        """Messages that arrived before the first of these (attach, seq) are decided: dropped by a
+        reset, as the source asked.
+        """
         decided: list[Binding] = []
         for queue in (self._bound, self._unbound):
             while queue and (queue[0].attach, queue[0].seq) not in waiting:

@@ -1,13 +1,15 @@
-"""Serves whoever opens a cursor or asks what it holds: proof in front of answers (ARCHITECTURE rules 22 to 28). What is told of a cursor
-was true at an instant after it was asked for.
+"""Serves whoever opens a cursor or asks what it holds: proof in front of answers (ARCHITECTURE
+rules 22 to 28). What is told of a cursor was true at an instant after it was asked for.
 
-A daemon may hold a cursor in memory that another one has claimed since. So an open (and whoever else asks) waits until
-the footer is proved to be ours by something that was sent after the question came: a footer write of our own that was
-applied, or a check of its version by the quorum. Neither a read, nor a read behind a sync, nor a watch, nor a living
-session is a proof: each of them can be answered by a server that does not know of the newest write.
+A daemon may hold a cursor in memory that another one has claimed since. So an open (and whoever
+else asks) waits until the footer is proved to be ours by something that was sent after the question
+came: a footer write of our own that was applied, or a check of its version by the quorum. Neither a
+read, nor a read behind a sync, nor a watch, nor a living session is a proof: each of them can be
+answered by a server that does not know of the newest write.
 
-Who waits for the cursor's deletion is told in time that it did not come, and needs no proof: the tombstone is one. Does not own what is
-told then (`flush` streams the state), nor the answers of an opening that ends without a claim (`claim`).
+Who waits for the cursor's deletion is told in time that it did not come, and needs no proof: the
+tombstone is one. Does not own what is told then (`flush` streams the state), nor the answers of an
+opening that ends without a claim (`claim`).
 """
 
 from __future__ import annotations
@@ -24,8 +26,13 @@ from cursorkeeper.core.questions import Question, Questions, Wish
 from cursorkeeper.core.table import OWNING, PROOF_PHASES, ProofPhase, State
 from cursorkeeper.core.turn import Turn
 
-UNAVAILABLE_REMEDY = "look at ZooKeeper, and at this daemon's way to it; then open it again, here or elsewhere"
-DELETE_AGAIN = "look at ZooKeeper and the bookies, and at this daemon's way to them; then delete it again, here or elsewhere"
+UNAVAILABLE_REMEDY = (
+    "look at ZooKeeper, and at this daemon's way to it; then open it again, here or elsewhere"
+)
+DELETE_AGAIN = (
+    "look at ZooKeeper and the bookies, and at this daemon's way to them; then delete "
+    "it again, here or elsewhere"
+)
 
 
 class Proof:
@@ -44,7 +51,14 @@ class Proof:
     )
 
     def __init__(
-        self, turn: Turn, life: Life, handles: Handles, questions: Questions, ownership: Ownership, claim: Claim, evidence: Evidence
+        self,
+        turn: Turn,
+        life: Life,
+        handles: Handles,
+        questions: Questions,
+        ownership: Ownership,
+        claim: Claim,
+        evidence: Evidence,
     ) -> None:
         self._turn, self._life, self._handles, self._questions = turn, life, handles, questions
         self._ownership, self._claim, self._evidence = ownership, claim, evidence
@@ -68,7 +82,14 @@ class Proof:
     def ask(self, number: int, wish: Wish, *, waited_s: float, fencing_token: int = 0) -> None:
         """Adds somebody who waits from now on, or wishes something else from now on."""
         joined = self._claim.sent
-        self._questions.ask(number, wish, self._turn.now, joined=joined, waited_s=waited_s, fencing_token=fencing_token)
+        self._questions.ask(
+            number,
+            wish,
+            self._turn.now,
+            joined=joined,
+            waited_s=waited_s,
+            fencing_token=fencing_token,
+        )
 
     # ---- answers
 
@@ -122,21 +143,29 @@ class Proof:
         if self._life.state not in OWNING:
             return
         # the write that raises the token proves, too
-        may_ask = self._phase is ProofPhase.IDLE and not self._ownership.is_writing and self._ownership.fencing.wanted is None
+        may_ask = (
+            self._phase is ProofPhase.IDLE
+            and not self._ownership.is_writing
+            and self._ownership.fencing.wanted is None
+        )
         is_wanted = any(not q.proved for q in questions.of_proof())
         if may_ask and is_wanted and (self.retry_at_s is None or self._turn.now >= self.retry_at_s):
             self.retry_at_s = None
             questions.check_sent()
             self._turn.wait_for(self._turn.waiting_for or "ZooKeeper: is the footer still ours?")
-            self._turn.emit(fx.CheckFooter(self._move(ProofPhase.CHECKING), self._ownership.commit.version))
+            self._turn.emit(
+                fx.CheckFooter(self._move(ProofPhase.CHECKING), self._ownership.commit.version)
+            )
         for number, question in questions.items():
             if question.proved and question.wish is Wish.WORD:
                 questions.drop(number)
                 self._turn.emit(fx.Proved(number))
 
     def _send_away(self) -> None:
-        """Who has waited for ZooKeeper for too long is told so; the cursor stays as it is. Waiting for a turn to ask it is not that,
-        unless the turn does not come because ZooKeeper answers nobody. Who waits for a deletion is told so whatever it waits for."""
+        """Who has waited for ZooKeeper for too long is told so; the cursor stays as it is. Waiting
+        for a turn to ask it is not that, unless the turn does not come because ZooKeeper answers
+        nobody. Who waits for a deletion is told so whatever it waits for.
+        """
         turn, held, is_withdrawn = self._turn, self._evidence.is_footer_held, False
         limit_s = turn.limits.answer_wait_max_ms / 1000
         for number, question in self._questions.items():
@@ -150,8 +179,14 @@ class Proof:
             question.wait_since(since_s)
             if turn.now >= since_s + limit_s - question.waited_s:
                 self._questions.drop(number)
-                is_withdrawn = is_withdrawn or (question.wish is Wish.DELETION and self._claim.is_unsent)
-                self._tell_in_vain(number, question, f"not within {limit_s:g} s ({turn.waiting_for or 'ZooKeeper does not answer'})")
+                is_withdrawn = is_withdrawn or (
+                    question.wish is Wish.DELETION and self._claim.is_unsent
+                )
+                self._tell_in_vain(
+                    number,
+                    question,
+                    f"not within {limit_s:g} s ({turn.waiting_for or 'ZooKeeper does not answer'})",
+                )
         if is_withdrawn:
             self._claim.withdraw()
         self._claim.end_if_unwanted()
@@ -169,8 +204,16 @@ class Proof:
                 emit(fx.Unproved(number, f"{not_said}, {waited}"))
             case Wish.STATE:
                 self._handles.send_away()
-                what = "the cursor could not be claimed" if self._life.state is State.CLAIMING else not_said
-                emit(fx.RefuseHandle(number, Refusal.UNAVAILABLE, f"{what}, {waited}", UNAVAILABLE_REMEDY))
+                what = (
+                    "the cursor could not be claimed"
+                    if self._life.state is State.CLAIMING
+                    else not_said
+                )
+                emit(
+                    fx.RefuseHandle(
+                        number, Refusal.UNAVAILABLE, f"{what}, {waited}", UNAVAILABLE_REMEDY
+                    )
+                )
 
     @property
     def _asks_zookeeper(self) -> bool:
@@ -178,11 +221,17 @@ class Proof:
 
     @property
     def is_end_with_zookeeper(self) -> bool:
-        """A cursor on its way out, or that is opened only to go: it is a footer that it waits for."""
-        return self._life.state is State.CLAIMING or (self._life.state in OWNING and self._ownership.is_writing)
+        """A cursor on its way out, or that is opened only to go: it is a footer that it waits
+        for.
+        """
+        return self._life.state is State.CLAIMING or (
+            self._life.state in OWNING and self._ownership.is_writing
+        )
 
     def turn_came(self) -> None:
-        """What waited for its turn is sent now: from here on it is ZooKeeper that is waited for, if it has not failed before."""
+        """What waited for its turn is sent now: from here on it is ZooKeeper that is waited for, if
+        it has not failed before.
+        """
         if not self._claim.tries:
             self._questions.begin_waiting()
 
@@ -195,7 +244,15 @@ class Proof:
         questions = self._questions.all()
         times = [q.since_s + limit_s - q.waited_s for q in questions if q.since_s is not None]
         if self._asks_zookeeper and self._evidence.is_footer_held:
-            times += [q.asked_s + limit_s - q.waited_s for q in questions if q.since_s is None and not q.proved]
-        if self.retry_at_s is not None and any(not q.proved for q in self._questions.of_proof()) and not self._ownership.is_writing:
+            times += [
+                q.asked_s + limit_s - q.waited_s
+                for q in questions
+                if q.since_s is None and not q.proved
+            ]
+        if (
+            self.retry_at_s is not None
+            and any(not q.proved for q in self._questions.of_proof())
+            and not self._ownership.is_writing
+        ):
             times.append(self.retry_at_s)
         return min(times) if times else None

@@ -1,4 +1,5 @@
-"""Serves whoever waits to be told what a cursor holds, or that it is deleted: who waits, since when, and what proves it to whom.
+"""Serves whoever waits to be told what a cursor holds, or that it is deleted: who waits, since
+when, and what proves it to whom.
 
 Invariant: what was sent before a question came proves nothing for it.
 """
@@ -20,11 +21,15 @@ class Wish(Enum):
 
 @dataclass(slots=True)
 class Question:
-    """One that waits: for proof (the number of an open is the attachment's), or for the tombstone."""
+    """One that waits: for proof (the number of an open is the attachment's), or for the
+    tombstone.
+    """
 
     wish: Wish
     joined: bool
-    """It came when the claim had been sent: should another owner come, it has not had a claim of its own."""
+    """It came when the claim had been sent: should another owner come, it has not had a claim of
+    its own.
+    """
     asked_s: float
     waited_s: float = 0.0
     """How long it waited for ZooKeeper before, here or at the machine that held the cursor."""
@@ -77,7 +82,8 @@ class Questions:
     @property
     def waiting(self) -> int:
         """How many wait, for metrics."""
-        return sum(not q.proved for q in list(self._asked.values()))  # the metrics' thread asks, too
+        # the metrics' thread asks, too
+        return sum(not q.proved for q in list(self._asked.values()))
 
     @property
     def highest_token(self) -> int:
@@ -85,7 +91,9 @@ class Questions:
         return max((q.fencing_token for q in self._asked.values()), default=0)
 
     def is_proved(self, number: int) -> bool:
-        """Whether something that was sent after this question came has proved that the footer is ours."""
+        """Whether something that was sent after this question came has proved that the footer is
+        ours.
+        """
         question = self._asked.get(number)
         return question is not None and question.proved
 
@@ -98,9 +106,20 @@ class Questions:
 
     # ---- who comes and goes
 
-    def ask(self, number: int, wish: Wish, now: float, *, joined: bool, waited_s: float = 0.0, fencing_token: int = 0) -> None:
+    def ask(
+        self,
+        number: int,
+        wish: Wish,
+        now: float,
+        *,
+        joined: bool,
+        waited_s: float = 0.0,
+        fencing_token: int = 0,
+    ) -> None:
         """Adds somebody who waits from now on, or wishes something else from now on."""
-        self._asked[number] = Question(wish, joined, now, waited_s + self.waited_s(number, now), fencing_token)
+        self._asked[number] = Question(
+            wish, joined, now, waited_s + self.waited_s(number, now), fencing_token
+        )
 
     def drop(self, number: int | None) -> bool:
         """Forgets who waits for this one; False: nobody did."""
@@ -131,7 +150,9 @@ class Questions:
             question.by_check = True
 
     def check_decided(self, *, proved: bool) -> None:
-        """The check was answered: good for those who came before it was sent. Or it came to nothing."""
+        """The check was answered: good for those who came before it was sent. Or it came to
+        nothing.
+        """
         for question in self._asked.values():
             question.proved = question.proved or (question.by_check and proved)
             question.by_check = False

@@ -1,10 +1,12 @@
 """How large bytes can become, without encoding them.
 
-Owns the closed-form worst-case sizes of everything a record holds; the state cuts its records by them, `format` encodes
-what was cut (so `format` imports `core`, never the reverse). Does not own the cutting (`core.cutting`).
+Owns the closed-form worst-case sizes of everything a record holds; the state cuts its records by
+them, `format` encodes what was cut (so `format` imports `core`, never the reverse). Does not own
+the cutting (`core.cutting`).
 
-Invariant: every `*_bytes_max` is at least what `format` writes, for any content; `*_bytes` is exact. All sizes are
-uncompressed bytes. Compression is used only when it makes a body smaller, so the bounds stand for stored bytes too.
+Invariant: every `*_bytes_max` is at least what `format` writes, for any content; `*_bytes` is
+exact. All sizes are uncompressed bytes. Compression is used only when it makes a body smaller, so
+the bounds stand for stored bytes too.
 """
 
 from __future__ import annotations
@@ -34,12 +36,18 @@ SNAPSHOT_END_FIXED_BYTES: Final = 28
 CONTAINER_ENTRIES: Final = 1 << 16
 CONTAINER_BYTES_MAX: Final = 8192
 CONTAINERS_PER_SEGMENT: Final = 127
-"""Containers of 65,536 entries that fit a record of 1 MiB whatever they hold, with 7 KB to spare."""
+"""Containers of 65,536 entries that fit a record of 1 MiB whatever they hold, with 7 KB to
+spare.
+"""
 EXPANSION_MAX: Final = 1 << 32
-"""Acks that one record may claim. Six bytes of runs can claim 2^32; a reader must know where to stop."""
+"""Acks that one record may claim. Six bytes of runs can claim 2^32; a reader must know where to
+stop.
+"""
 
 RECORD_CONTAINERS_MAX: Final = 1 << 18
-"""Containers of 65,536 entries that the sets of one record may name members of, by `set_containers_max`. Three bytes name one."""
+"""Containers of 65,536 entries that the sets of one record may name members of, by
+`set_containers_max`. Three bytes name one.
+"""
 
 LEDGER_BYTES_MAX: Final = 9
 ENTRY_BYTES_MAX: Final = 5
@@ -59,26 +67,40 @@ def record_body_bytes_max(max_entry_bytes: int) -> int:
 
 
 def property_map_bytes_max(max_entry_bytes: int) -> int:
-    """The largest property map intake may accept, measured by `mark_delete_properties_bytes` and its sibling.
+    """The largest property map intake may accept, measured by `mark_delete_properties_bytes` and
+    its sibling.
 
-    Three eighths of a body: a snapshot's end record holds both maps and the list of its segments, and cannot be cut.
+    Three eighths of a body: a snapshot's end record holds both maps and the list of its segments,
+    and cannot be cut.
     """
     return record_body_bytes_max(max_entry_bytes) * 3 // 8
 
 
 def partial_bytes_limit(max_entry_bytes: int) -> int:
-    """The largest `partial_bytes_max` that still fits a record: alone in a delta, or with a slice of one entry in a segment."""
-    return record_body_bytes_max(max_entry_bytes) - FIELD_BITS_BYTES - 2 * COUNT_BYTES_MAX - slice_bytes_max(0, 0)
+    """The largest `partial_bytes_max` that still fits a record: alone in a delta, or with a slice
+    of one entry in a segment.
+    """
+    return (
+        record_body_bytes_max(max_entry_bytes)
+        - FIELD_BITS_BYTES
+        - 2 * COUNT_BYTES_MAX
+        - slice_bytes_max(0, 0)
+    )
 
 
 def containers_per_segment(max_entry_bytes: int) -> int:
     """Containers of 65,536 entries whose slice always fits an entry; 0 when even one may not."""
     fixed = SLICE_HEADER_BYTES + FIELD_BITS_BYTES + 2 * COUNT_BYTES_MAX + 9
-    return max(0, (record_body_bytes_max(max_entry_bytes) - fixed) * 8 // (8 * (CONTAINER_BYTES_MAX + 8) + 1))
+    return max(
+        0,
+        (record_body_bytes_max(max_entry_bytes) - fixed) * 8 // (8 * (CONTAINER_BYTES_MAX + 8) + 1),
+    )
 
 
 def set_containers_max(values: BitMap) -> int:
-    """A bound for the containers of a set that is not empty: its members, or the containers from its first to its last."""
+    """A bound for the containers of a set that is not empty: its members, or the containers from
+    its first to its last.
+    """
     return min(len(values), (values.max() >> 16) - (values.min() >> 16) + 1)
 
 
@@ -87,7 +109,7 @@ def slice_containers_max(first: int, last: int, bitmap: BitMap) -> int:
     return min(len(bitmap), (last >> 16) - (first >> 16) + 1) if bitmap else 1
 
 
-# --- sets of entries or batch indexes -------------------------------------------------------------------------------
+# --- sets of entries or batch indexes -------------------------------------------------------------
 
 
 def section_sizes(values: NDArray[np.uint32]) -> tuple[int, int, int]:
@@ -121,12 +143,16 @@ def leb_sizes_total(numbers: NDArray[np.integer]) -> int:
 
 
 def set_bytes_max(values: BitMap) -> int:
-    """A bound for one set (head `leb(body_len << 2 | mode) leb(first)` and body), from its size and its ends alone."""
+    """A bound for one set (head `leb(body_len << 2 | mode) leb(first)` and body), from its size and
+    its ends alone.
+    """
     return range_set_bytes_max(len(values), values.min(), values.max())
 
 
 def range_set_bytes_max(count: int, first: int, last: int) -> int:
-    """The same for any set of `count` > 0 values whose smallest is `first` and whose largest is `last`."""
+    """The same for any set of `count` > 0 values whose smallest is `first` and whose largest is
+    `last`.
+    """
     holes = last - first + 1 - count
     gaps = count - 1 + _longer(count - 1, holes)
     runs = min(count, holes + 1)
@@ -140,7 +166,7 @@ def _longer(how_many: int, total: int) -> int:
     return sum(min(how_many, total // step) for step in _LEB_STEPS)
 
 
-# --- the fields of a body -------------------------------------------------------------------------------------------
+# --- the fields of a body -------------------------------------------------------------------------
 
 
 def mark_delete_bytes(position: Position) -> int:
@@ -150,13 +176,21 @@ def mark_delete_bytes(position: Position) -> int:
 
 def partial_bytes_max(partial: Partial) -> int:
     """One partly acked batch, whatever stands before it."""
-    head = LEDGER_BYTES_MAX + ENTRY_BYTES_MAX + leb_size(partial.batch_size) + leb_size(len(partial.missing))
+    head = (
+        LEDGER_BYTES_MAX
+        + ENTRY_BYTES_MAX
+        + leb_size(partial.batch_size)
+        + leb_size(len(partial.missing))
+    )
     return head + set_bytes_max(partial.missing)
 
 
 def mark_delete_properties_bytes(properties: MarkDeleteProperties) -> int:
     """Exactly as `format.fields` writes them."""
-    values = sum(_text_bytes(key) + leb_size((value << 1) ^ (value >> 63)) for key, value in properties.values.items())
+    values = sum(
+        _text_bytes(key) + leb_size((value << 1) ^ (value >> 63))
+        for key, value in properties.values.items()
+    )
     return _stamp_bytes(len(properties.values), properties.stamp) + values
 
 
@@ -180,7 +214,12 @@ def layout_bytes_max(items: Sequence[LayoutItem]) -> int:
     if not items:
         return 0
     gap = leb_size(items[-1].ledger - items[0].ledger)
-    return leb_size(len(items)) + leb_size(items[0].ledger) + (len(items) - 1) * gap + len(items) * (1 + ENTRY_BYTES_MAX)
+    return (
+        leb_size(len(items))
+        + leb_size(items[0].ledger)
+        + (len(items) - 1) * gap
+        + len(items) * (1 + ENTRY_BYTES_MAX)
+    )
 
 
 LAYOUT_ITEM_BYTES_MAX: Final = LEDGER_BYTES_MAX + 1 + ENTRY_BYTES_MAX
@@ -217,13 +256,18 @@ def _common_bytes_max(body: Delta | Segment | SnapshotEnd) -> int:
 def delta_body_bytes_max(delta: Delta) -> int:
     """The body of one delta record."""
     return (
-        _common_bytes_max(delta) + layout_bytes_max(delta.layout) + acks_bytes_max(delta.acks) + partials_bytes_max(delta.partials.values())
+        _common_bytes_max(delta)
+        + layout_bytes_max(delta.layout)
+        + acks_bytes_max(delta.acks)
+        + partials_bytes_max(delta.partials.values())
     )
 
 
 def delta_members(delta: Delta) -> int:
     """Members of all its sets: acks and missing batch indexes."""
-    return sum(map(len, delta.acks.values())) + sum(len(partial.missing) for partial in delta.partials.values())
+    return sum(map(len, delta.acks.values())) + sum(
+        len(partial.missing) for partial in delta.partials.values()
+    )
 
 
 def delta_containers_max(delta: Delta) -> int:
@@ -234,27 +278,34 @@ def delta_containers_max(delta: Delta) -> int:
 
 
 def delta_body_bytes_ceiling(delta: Delta, members: int) -> int:
-    """A coarser bound than `delta_body_bytes_max`, forty times cheaper: five bytes for each member, as if all were gaps."""
-    heads = (len(delta.acks) + 1) * (LEDGER_BYTES_MAX + 2 * ENTRY_BYTES_MAX) + (len(delta.partials) + 1) * _PARTIAL_HEAD_BYTES_MAX
+    """A coarser bound than `delta_body_bytes_max`, forty times cheaper: five bytes for each member,
+    as if all were gaps.
+    """
+    heads = (len(delta.acks) + 1) * (LEDGER_BYTES_MAX + 2 * ENTRY_BYTES_MAX) + (
+        len(delta.partials) + 1
+    ) * _PARTIAL_HEAD_BYTES_MAX
     layout = COUNT_BYTES_MAX + len(delta.layout) * LAYOUT_ITEM_BYTES_MAX
     return _common_bytes_max(delta) + layout + heads + members * ENTRY_BYTES_MAX
 
 
-# --- snapshots ------------------------------------------------------------------------------------------------------
+# --- snapshots ------------------------------------------------------------------------------------
 
 
 def slice_bytes_max(first: int, last: int) -> int:
-    """A slice that covers the entries `first..last`, its header included, whatever the bitmap holds.
+    """A slice that covers the entries `first..last`, its header included, whatever the bitmap
+    holds.
 
-    k roaring containers take at most 8 + ceil(k/8) + 8k bytes and 8,192 for each container, or two for each entry it
-    covers when that is less.
+    k roaring containers take at most 8 + ceil(k/8) + 8k bytes and 8,192 for each container, or two
+    for each entry it covers when that is less.
     """
     low, high = first // CONTAINER_ENTRIES, last // CONTAINER_ENTRIES
     k = high - low + 1
     if k == 1:
         content = _container_bytes_max(last - first + 1)
     else:
-        edges = _container_bytes_max((low + 1) * CONTAINER_ENTRIES - first) + _container_bytes_max(last - high * CONTAINER_ENTRIES + 1)
+        edges = _container_bytes_max((low + 1) * CONTAINER_ENTRIES - first) + _container_bytes_max(
+            last - high * CONTAINER_ENTRIES + 1
+        )
         content = edges + (k - 2) * CONTAINER_BYTES_MAX
     return SLICE_HEADER_BYTES + 8 + (k + 7) // 8 + 8 * k + content
 
@@ -273,7 +324,11 @@ def segment_body_bytes_max(segment: Segment) -> int:
 def snapshot_end_body_bytes_max(end: SnapshotEnd) -> int:
     """The body of a snapshot's end record. It cannot be cut: see `property_map_bytes_max`."""
     entries = end.segment_entries
-    gaps = leb_size(entries[0]) + (len(entries) - 1) * leb_size(entries[-1] - entries[0]) if entries else 0
+    gaps = (
+        leb_size(entries[0]) + (len(entries) - 1) * leb_size(entries[-1] - entries[0])
+        if entries
+        else 0
+    )
     return SNAPSHOT_END_FIXED_BYTES + leb_size(len(entries)) + gaps + _common_bytes_max(end)
 
 

@@ -1,8 +1,10 @@
-"""A snapshot as a run of segments: fixed ranges planned at one instant, each taken from the state at its own.
+"""A snapshot as a run of segments: fixed ranges planned at one instant, each taken from the state
+at its own.
 
-The plan is made after the writer has moved to the snapshot's ledger (ARCHITECTURE rule 15): what a later segment misses of
-an earlier instant lies in a delta of the same ledger, so the join is complete whatever the interleaving. A range's
-worst-case size is known before it is encoded; only partial batches can outgrow it, and then the range is split.
+The plan is made after the writer has moved to the snapshot's ledger (ARCHITECTURE rule 15): what a
+later segment misses of an earlier instant lies in a delta of the same ledger, so the join is
+complete whatever the interleaving. A range's worst-case size is known before it is encoded; only
+partial batches can outgrow it, and then the range is split.
 """
 
 from __future__ import annotations
@@ -53,8 +55,14 @@ class SnapshotPlan:
         mark_delete = md_properties = cursor_properties = None
         if self._leading:
             self._leading = False
-            mark_delete, md_properties, cursor_properties = state.mark_delete, state.mark_delete_properties, state.cursor_properties
-            room -= sizes.segment_body_bytes_max(Segment(mark_delete, md_properties, cursor_properties))
+            mark_delete, md_properties, cursor_properties = (
+                state.mark_delete,
+                state.mark_delete_properties,
+                state.cursor_properties,
+            )
+            room -= sizes.segment_body_bytes_max(
+                Segment(mark_delete, md_properties, cursor_properties)
+            )
         layout = self._take_layout(room)
         room -= sizes.layout_bytes_max(layout)
         slices: list[Slice] = []
@@ -65,9 +73,16 @@ class SnapshotPlan:
                 self._ranges.popleft()
                 continue
             inside = dict(_partials_of(area, state))
-            need = sizes.slice_bytes_max(area.first, area.last) + sizes.partials_bytes_max(inside.values())
+            need = sizes.slice_bytes_max(area.first, area.last) + sizes.partials_bytes_max(
+                inside.values()
+            )
             if need > room:
-                if slices or layout or need <= self._limit - _FIXED_BYTES or mark_delete is not None:
+                if (
+                    slices
+                    or layout
+                    or need <= self._limit - _FIXED_BYTES
+                    or mark_delete is not None
+                ):
                     break
                 self._split(area)
                 continue
@@ -75,7 +90,9 @@ class SnapshotPlan:
             room -= need
             slices.append(take_slice(area, state))
             partials.update(inside)
-        return Segment(mark_delete, md_properties, cursor_properties, layout, partials, tuple(slices))
+        return Segment(
+            mark_delete, md_properties, cursor_properties, layout, partials, tuple(slices)
+        )
 
     def _take_layout(self, room: int) -> tuple[LayoutItem, ...]:
         count = min(len(self._layout), max(0, (room - 16) // sizes.LAYOUT_ITEM_BYTES_MAX))
@@ -84,7 +101,9 @@ class SnapshotPlan:
     def _split(self, area: EntryRange) -> None:
         self._ranges.popleft()
         if area.first == area.last:
-            raise AssertionError(f"one entry does not fit a record: {area}; intake must refuse such a batch")
+            raise AssertionError(
+                f"one entry does not fit a record: {area}; intake must refuse such a batch"
+            )
         middle = (area.first + area.last) // 2
         self._ranges.appendleft(EntryRange(area.ledger, middle + 1, area.last))
         self._ranges.appendleft(EntryRange(area.ledger, area.first, middle))
@@ -92,7 +111,11 @@ class SnapshotPlan:
 
 def whole_state(state: AckState) -> Segment:
     """Everything in one segment: for the inline base, whose limit the caller checks."""
-    areas = [EntryRange(ledger, 0, a.high_water - 1) for ledger, a in sorted(state.ledgers.items()) if a.high_water]
+    areas = [
+        EntryRange(ledger, 0, a.high_water - 1)
+        for ledger, a in sorted(state.ledgers.items())
+        if a.high_water
+    ]
     return Segment(
         state.mark_delete,
         state.mark_delete_properties,
@@ -105,7 +128,12 @@ def whole_state(state: AckState) -> Segment:
 
 def whole_state_bytes_estimate(state: AckState) -> int:
     """A cheap lower bound of the encoded state: tells that it is hopeless to try inline."""
-    return 2 * min(state.hole_count, 8 * len(state.ledgers)) + 21 * len(state.ledgers) + 3 * len(state.layout) + 4 * state.partial_count
+    return (
+        2 * min(state.hole_count, 8 * len(state.ledgers))
+        + 21 * len(state.ledgers)
+        + 3 * len(state.layout)
+        + 4 * state.partial_count
+    )
 
 
 def take_slice(area: EntryRange, state: AckState) -> Slice:
@@ -137,7 +165,9 @@ def _ranges(state: AckState, limit: int) -> Iterator[EntryRange]:
 
 
 def _is_alive(area: EntryRange, state: AckState) -> bool:
-    """Mark-delete may have passed the range since it was planned; then nothing of it needs to be written."""
+    """Mark-delete may have passed the range since it was planned; then nothing of it needs to be
+    written.
+    """
     return area.ledger in state.ledgers and Position(area.ledger, area.last) > state.mark_delete
 
 
@@ -148,9 +178,17 @@ def _partials_of(area: EntryRange, state: AckState) -> Iterator[tuple[PartialKey
 
 
 def inline_bytes_max(state: Segment) -> int:
-    """A close bound of one encoded segment: bitmaps count what they really take, the rest by its worst case."""
+    """A close bound of one encoded segment: bitmaps count what they really take, the rest by its
+    worst case.
+    """
     slices = sum(sizes.SLICE_HEADER_BYTES + _stored_bytes(s.bitmap) for s in state.slices)
     rest = sizes.segment_body_bytes_max(
-        Segment(state.mark_delete, state.mark_delete_properties, state.cursor_properties, state.layout, state.partials)
+        Segment(
+            state.mark_delete,
+            state.mark_delete_properties,
+            state.cursor_properties,
+            state.layout,
+            state.partials,
+        )
     )
     return sizes.RECORD_HEADER_BYTES + rest + slices

@@ -1,4 +1,6 @@
-"""When to take a snapshot: the cost rule of the format, bounded by chain length and age. Pure, tested with numbers."""
+"""When to take a snapshot: the cost rule of the format, bounded by chain length and age. Pure,
+tested with numbers.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class ReplayCost:
         self.records += 1
         self.acks += acks
 
-    def recovered(self, delta_bytes: int, records: int, acks: int, snapshot_bytes: int, now_s: float) -> None:
+    def recovered(
+        self, delta_bytes: int, records: int, acks: int, snapshot_bytes: int, now_s: float
+    ) -> None:
         """What the owners before left."""
         self.delta_bytes, self.records, self.acks = delta_bytes, records, acks
         self.snapshot_bytes, self.snapshot_at_s = snapshot_bytes, now_s
@@ -48,11 +52,20 @@ class ReplayCost:
 
 
 def snapshot_reason(
-    limits: Limits, cost: ReplayCost, *, chain_ledgers: int, now_s: float, jitter: float, foreign: bool = False
+    limits: Limits,
+    cost: ReplayCost,
+    *,
+    chain_ledgers: int,
+    now_s: float,
+    jitter: float,
+    foreign: bool = False,
 ) -> str | None:
-    """Why a snapshot should start now, or None. `jitter` in [-0.1, 0.1] spreads the cursors of a daemon. `foreign`: the footer
-    names something that is not in the native form: one snapshot makes it the fall-back, the next one drops it."""
-    if now_s < cost.snapshot_at_s + limits.snapshot_interval_min_s:  # as the wake-up time was computed
+    """Why a snapshot should start now, or None. `jitter` in [-0.1, 0.1] spreads the cursors of a
+    daemon. `foreign`: the footer names something that is not in the native form: one snapshot makes
+    it the fall-back, the next one drops it.
+    """
+    # as the wake-up time was computed
+    if now_s < cost.snapshot_at_s + limits.snapshot_interval_min_s:
         return None
     scale = 1.0 + jitter
     if foreign:
@@ -61,7 +74,9 @@ def snapshot_reason(
         return "chain"
     if cost.records == 0:
         return None
-    if cost.delta_bytes >= scale * max(limits.snapshot_bytes_min, limits.snapshot_cost_ratio * cost.snapshot_bytes):
+    if cost.delta_bytes >= scale * max(
+        limits.snapshot_bytes_min, limits.snapshot_cost_ratio * cost.snapshot_bytes
+    ):
         return "cost"
     if cost.replay_estimate_s >= scale * limits.replay_estimate_max_s:
         return "replay"

@@ -1,8 +1,9 @@
-"""Serves the next owner: snapshots, incremental and fuzzy, so that a recovery reads little (ARCHITECTURE rules 14 to 16). Move to a fresh
-ledger that the footer names, write segments between deltas with the pending delta in front of each, the end record, then switch the
-footer's base.
+"""Serves the next owner: snapshots, incremental and fuzzy, so that a recovery reads little
+(ARCHITECTURE rules 14 to 16). Move to a fresh ledger that the footer names, write segments between
+deltas with the pending delta in front of each, the end record, then switch the footer's base.
 
-Any roll or reset aborts one; parts of an aborted one are never counted because only the end record names segments.
+Any roll or reset aborts one; parts of an aborted one are never counted because only the end record
+names segments.
 """
 
 from __future__ import annotations
@@ -30,13 +31,17 @@ ASKED = "asked"
 """The reason of a snapshot that an event asked for."""
 TAKEN = "snapshot taken"
 LOST = "lost"
-"""The reason of a snapshot that is taken because BookKeeper has lost entries: no interval is waited for."""
+"""The reason of a snapshot that is taken because BookKeeper has lost entries: no interval is waited
+for.
+"""
 CLOSING = "closing"
 """The reason of a snapshot without which a close could not write what it has to write."""
 BACK_OFF_MAX_S = 60.0
 """The longest time between a snapshot that failed and the next try."""
 FAILED_MANY = 3
-"""So many failures in a row are told to the source as the reason of a pause, if the chain waits for a snapshot."""
+"""So many failures in a row are told to the source as the reason of a pause, if the chain waits for
+a snapshot.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +73,21 @@ class SnapshotRun:
 class Snapshots:
     """`failed`: how many in a row have failed because their ledger did."""
 
-    __slots__ = ("_asked", "_flow", "_form", "_life", "_ownership", "_turn", "_writer", "failed", "run")
+    __slots__ = (
+        "_asked",
+        "_flow",
+        "_form",
+        "_life",
+        "_ownership",
+        "_turn",
+        "_writer",
+        "failed",
+        "run",
+    )
 
-    def __init__(self, turn: Turn, life: Life, ownership: Ownership, flow: Flow, writer: Writer, form: Form) -> None:
+    def __init__(
+        self, turn: Turn, life: Life, ownership: Ownership, flow: Flow, writer: Writer, form: Form
+    ) -> None:
         self._turn, self._life, self._ownership = turn, life, ownership
         self._flow, self._writer, self._form = flow, writer, form
         self.run: SnapshotRun | None = None
@@ -92,19 +109,31 @@ class Snapshots:
     @property
     def is_waited_for(self) -> bool:
         """No other ledger may be added to the chain before a snapshot has shortened it."""
-        return self._form.has_records and len(self._ownership.chain) >= self._turn.limits.chain_ledgers_hard_max
+        return (
+            self._form.has_records
+            and len(self._ownership.chain) >= self._turn.limits.chain_ledgers_hard_max
+        )
 
     @property
     def is_needed_to_close(self) -> bool:
         """What a close has to write needs a ledger, and none may be added to the chain."""
-        if not (self._life.state is State.CLOSING and self._life.closes_by_ledger and self.is_waited_for) or self.is_all_written:
+        if (
+            not (
+                self._life.state is State.CLOSING
+                and self._life.closes_by_ledger
+                and self.is_waited_for
+            )
+            or self.is_all_written
+        ):
             return False
         current = self._writer.current
         return current is None or not current.named
 
     @property
     def is_all_written(self) -> bool:
-        """Nothing waits for a flush or for its answer, or what waits may not be written. What was queued was absorbed."""
+        """Nothing waits for a flush or for its answer, or what waits may not be written. What was
+        queued was absorbed.
+        """
         if self._writer.outbox or self._writer.unconfirmed:
             return False
         return not self._flow.carried or self._form.is_stuck
@@ -112,7 +141,11 @@ class Snapshots:
     @property
     def why_waited_for(self) -> str:
         """Why the cursor cannot be written to now, and what is tried, as one sentence."""
-        failed = f", and {self.failed} snapshots in a row have failed: {self._writer.trouble}" if self.failed else ""
+        failed = (
+            f", and {self.failed} snapshots in a row have failed: {self._writer.trouble}"
+            if self.failed
+            else ""
+        )
         return f"a snapshot: the chain has {len(self._ownership.chain)} ledgers{failed}"
 
     @property
@@ -122,23 +155,30 @@ class Snapshots:
 
     @property
     def is_named_by_switch(self) -> bool:
-        """One snapshot may add its ledger to a chain at its limit, so that acks go on meanwhile. If that failed, the ledger of the
-        next one is named by its end alone: until then nothing in it counts, and a failure leaves nothing behind."""
+        """One snapshot may add its ledger to a chain at its limit, so that acks go on meanwhile. If
+        that failed, the ledger of the next one is named by its end alone: until then nothing in it
+        counts, and a failure leaves nothing behind.
+        """
         limit = self._turn.limits.chain_ledgers_hard_max
-        return self.run is not None and self._form.has_records and len(self._ownership.chain) > limit
+        return (
+            self.run is not None and self._form.has_records and len(self._ownership.chain) > limit
+        )
 
     # ---- begin and abort
 
     def on_snapshot(self, event: ev.Snapshot) -> None:
-        """Somebody wants one; if one is under way, that one will do: it holds all that is accepted when it ends. An aborted one is begun
-        again."""
+        """Somebody wants one; if one is under way, that one will do: it holds all that is accepted
+        when it ends. An aborted one is begun again.
+        """
         self._asked = self._form.has_records
 
     def start(self, reason: str) -> None:
         """Begins a snapshot by leaving the current ledger; does nothing where one is under way."""
         if self.run is not None:
             return
-        self.run = SnapshotRun(reason, (self._ownership.epoch << 32) | (self._ownership.sequence & 0xFFFFFFFF))
+        self.run = SnapshotRun(
+            reason, (self._ownership.epoch << 32) | (self._ownership.sequence & 0xFFFFFFFF)
+        )
         self._flow.cost.snapshot_begun(self._turn.now)
         self._writer.drain()
 
@@ -167,22 +207,36 @@ class Snapshots:
             if writer.current.named or self.is_named_by_switch:
                 run.move(SnapshotPhase.WRITING)
                 run.records_before = self._flow.cost.records
-        if run.phase is SnapshotPhase.SWITCHING and not self._ownership.is_writing and writer.current is not None:
+        if (
+            run.phase is SnapshotPhase.SWITCHING
+            and not self._ownership.is_writing
+            and writer.current is not None
+        ):
             self._ownership.propose(self._switch(run, writer.current.ledger), Purpose.SWITCH)
 
     def _switch(self, run: SnapshotRun, ledger: int) -> Footer:
         assert run.end_entry is not None
         length = sum(p.stored_bytes for p in run.parts)
-        base = SnapshotBase(ledger, run.parts[0].entry, run.end_entry, len(run.parts), length, run.end_crc32c)
+        base = SnapshotBase(
+            ledger, run.parts[0].entry, run.end_entry, len(run.parts), length, run.end_crc32c
+        )
         before = tuple(c for c in self._ownership.chain if c.ledger != ledger)
-        return self._form.footer(base=base, chain=(ChainLedger(ledger),), previous=Previous(self._ownership.base, before))
+        return self._form.footer(
+            base=base, chain=(ChainLedger(ledger),), previous=Previous(self._ownership.base, before)
+        )
 
     def _may_start(self) -> bool:
-        if self.run is not None or self._life.state is State.DELETING or self._flow.resets or not self._form.has_records:
+        if (
+            self.run is not None
+            or self._life.state is State.DELETING
+            or self._flow.resets
+            or not self._form.has_records
+        ):
             return False
         if not (self._life.state in LIVE or self.is_needed_to_close):
             return False
-        # the writer's own words, not ROLLING: the state follows them at the end of an event, and there may be no next one soon
+        # the writer's own words, not ROLLING: the state follows them at the end of an event, and
+        # there may be no next one soon
         return self._writer.is_settled
 
     def _maybe_start(self) -> None:
@@ -209,18 +263,26 @@ class Snapshots:
 
     @property
     def _not_before_s(self) -> float:
-        """The interval, doubled with each failure but the first: every try may leave a ledger behind."""
+        """The interval, doubled with each failure but the first: every try may leave a ledger
+        behind.
+        """
         interval = self._turn.limits.snapshot_interval_min_s
         wait = interval * 2.0 ** min(max(0, self.failed - 1), 16)
         return self._flow.cost.snapshot_at_s + max(interval, min(wait, BACK_OFF_MAX_S))
 
     @property
     def start_at_s(self) -> float | None:
-        """When to look again, if acks wait for a snapshot that shortens the chain, or the form is to change; the cost rule itself
-        can wait for an event."""
+        """When to look again, if acks wait for a snapshot that shortens the chain, or the form is
+        to change; the cost rule itself can wait for an event.
+        """
         flow = self._flow
-        waiting = self.is_waited_for and (self._life.state is State.CLOSING or not flow.progress.is_clear)
-        if not (waiting or flow.behind or self._asked or self._form.is_foreign) or not self._may_start():
+        waiting = self.is_waited_for and (
+            self._life.state is State.CLOSING or not flow.progress.is_clear
+        )
+        if (
+            not (waiting or flow.behind or self._asked or self._form.is_foreign)
+            or not self._may_start()
+        ):
             return None
         at_once = (flow.behind or self._asked) and not self.failed
         return 0.0 if at_once else self._not_before_s
@@ -228,15 +290,18 @@ class Snapshots:
     # ---- segments
 
     def write(self) -> None:
-        """Segments, as the window allows: one slot is left for the next acks. The flush of this turn went in front of them."""
+        """Segments, as the window allows: one slot is left for the next acks. The flush of this
+        turn went in front of them.
+        """
         run = self.run
         if run is None or run.phase is not SnapshotPhase.WRITING or not self._writer.is_usable:
             return
         acks, bytes_max = self._flow.acks, self._turn.limits.max_entry_bytes - RECORD_HEADER_BYTES
         while (run.plan is None or not run.plan.is_done) and self._may_write(run):
             if run.plan is None:
-                # in the turn of the first segment, behind the last delta in front of it: so the segments hold all that the
-                # deltas before the first of them hold, and a reader needs none of those
+                # in the turn of the first segment, behind the last delta in front of it: so the
+                # segments hold all that the deltas before the first of them hold, and a reader
+                # needs none of those
                 run.plan = SnapshotPlan(acks, bytes_max)
             run.waiting.add(self._writer.append(run.plan.take(acks)))
         if run.plan is not None and run.plan.is_done and not run.waiting and self._may_write(run):
@@ -277,7 +342,9 @@ class Snapshots:
     def _has_room_given_any(self, run: SnapshotRun) -> bool:
         limits, writer = self._turn.limits, self._writer
         has_slot = len(run.waiting) < limits.snapshot_segments_in_flight_max
-        return not writer.outbox and has_slot and writer.in_flight + 2 <= limits.appends_in_flight_max
+        return (
+            not writer.outbox and has_slot and writer.in_flight + 2 <= limits.appends_in_flight_max
+        )
 
     def on_part_appended(self, event: ev.Appended) -> None:
         """A segment or the end record is acknowledged (or the open record, which is neither)."""
@@ -296,7 +363,9 @@ class Snapshots:
         self._ownership.follow(done.after)
         run, self.run = self.run, None
         base = done.after.base
-        assert isinstance(base, SnapshotBase) and run is not None, "a switch that was sent is not aborted"
+        assert isinstance(base, SnapshotBase) and run is not None, (
+            "a switch that was sent is not aborted"
+        )
         self._flow.cost.snapshot_committed(base.length, run.records_before, self._turn.now)
         self._flow.withhold(is_withheld=False)
         self._turn.counters.snapshots += 1

@@ -1,14 +1,16 @@
 """The acknowledgement state of one cursor, in memory.
 
-Per data ledger: `holes` (a bitmap) and `high_water`; acked = [0, high_water) minus holes. Partly acked batches beside
-it. Invariants, where mark-delete is (L, e): ledgers below L have no entry here and are wholly acked; in L there is
-no hole at or below e; a ledger above L without an entry has no acks; every partial lies in a hole below its ledger's
-high water.
+Per data ledger: `holes` (a bitmap) and `high_water`; acked = [0, high_water) minus holes. Partly
+acked batches beside it. Invariants, where mark-delete is (L, e): ledgers below L have no entry here
+and are wholly acked; in L there is no hole at or below e; a ledger above L without an entry has no
+acks; every partial lies in a hole below its ledger's high water.
 
-`apply` is the only way in for acks and returns what was new: that is the delta. `join_*` is the way in for recovered
-records: the same joins, nothing returned. Nothing here validates: `intake_check` did, or the record's checksum. But a right
-checksum says nothing about what acks ask for: `join_*` raise OverBudgetError before they take more memory than `budget`
-allows, and the state is then good for nothing.
+`apply` is the only way in for acks and returns what was new: that is the delta. `join_*` is the way
+in for recovered
+records: the same joins, nothing returned. Nothing here validates: `intake_check` did, or the
+record's checksum. But a right
+checksum says nothing about what acks ask for: `join_*` raise OverBudgetError before they take more
+memory than `budget` allows, and the state is then good for nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ from cursorkeeper.core.values import (
 )
 
 _PIECE_ENTRIES = 1 << 26
-"""Acks are joined in pieces of so many entries where the budget may not suffice: a piece takes 8 MiB at most."""
+"""Acks are joined in pieces of so many entries where the budget may not suffice: a piece takes 8
+MiB at most.
+"""
 
 P = TypeVar("P", MarkDeleteProperties, CursorProperties)
 
@@ -68,7 +72,11 @@ class LedgerAcks:
     def measured_bytes(self) -> int:
         """About how much memory it takes now."""
         holes = self.holes
-        return LEDGER_BYTES + holes.__sizeof__() + CONTAINER_BYTES * min(containers_below(self.high_water), len(holes))
+        return (
+            LEDGER_BYTES
+            + holes.__sizeof__()
+            + CONTAINER_BYTES * min(containers_below(self.high_water), len(holes))
+        )
 
     def grow(self, high_water: int) -> None:
         """Entries up to the new high water become known as un-acked."""
@@ -84,7 +92,9 @@ class LedgerAcks:
         if high_water > self.high_water:
             self.grow(high_water)
         fresh = entries & self.holes
-        self.holes ^= fresh  # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB of bits
+        # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB
+        # of bits
+        self.holes ^= fresh
         return fresh
 
     def ack_through(self, entry: int) -> None:
@@ -117,14 +127,21 @@ class AckState:
         "partials",
     )
 
-    def __init__(self, mark_delete: Position = FIRST, layout: Layout | None = None, budget: StateBudget = DEFAULT) -> None:
+    def __init__(
+        self,
+        mark_delete: Position = FIRST,
+        layout: Layout | None = None,
+        budget: StateBudget = DEFAULT,
+    ) -> None:
         self.mark_delete = mark_delete
         self.budget = budget
         self._ledger_bytes = 0
         """What all ledgers took when each was counted last."""
         self._partial_count = 0
         self._partial_entries: dict[int, BitMap] = {}
-        """Ledger -> the entries in `partials`: which of many batches a set of acks completes is asked for every set."""
+        """Ledger -> the entries in `partials`: which of many batches a set of acks completes is
+        asked for every set.
+        """
         self.layout = layout or Layout()
         self.ledgers: dict[int, LedgerAcks] = {}
         self.partials: dict[int, dict[int, Partial]] = {}
@@ -140,7 +157,11 @@ class AckState:
     @property
     def memory_bytes(self) -> int:
         """What the state takes, about."""
-        return self._ledger_bytes + self._partial_count * PARTIAL_BYTES + len(self.layout) * LAYOUT_BYTES
+        return (
+            self._ledger_bytes
+            + self._partial_count * PARTIAL_BYTES
+            + len(self.layout) * LAYOUT_BYTES
+        )
 
     def _count(self, acks: LedgerAcks) -> None:
         """Brings the counts up to date after a change of a ledger."""
@@ -158,10 +179,13 @@ class AckState:
             del self._partial_entries[ledger]
 
     def _make_room(self, more: int) -> None:
-        """Raises OverBudgetError if a recovered record would take the state over its budget by so many bytes."""
+        """Raises OverBudgetError if a recovered record would take the state over its budget by so
+        many bytes.
+        """
         if self.memory_bytes + more > self.budget.bytes_max:
             raise OverBudgetError(
-                f"the state would take {self.memory_bytes + more:,} bytes of memory, {self.budget.bytes_max:,} are allowed: "
+                f"the state would take {self.memory_bytes + more:,} bytes of memory, "
+                f"{self.budget.bytes_max:,} are allowed: "
                 "raise state_bytes_max if the cursor really spans so many entries"
             )
 
@@ -170,7 +194,9 @@ class AckState:
         more = 0
         for ledger, high_water in high_waters:
             acks = self.ledgers.get(ledger)
-            more += growth_bytes(acks.high_water if acks else 0, high_water) + (0 if acks else LEDGER_BYTES)
+            more += growth_bytes(acks.high_water if acks else 0, high_water) + (
+                0 if acks else LEDGER_BYTES
+            )
         return more
 
     # ---- questions
@@ -187,7 +213,9 @@ class AckState:
         return self.partials.get(ledger, {}).get(entry)
 
     def acked_of(self, ledger: int) -> BitMap:
-        """All acked entries of a ledger at or above the mark-delete ledger; for tests and exports."""
+        """All acked entries of a ledger at or above the mark-delete ledger; for tests and
+        exports.
+        """
         acks = self.ledgers.get(ledger)
         if acks is None:
             return BitMap()
@@ -220,7 +248,9 @@ class AckState:
     # ---- acks
 
     def apply(self, batches: Sequence[AckBatch]) -> Delta:
-        """Takes checked batches in; returns what they changed (without properties, which carry a stamp)."""
+        """Takes checked batches in; returns what they changed (without properties, which carry a
+        stamp).
+        """
         before = self.mark_delete
         target = max((b.mark_delete for b in batches if b.mark_delete is not None), default=before)
         self._move_mark_delete(target)
@@ -237,7 +267,13 @@ class AckState:
         self._advance()
         return self._trimmed_delta(before, acks, partials)
 
-    def _apply_ledger(self, ledger: int, parts: list[LedgerColumns], acks: dict[int, BitMap], partials: dict[PartialKey, Partial]) -> None:
+    def _apply_ledger(
+        self,
+        ledger: int,
+        parts: list[LedgerColumns],
+        acks: dict[int, BitMap],
+        partials: dict[PartialKey, Partial],
+    ) -> None:
         new = _entries_of(parts)
         completed = self._apply_partials(ledger, parts, partials)
         if completed:
@@ -253,7 +289,9 @@ class AckState:
         for entry in self._drop_partials(ledger, fresh):
             partials.pop(PartialKey(ledger, entry), None)
 
-    def _apply_partials(self, ledger: int, parts: list[LedgerColumns], changed: dict[PartialKey, Partial]) -> BitMap:
+    def _apply_partials(
+        self, ledger: int, parts: list[LedgerColumns], changed: dict[PartialKey, Partial]
+    ) -> BitMap:
         """Returns the entries of which nothing is missing any more."""
         completed = BitMap()
         for part in parts:
@@ -265,12 +303,18 @@ class AckState:
                 if not joined.missing:
                     completed.add(entry)
                     changed.pop(PartialKey(ledger, entry), None)
-                elif known is None or joined.missing != known.missing or joined.batch_size != known.batch_size:
+                elif (
+                    known is None
+                    or joined.missing != known.missing
+                    or joined.batch_size != known.batch_size
+                ):
                     self._put_partial(ledger, entry, joined)
                     changed[PartialKey(ledger, entry)] = joined
         return completed
 
-    def _trimmed_delta(self, before: Position, acks: dict[int, BitMap], partials: dict[PartialKey, Partial]) -> Delta:
+    def _trimmed_delta(
+        self, before: Position, acks: dict[int, BitMap], partials: dict[PartialKey, Partial]
+    ) -> Delta:
         """What mark-delete implies is not written twice."""
         moved = self.mark_delete != before
         if moved:
@@ -295,9 +339,15 @@ class AckState:
     # ---- layout
 
     def acked_beyond(self, item: LayoutItem) -> int:
-        """How many entries at or beyond the count of a closed ledger are acked, if it is news: no such entries exist."""
+        """How many entries at or beyond the count of a closed ledger are acked, if it is news: no
+        such entries exist.
+        """
         acks = self.ledgers.get(item.ledger)
-        if item.state is not LayoutState.CLOSED or acks is None or not item.is_ahead_of(self.layout.get(item.ledger)):
+        if (
+            item.state is not LayoutState.CLOSED
+            or acks is None
+            or not item.is_ahead_of(self.layout.get(item.ledger))
+        ):
             return 0
         holes = acks.holes
         above = len(holes) - (holes.rank(item.entries - 1) if item.entries else 0)
@@ -308,13 +358,16 @@ class AckState:
         before = self.mark_delete
         changed = self._join_layout(run)
         self._advance()
-        return Delta(mark_delete=self.mark_delete if self.mark_delete != before else None, layout=changed)
+        return Delta(
+            mark_delete=self.mark_delete if self.mark_delete != before else None, layout=changed
+        )
 
     def _join_layout(self, run: Iterable[LayoutItem]) -> tuple[LayoutItem, ...]:
         changed = self.layout.join(i for i in run if i.ledger >= self.mark_delete.ledger)
         for item in changed:
             if item.state is LayoutState.TRIMMED:
-                # wholly acked: nothing is kept of it but what mark-delete says, whether the acks came before or come after
+                # wholly acked: nothing is kept of it but what mark-delete says, whether the acks
+                # came before or come after
                 self._forget_partials(item.ledger)
                 if item.ledger in self.ledgers:
                     self._forget_ledger(item.ledger)
@@ -327,10 +380,16 @@ class AckState:
     # ---- recovered records
 
     def join_delta(self, delta: Delta) -> None:
-        """Joins a recovered delta. Any order and any number of times gives the same state, after `settle`."""
+        """Joins a recovered delta. Any order and any number of times gives the same state, after
+        `settle`.
+        """
         self._join_common(delta)
-        counted = [(ledger, entries) for ledger, entries in delta.acks.items() if self._counts(ledger)]
-        self._make_room(self._growth((ledger, entries.max() + 1) for ledger, entries in counted if entries))
+        counted = [
+            (ledger, entries) for ledger, entries in delta.acks.items() if self._counts(ledger)
+        ]
+        self._make_room(
+            self._growth((ledger, entries.max() + 1) for ledger, entries in counted if entries)
+        )
         for ledger, entries in counted:
             self._join_acks(ledger, entries)
         self._join_partials(delta.partials.items())
@@ -352,13 +411,16 @@ class AckState:
             self._join_layout(part.layout)
             if len(self.layout) > self.budget.layout_ledgers_max:
                 raise OverBudgetError(
-                    f"the layout would have {len(self.layout):,} ledgers, {self.budget.layout_ledgers_max:,} are allowed: "
+                    f"the layout would have {len(self.layout):,} ledgers, "
+                    f"{self.budget.layout_ledgers_max:,} are allowed: "
                     "raise layout_ledgers_max if the topic really has so many"
                 )
             self._make_room(0)
         if part.mark_delete is not None:
             self._move_mark_delete(max(self.mark_delete, part.mark_delete))
-        self.mark_delete_properties = newer(self.mark_delete_properties, part.mark_delete_properties)
+        self.mark_delete_properties = newer(
+            self.mark_delete_properties, part.mark_delete_properties
+        )
         self.cursor_properties = newer(self.cursor_properties, part.cursor_properties)
 
     def _counts(self, ledger: int) -> bool:
@@ -369,14 +431,20 @@ class AckState:
         mine = self._ledger(ledger)
         high_water = max(mine.high_water, entries.max() + 1) if entries else mine.high_water
         worst = min(ACK_BYTES * len(entries), mixed_bytes(high_water) - mine.counted_bytes)
-        for piece in bitmaps.pieces(entries, _PIECE_ENTRIES) if self.memory_bytes + worst > self.budget.bytes_max else (entries,):
+        for piece in (
+            bitmaps.pieces(entries, _PIECE_ENTRIES)
+            if self.memory_bytes + worst > self.budget.bytes_max
+            else (entries,)
+        ):
             fresh = mine.ack(piece)
             self._count_compact(mine)
             if fresh:
                 self._drop_partials(ledger, fresh)
 
     def _count_compact(self, acks: LedgerAcks) -> None:
-        """After acks were joined to a ledger. Raises OverBudgetError if the state does not fit however it is kept."""
+        """After acks were joined to a ledger. Raises OverBudgetError if the state does not fit
+        however it is kept.
+        """
         self._count(acks)
         if self.memory_bytes > self.budget.bytes_max:
             acks.holes.run_optimize()
@@ -384,10 +452,16 @@ class AckState:
             self._make_room(0)
 
     def _join_slice(self, part: Slice) -> None:
-        """Costs what the slice and the holes that are known of its range take, however long the range is."""
+        """Costs what the slice and the holes that are known of its range take, however long the
+        range is.
+        """
         known = self.ledgers.get(part.ledger)
-        # up to a slice of holes, or up to the end of a slice of acks, what is not known becomes holes
-        self._make_room(self._growth([(part.ledger, part.first if part.holes else part.last + 1)]) + part.bitmap.__sizeof__())
+        # up to a slice of holes, or up to the end of a slice of acks, what is not known becomes
+        # holes
+        self._make_room(
+            self._growth([(part.ledger, part.first if part.holes else part.last + 1)])
+            + part.bitmap.__sizeof__()
+        )
         acks = known or self._ledger(part.ledger)
         acks.grow(part.first if part.holes else part.last + 1)
         if part.holes:
@@ -411,7 +485,11 @@ class AckState:
             known = self.partial(ledger, entry)
             joined = partial if known is None else known.joined(partial)
             if joined.missing:
-                self._make_room(self._growth([(ledger, entry + 1)]) + PARTIAL_BYTES + joined.missing.__sizeof__())
+                self._make_room(
+                    self._growth([(ledger, entry + 1)])
+                    + PARTIAL_BYTES
+                    + joined.missing.__sizeof__()
+                )
                 self._put_partial(ledger, entry, joined)
             else:
                 self._join_acks(ledger, BitMap([entry]))
@@ -461,12 +539,16 @@ class AckState:
             acks.ack_through(to.entry)
             self._count(acks)
             if to.ledger in self.partials:
-                self._drop_partials(to.ledger, bitmaps.between(self._partial_entries[to.ledger], 0, to.entry))
+                self._drop_partials(
+                    to.ledger, bitmaps.between(self._partial_entries[to.ledger], 0, to.entry)
+                )
         self.mark_delete = to
         self.layout.drop_below(to.ledger)
 
     def _advance(self) -> None:
-        """Mark-delete takes the longest acked prefix; it crosses only where the layout names the next ledger."""
+        """Mark-delete takes the longest acked prefix; it crosses only where the layout names the
+        next ledger.
+        """
         ledger, entry = self.mark_delete
         at = Position(ledger, entry)
         best = at
@@ -501,8 +583,10 @@ def _entries_of(parts: list[LedgerColumns]) -> BitMap:
 
 
 def newer(mine: P | None, other: P | None) -> P | None:
-    """The map with the later stamp. Of two different maps with one stamp, which no writer makes, the one whose sorted pairs are
-    greater: so the order of the joins never counts."""
+    """The map with the later stamp. Of two different maps with one stamp, which no writer makes,
+    the one whose sorted pairs are
+    greater: so the order of the joins never counts.
+    """
     if mine is None or other is None:
         return other if mine is None else mine
     if other.stamp != mine.stamp:

@@ -1,8 +1,10 @@
-"""Serves every part of a cursor: the law. Which states and phases follow which, and where an event is late, legal or a bug.
+"""Serves every part of a cursor: the law. Which states and phases follow which, and where an event
+is late, legal or a bug.
 
-Every part that waits for answers has phases of its own beside the cursor's state; each change of one is in a table, with its
-reason. `HANDLED` says in which states an event means something. An event in another state is *late* if it is in `LATE` there
-(ignored, counted) and raises otherwise. The diagrams in ARCHITECTURE.md are generated from the tables by `diagrams()`.
+Every part that waits for answers has phases of its own beside the cursor's state; each change of
+one is in a table, with its reason. `HANDLED` says in which states an event means something. An
+event in another state is *late* if it is in `LATE` there (ignored, counted) and raises otherwise.
+The diagrams in ARCHITECTURE.md are generated from the tables by `diagrams()`.
 """
 
 from __future__ import annotations
@@ -96,7 +98,9 @@ class Law(Generic[P]):
         """The phases and their moves as Mermaid text."""
         order = {phase: at for at, phase in enumerate(self.phases)}
         moves = sorted(self.moves.items(), key=lambda m: (order[m[0][0]], order[m[0][1]]))
-        ends = [phase for phase in self.phases if not any(phase is before for before, _ in self.moves)]
+        ends = [
+            phase for phase in self.phases if not any(phase is before for before, _ in self.moves)
+        ]
         lines = ["stateDiagram-v2", f"    [*] --> {self.phases[0]}"]
         lines += [f"    {before} --> {after}: {why}" for (before, after), why in moves]
         return "\n".join(lines + [f"    {phase} --> [*]" for phase in ends])
@@ -229,7 +233,9 @@ LATE: dict[type, frozenset[State]] = {
 
 
 def is_handled(state: State, event: ev.Event) -> bool:
-    """Whether the event means something now. Raises IllegalTransitionError where it is neither handled nor late."""
+    """Whether the event means something now. Raises IllegalTransitionError where it is neither
+    handled nor late.
+    """
     kind = type(event)
     if state in HANDLED[kind]:
         return True

@@ -89,7 +89,11 @@ class Turn:
         """A new turn; returns the list that its effects go to, in order."""
         self._out, self.now = [], now
         if isinstance(event, ev.Tick):
-            self.at_once, self.room, self.no_room_since_s = event.at_once, event.room, event.no_room_since_s
+            self.at_once, self.room, self.no_room_since_s = (
+                event.at_once,
+                event.room,
+                event.no_room_since_s,
+            )
             self.heard_s = now if event.heard_s is None else event.heard_s
         else:
             self.room, self.heard_s, self.at_once = 0, None, False
@@ -120,7 +124,9 @@ class Turn:
         self.waiting_for = what
 
     def hold(self, token: int) -> None:
-        """An effect of the last turn waits for its place in the daemon's own queue; `ev.Sent` tells when it is sent."""
+        """An effect of the last turn waits for its place in the daemon's own queue; `ev.Sent` tells
+        when it is sent.
+        """
         self.held.add(token)
 
     def release(self, token: int) -> None:

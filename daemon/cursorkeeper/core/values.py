@@ -1,9 +1,11 @@
-"""The values that travel from the state to the bytes and back: deltas, segments, and what they are made of.
+"""The values that travel from the state to the bytes and back: deltas, segments, and what they are
+made of.
 
-All of them are frozen: a record is taken at one instant (in code that cannot suspend) and encoding it later changes
-nothing. Bitmaps inside are never mutated after they were put into a value; who needs to change one copies it.
-Joining is defined here because it is the law of the format: acks by union, mark-delete by maximum, partial batches by
-intersection of what is missing, properties by their stamp, layout by progress OPEN < CLOSED < TRIMMED.
+All of them are frozen: a record is taken at one instant (in code that cannot suspend) and encoding
+it later changes nothing. Bitmaps inside are never mutated after they were put into a value; who
+needs to change one copies it. Joining is defined here because it is the law of the format: acks by
+union, mark-delete by maximum, partial batches by intersection of what is missing, properties by
+their stamp, layout by progress OPEN < CLOSED < TRIMMED.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class Stamp(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MarkDeleteProperties:
-    """Numbers that travel with mark-delete (compaction horizon, producers' sequence ids): string to int64."""
+    """Numbers that travel with mark-delete (compaction horizon, producers' sequence ids): string to
+    int64.
+    """
 
     stamp: Stamp
     values: Mapping[str, int]
@@ -57,8 +61,10 @@ class LayoutItem(NamedTuple):
     entries: int
 
     def is_ahead_of(self, known: LayoutItem | None) -> bool:
-        """Whether a join takes this item and not the known one of the same ledger: the later state, and of two closed ones the
-        longer. A ledger believed to be shorter than it is would let mark-delete cross over entries that nobody acked."""
+        """Whether a join takes this item and not the known one of the same ledger: the later state,
+        and of two closed ones the longer. A ledger believed to be shorter than it is would let
+        mark-delete cross over entries that nobody acked.
+        """
         return known is None or (self.state, self.entries) > (known.state, known.entries)
 
 
@@ -71,7 +77,9 @@ class PartialKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A partly acked batch. `missing` = batch indexes not yet acked, never empty; `batch_size` 0 = not known."""
+    """A partly acked batch. `missing` = batch indexes not yet acked, never empty; `batch_size` 0 =
+    not known.
+    """
 
     batch_size: int
     missing: BitMap
@@ -107,8 +115,10 @@ class Delta:
 
 
 class Slice(NamedTuple):
-    """Entries `first..last` (inclusive) of a ledger. `bitmap` holds absolute entry ids inside that range: the
-    un-acked ones if `holes`, else the acked ones. A hole never un-acks what another record acked."""
+    """Entries `first..last` (inclusive) of a ledger. `bitmap` holds absolute entry ids inside that
+    range: the un-acked ones if `holes`, else the acked ones. A hole never un-acks what another
+    record acked.
+    """
 
     ledger: int
     first: int
@@ -119,7 +129,9 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of the whole state: slices, the partial batches of their ranges, and (in the leading ones) the rest."""
+    """A part of the whole state: slices, the partial batches of their ranges, and (in the leading
+    ones) the rest.
+    """
 
     mark_delete: Position | None = None
     mark_delete_properties: MarkDeleteProperties | None = None
@@ -131,10 +143,12 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEnd:
-    """The last record of a snapshot: names its segments, so that parts of an aborted one are never counted.
+    """The last record of a snapshot: names its segments, so that parts of an aborted one are never
+    counted.
 
-    `segments_crc32c` is over the segments' own checksums (little-endian u32 each, in order) and `length` the sum of
-    their stored sizes in bytes; both are filled by whoever encoded the segments.
+    `segments_crc32c` is over the segments' own checksums (little-endian u32 each, in order) and
+    `length` the sum of their stored sizes in bytes; both are filled by whoever encoded the
+    segments.
     """
 
     snapshot_id: int
@@ -150,7 +164,9 @@ class SnapshotEnd:
 
 @dataclass(frozen=True, slots=True)
 class OpenRecord:
-    """Entry 0 of every cursor ledger: whose it is. For people and for repair; recovery checks the record header."""
+    """Entry 0 of every cursor ledger: whose it is. For people and for repair; recovery checks the
+    record header.
+    """
 
     cursor: str
     epoch: int

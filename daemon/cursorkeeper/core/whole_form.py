@@ -1,10 +1,12 @@
-"""Serves clusters whose cursors stay readable by Pulsar (`format = "pulsar"`): flushes that write the whole state.
+"""Serves clusters whose cursors stay readable by Pulsar (`format = "pulsar"`): flushes that write
+the whole state.
 
-The machine still takes deltas: they say what is new, drive progress and are put back. What is appended is the state of
-the same instant, encoded by a `StateWriter`; a record is durable when its last entry is. Invariants: the second state is
-taken when the first has left completely (the newest wins); nothing is appended that does not fit; a state that leaves
-something out is appended only while the committed footer says so; what only the footer holds (the subscription's
-properties) is confirmed only when the committed footer holds it.
+The machine still takes deltas: they say what is new, drive progress and are put back. What is
+appended is the state of the same instant, encoded by a `StateWriter`; a record is durable when its
+last entry is. Invariants: the second state is taken when the first has left completely (the newest
+wins); nothing is appended that does not fit; a state that leaves something out is appended only
+while the committed footer says so; what only the footer holds (the subscription's properties) is
+confirmed only when the committed footer holds it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from typing import Protocol
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.flow import Flow
-from cursorkeeper.core.footer import FORMAT_PULSAR, Base, ChainLedger, EmptyBase, Footer, PulsarBase, Truncation
+from cursorkeeper.core.footer import (
+    FORMAT_PULSAR,
+    Base,
+    ChainLedger,
+    EmptyBase,
+    Footer,
+    PulsarBase,
+    Truncation,
+)
 from cursorkeeper.core.form import leads_to_native
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Ownership
@@ -29,7 +39,9 @@ from cursorkeeper.core.writer import OpenLedger, Outgoing, Sent, Writer
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A whole state as entries of one ledger, in order. `encoded_bytes`: its size before compression, properties included."""
+    """A whole state as entries of one ledger, in order. `encoded_bytes`: its size before
+    compression, properties included.
+    """
 
     entries: tuple[bytes, ...]
     encoded_bytes: int
@@ -45,7 +57,9 @@ class DoesNotFit:
 
 
 class StateWriter(Protocol):
-    """How a whole state becomes bytes. Pure: the state is not changed, equal states give equal bytes."""
+    """How a whole state becomes bytes. Pure: the state is not changed, equal states give equal
+    bytes.
+    """
 
     @property
     def format(self) -> str:
@@ -58,18 +72,23 @@ class StateWriter(Protocol):
         ...
 
     def take(self, state: AckState) -> Taken | DoesNotFit:
-        """The entries of one flush. Sizes are checked before anything is encoded where that can be known."""
+        """The entries of one flush. Sizes are checked before anything is encoded where that can be
+        known.
+        """
         ...
 
     def inline(self, state: AckState, bytes_max: int) -> bytes | None:
-        """The whole state as one value for the footer; None: it does not fit `bytes_max` or a limit."""
+        """The whole state as one value for the footer; None: it does not fit `bytes_max` or a
+        limit.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """The last attempt found that the state does not fit. As long as `carried` is the same value, and no ledger was trimmed since
-    (`layout_changes`), it would find it again."""
+    """The last attempt found that the state does not fit. As long as `carried` is the same value,
+    and no ledger was trimmed since (`layout_changes`), it would find it again.
+    """
 
     why: DoesNotFit
     carried: Delta
@@ -93,8 +112,22 @@ class WholeForm:
 
     has_records = False
 
-    def __init__(self, turn: Turn, life: Life, ownership: Ownership, flow: Flow, writer: Writer, states: StateWriter) -> None:
-        self._turn, self._life, self._ownership, self._flow, self._writer = turn, life, ownership, flow, writer
+    def __init__(
+        self,
+        turn: Turn,
+        life: Life,
+        ownership: Ownership,
+        flow: Flow,
+        writer: Writer,
+        states: StateWriter,
+    ) -> None:
+        self._turn, self._life, self._ownership, self._flow, self._writer = (
+            turn,
+            life,
+            ownership,
+            flow,
+            writer,
+        )
         self._states = states
         self.metadata_bytes = 0
         self.fits_since_s = 0.0
@@ -118,7 +151,9 @@ class WholeForm:
 
     @property
     def patience_s(self) -> float:
-        return (self._turn.limits.bookkeeper_away_ms + self._turn.limits.whole_state_interval_ms) / 1000
+        return (
+            self._turn.limits.bookkeeper_away_ms + self._turn.limits.whole_state_interval_ms
+        ) / 1000
 
     @property
     def is_foreign(self) -> bool:
@@ -151,12 +186,22 @@ class WholeForm:
 
     def flush_at(self, *, urgent: bool, at_once: bool) -> float | None:
         writer, flow = self._writer, self._flow
-        waiting = max(writer.in_flight, len(writer.unconfirmed))  # answered ones too: each is kept whole until the footer leads to it
-        if waiting >= self._turn.limits.appends_in_flight_max or self.is_stuck or (self._is_note_awaited and not self._is_noted):
+        # answered ones too: each is kept whole until the footer leads to it
+        waiting = max(writer.in_flight, len(writer.unconfirmed))
+        if (
+            waiting >= self._turn.limits.appends_in_flight_max
+            or self.is_stuck
+            or (self._is_note_awaited and not self._is_noted)
+        ):
             return None
-        after = self._taken_s + self.interval_ms / 1000 if self._taken_s is not None and not urgent else 0.0
+        after = (
+            self._taken_s + self.interval_ms / 1000
+            if self._taken_s is not None and not urgent
+            else 0.0
+        )
         if self.is_rewrite_due:
-            return after if self._unfit is not None else 0.0  # the size of what did not fit is not looked at for every ack
+            # the size of what did not fit is not looked at for every ack
+            return after if self._unfit is not None else 0.0
         oldest = flow.progress.oldest_unbound_s
         if oldest is None and urgent and flow.has_new:
             oldest = 0.0
@@ -190,14 +235,20 @@ class WholeForm:
         counters.truncated_flushes += taken.truncated is not None
 
     def _hold_back(self, why: DoesNotFit) -> None:
-        """Acks stay accepted and unconfirmed. Their bytes go back to the source's credit: they are in the state now, and the
-        acks that would make it fit again must be able to come."""
+        """Acks stay accepted and unconfirmed. Their bytes go back to the source's credit: they are
+        in the state now, and the acks that would make it fit again must be able to come.
+        """
         flow = self._flow
         if self._unfit is None:
             self._turn.counters.limit_crossings += 1
-            self._turn.emit(fx.Report("state does not fit", {"reason": why.reason, "encoded_bytes": why.encoded_bytes}))
+            self._turn.emit(
+                fx.Report(
+                    "state does not fit", {"reason": why.reason, "encoded_bytes": why.encoded_bytes}
+                )
+            )
         self._unfit = Unfit(why, flow.carried, flow.layout_changes)
-        self._taken_s = self._turn.now  # to know the size costs as much as the state is large: not for every ack
+        # to know the size costs as much as the state is large: not for every ack
+        self._taken_s = self._turn.now
         flow.confirm(flow.progress.released())
 
     def _note_truncation(self, truncated: Truncation) -> None:
@@ -209,12 +260,20 @@ class WholeForm:
 
     @property
     def _is_stored_whole(self) -> bool:
-        """Nothing leaves something out: not what is stored, what is on its way, or what waits for the footer."""
-        return self._flow.stored_truncation is None and not self._writer.is_truncated and not self._is_note_awaited
+        """Nothing leaves something out: not what is stored, what is on its way, or what waits for
+        the footer.
+        """
+        return (
+            self._flow.stored_truncation is None
+            and not self._writer.is_truncated
+            and not self._is_note_awaited
+        )
 
     @property
     def _is_noted(self) -> bool:
-        """The committed footer says that the state may be a part, and no footer write is on its way that would not."""
+        """The committed footer says that the state may be a part, and no footer write is on its way
+        that would not.
+        """
         committed, outstanding = self._ownership.committed, self._ownership.commit.outstanding
         said = committed is not None and committed.truncated is not None
         return said and (outstanding is None or outstanding.footer.truncated is not None)
@@ -235,7 +294,9 @@ class WholeForm:
         self._flow.withhold(is_withheld=False)
 
     def left_behind(self) -> None:
-        """A reader may find the newest of the states that are not durable until another one is named."""
+        """A reader may find the newest of the states that are not durable until another one is
+        named.
+        """
         ledger = self._writer.current
         parts = [o.truncated for o in self._writer.unconfirmed.values() if o.truncated is not None]
         if parts and ledger is not None and ledger.named:
@@ -245,19 +306,27 @@ class WholeForm:
 
     def footer(self, **changes: object) -> Footer:
         acks = self._flow.acks
-        says = {"mark_delete": acks.mark_delete, "stats": self._flow.stats(), "cursor_properties": acks.cursor_properties}
+        says = {
+            "mark_delete": acks.mark_delete,
+            "stats": self._flow.stats(),
+            "cursor_properties": acks.cursor_properties,
+        }
         footer = self._ownership.draft(**(says | changes))
         if isinstance(footer.base, EmptyBase) and "base" not in changes:
             footer = replace(footer, base=EmptyBase(footer.mark_delete))
         return footer
 
     def named(self, ledger: int) -> Footer:
-        """Its first state was taken from all that is known: nothing of what was named before it is needed any more."""
+        """Its first state was taken from all that is known: nothing of what was named before it is
+        needed any more.
+        """
         alone = (ChainLedger(ledger, format=FORMAT_PULSAR),)
         return self.footer(base=EmptyBase(self._flow.acks.mark_delete), chain=alone, previous=None)
 
     def reset(self, reset: ev.Reset) -> Footer:
-        """The target is all there is to say; properties have their own place in such a footer, the layout has none."""
+        """The target is all there is to say; properties have their own place in such a footer, the
+        layout has none.
+        """
         return self.footer(
             generation=self._ownership.generation + 1,
             mark_delete=reset.target,
@@ -276,10 +345,13 @@ class WholeForm:
     def note(self) -> Footer | None:
         ownership = self._ownership
         if self._is_stored_whole:
-            ownership.note_truncation(None)  # the newest state is whole, or will be when it is written
+            # the newest state is whole, or will be when it is written
+            ownership.note_truncation(None)
         committed = ownership.committed
         assert committed is not None
-        is_new = (ownership.truncated is None) != (committed.truncated is None) or self._has_newer_properties(committed)
+        is_new = (ownership.truncated is None) != (
+            committed.truncated is None
+        ) or self._has_newer_properties(committed)
         return self.footer() if is_new else None
 
     def _has_newer_properties(self, committed: Footer) -> bool:

@@ -1,13 +1,17 @@
-"""A part of a cursor's state: a range of positions, for readers that share a large cursor between them.
+"""A part of a cursor's state: a range of positions, for readers that share a large cursor between
+them.
 
-Owns which entries of a record lie in a window, and what of a snapshot need not be read for it. A window is joined as the whole is, by the
-same joins of clipped records, so the holes of all windows together are those of the whole. Two rules make that exact. Of the ledger in
-which a window ends it must be known whether the state goes on behind the end: then every entry up to it is described (acked or a hole), and
-`_reach` sees to it. And what is no entry (mark-delete, properties, layout) is not clipped: every window has all of it. Mark-delete may come
-out lower than that of the whole (its last steps may lie in another window), which changes no hole.
+Owns which entries of a record lie in a window, and what of a snapshot need not be read for it. A
+window is joined as the whole is, by the same joins of clipped records, so the holes of all windows
+together are those of the whole. Two rules make that exact. Of the ledger in which a window ends it
+must be known whether the state goes on behind the end: then every entry up to it is described
+(acked or a hole), and `_reach` sees to it. And what is no entry (mark-delete, properties, layout)
+is not clipped: every window has all of it. Mark-delete may come out lower than that of the whole
+(its last steps may lie in another window), which changes no hole.
 
-A window of a snapshot that was planned segment by segment begins and ends where slices begin: `segments` are then all that it needs. The
-slice before one that begins inside a ledger ends right in front of it (or mark-delete has passed it), so it reaches the end by itself.
+A window of a snapshot that was planned segment by segment begins and ends where slices begin:
+`segments` are then all that it needs. The slice before one that begins inside a ledger ends right
+in front of it (or mark-delete has passed it), so it reaches the end by itself.
 """
 
 from __future__ import annotations
@@ -37,14 +41,20 @@ EVERY = Span(0, ENTRY_ID_MAX)
 
 @dataclass(frozen=True, slots=True)
 class StateWindow:
-    """Entries at positions first <= p < end; `end` None: to the last. The default is the whole state."""
+    """Entries at positions first <= p < end; `end` None: to the last. The default is the whole
+    state.
+    """
 
     first: Position = FIRST
     end: Position | None = None
     snapshot: EntryAddress | None = None
-    """The end record of the snapshot that `segments` are of. Of any other snapshot every segment is read."""
+    """The end record of the snapshot that `segments` are of. Of any other snapshot every segment is
+    read.
+    """
     segments: frozenset[int] = frozenset()
-    """Entry ids: those of the leading segments (mark-delete, layout), and those whose slices lie inside."""
+    """Entry ids: those of the leading segments (mark-delete, layout), and those whose slices lie
+    inside.
+    """
 
     @property
     def is_whole(self) -> bool:
@@ -57,7 +67,11 @@ class StateWindow:
         low = max(0, self.first.entry) if ledger == self.first.ledger else 0
         if self.end is None or ledger < self.end.ledger:
             return Span(low, ENTRY_ID_MAX)
-        return Span(low, self.end.entry - 1) if ledger == self.end.ledger and self.end.entry > low else None
+        return (
+            Span(low, self.end.entry - 1)
+            if ledger == self.end.ledger and self.end.entry > low
+            else None
+        )
 
     # ---- reading
 
@@ -67,11 +81,17 @@ class StateWindow:
 
     def wanted(self, base: SnapshotBase, listed: Iterable[int]) -> list[int]:
         """The segments to read, of those that the end record lists."""
-        return [e for e in listed if e in self.segments] if self.is_planned_on(base) else list(listed)
+        return (
+            [e for e in listed if e in self.segments] if self.is_planned_on(base) else list(listed)
+        )
 
-    def ranges(self, base: SnapshotBase | None, listed: Sequence[int], last_entry: int) -> Iterator[Span]:
-        """The entries to read of a ledger: all of it; of the one that holds the planned snapshot not what stands in front of that (the
-        snapshot holds it too), and no segments of other windows."""
+    def ranges(
+        self, base: SnapshotBase | None, listed: Sequence[int], last_entry: int
+    ) -> Iterator[Span]:
+        """The entries to read of a ledger: all of it; of the one that holds the planned snapshot
+        not what stands in front of that (the snapshot holds it too), and no segments of other
+        windows.
+        """
         if base is None or not self.is_planned_on(base):
             yield Span(0, last_entry)
             return
@@ -95,7 +115,14 @@ class StateWindow:
             if (inside := self._clip(ledger, entries)) is not None:
                 acks[ledger] = inside
         partials = {key: p for key, p in delta.partials.items() if self._has(Position(*key))}
-        clipped = Delta(delta.mark_delete, delta.mark_delete_properties, delta.cursor_properties, delta.layout, acks, partials)
+        clipped = Delta(
+            delta.mark_delete,
+            delta.mark_delete_properties,
+            delta.cursor_properties,
+            delta.layout,
+            acks,
+            partials,
+        )
         state.join_delta(clipped)
         tops = [(ledger, entries.max()) for ledger, entries in delta.acks.items() if entries]
         self._reach(state, [*tops, *delta.partials])
@@ -108,7 +135,12 @@ class StateWindow:
         slices = [inside for one in segment.slices if (inside := self._slice(one)) is not None]
         partials = {key: p for key, p in segment.partials.items() if self._has(Position(*key))}
         clipped = Segment(
-            segment.mark_delete, segment.mark_delete_properties, segment.cursor_properties, segment.layout, partials, tuple(slices)
+            segment.mark_delete,
+            segment.mark_delete_properties,
+            segment.cursor_properties,
+            segment.layout,
+            partials,
+            tuple(slices),
         )
         state.join_segment(clipped)
         self._reach(state, [*((s.ledger, s.last) for s in segment.slices), *segment.partials])

@@ -1,7 +1,8 @@
-"""Serves what is to be durable: the ledger that is being written, what was sent to it, what came back, and how it is left.
+"""Serves what is to be durable: the ledger that is being written, what was sent to it, what came
+back, and how it is left.
 
-Data and small questions; when a ledger is created, named and left is decided by `ledgers`, what goes into it by `flushing` and
-`snapshots`.
+Data and small questions; when a ledger is created, named and left is decided by `ledgers`, what
+goes into it by `flushing` and `snapshots`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from cursorkeeper.core.values import Delta, RawEntry, Record, RecordBody
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One entry that was taken. `delta`: what is new in the record, to be put back should the ledger fail; `body`: what is
-    written for it, the delta itself or a part of the whole state. Only the last entry of a record carries its number."""
+    """One entry that was taken. `delta`: what is new in the record, to be put back should the
+    ledger fail; `body`: what is written for it, the delta itself or a part of the whole state. Only
+    the last entry of a record carries its number.
+    """
 
     record: int | None
     body: Delta | RawEntry
@@ -31,8 +34,9 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Sent:
-    """One entry that was sent. `record` is its number in `Progress`; None for snapshot parts, the open record, and all but
-    the last entry of a whole state."""
+    """One entry that was sent. `record` is its number in `Progress`; None for snapshot parts, the
+    open record, and all but the last entry of a whole state.
+    """
 
     entry: int
     record: int | None
@@ -51,7 +55,9 @@ class OpenLedger:
     named: bool = False
     """The committed footer names it."""
     first_acked: bool = False
-    """What a reader needs first is acknowledged: the open record, or a whole state. Before that it is not named."""
+    """What a reader needs first is acknowledged: the open record, or a whole state. Before that it
+    is not named.
+    """
     in_flight: deque[Sent] = field(default_factory=deque)
     acked_entry: int = -1
     """Newest entry acknowledged by the quorum: recovery that answers less has lost entries."""
@@ -93,7 +99,9 @@ class Writer:
         self.tries = 0
         """Failures in a row, over ledgers; a ledger that acknowledges a record ends the row."""
         self.missing = False
-        """The ledger is gone although the footer named it: the footer is read after a sync before anything is said."""
+        """The ledger is gone although the footer named it: the footer is read after a sync before
+        anything is said.
+        """
         self.trouble = ""
         """Why the last attempt failed; empty when all is well."""
         self.outbox: deque[Outgoing] = deque()
@@ -120,7 +128,9 @@ class Writer:
     @property
     def is_settled(self) -> bool:
         """There is no ledger, or one that the footer names: none is being left or replaced."""
-        return self.phase in (WriterPhase.OPEN, WriterPhase.IDLE) and (self.current is None or self.current.named)
+        return self.phase in (WriterPhase.OPEN, WriterPhase.IDLE) and (
+            self.current is None or self.current.named
+        )
 
     @property
     def is_truncated(self) -> bool:
@@ -199,7 +209,9 @@ class Writer:
 
     def named(self) -> None:
         """The committed footer leads to the current ledger."""
-        assert self.current is not None, "no ledger is left while a write that names it is undecided"
+        assert self.current is not None, (
+            "no ledger is left while a write that names it is undecided"
+        )
         self.current.named = True
 
     # ---- entries
@@ -211,10 +223,20 @@ class Writer:
         entry = ledger.next_entry
         ledger.next_entry += 1
         sequence = ownership.next_sequence()
-        acks = sum(map(len, body.acks.values())) + len(body.partials) if isinstance(body, Delta) else 0
+        acks = (
+            sum(map(len, body.acks.values())) + len(body.partials) if isinstance(body, Delta) else 0
+        )
         ledger.in_flight.append(Sent(entry, record, acks, turn.now))
         if not isinstance(body, RawEntry):
-            turn.emit(fx.Append(ledger.ledger, entry, Record(turn.name.record_hash, ownership.epoch, ownership.generation, sequence, body)))
+            turn.emit(
+                fx.Append(
+                    ledger.ledger,
+                    entry,
+                    Record(
+                        turn.name.record_hash, ownership.epoch, ownership.generation, sequence, body
+                    ),
+                )
+            )
         else:
             turn.emit(fx.Append(ledger.ledger, entry, body))
         turn.use_room()
@@ -233,9 +255,16 @@ class Writer:
             self.append(outgoing.body, outgoing.record)
 
     def answered(self, ledger: int, entry: int, stored_bytes: int) -> Sent | None:
-        """An entry is acknowledged. Answers come in order; None: it is one of a ledger that was left."""
+        """An entry is acknowledged. Answers come in order; None: it is one of a ledger that was
+        left.
+        """
         current = self.current
-        if current is None or current.ledger != ledger or not current.in_flight or current.in_flight[0].entry != entry:
+        if (
+            current is None
+            or current.ledger != ledger
+            or not current.in_flight
+            or current.in_flight[0].entry != entry
+        ):
             return None
         sent = current.in_flight.popleft()
         current.acked_entry = entry
@@ -247,7 +276,9 @@ class Writer:
 
     def put_back(self) -> list[Delta]:
         """Everything that is not durable, to be written again elsewhere."""
-        deltas = [self.unconfirmed[n].delta for n in sorted(self.unconfirmed)] + [o.delta for o in self.outbox]
+        deltas = [self.unconfirmed[n].delta for n in sorted(self.unconfirmed)] + [
+            o.delta for o in self.outbox
+        ]
         self.unconfirmed.clear()
         self.outbox.clear()
         return deltas

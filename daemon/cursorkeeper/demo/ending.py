@@ -1,4 +1,6 @@
-"""How a demo ends, for whoever runs one: its report or JSON line, or why it could not run, and the exit code."""
+"""How a demo ends, for whoever runs one: its report or JSON line, or why it could not run, and the
+exit code.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,16 @@ class Told(Protocol):
 
 
 def tell(play: Callable[[Console], Told], *, as_json: bool) -> None:
-    """Plays and tells. Raises typer.Exit: 1 if the report is not good, 3 if it could not be played."""
+    """Plays and tells. Raises typer.Exit: 1 if the report is not good, 3 if it could not be
+    played.
+    """
     console = Console(stderr=as_json, quiet=as_json)
     try:
         report = play(console)
     except (ProcessFailed, StackError, TraceError) as e:
-        Console(stderr=True).print(f"[red]the demo could not run:[/red] {escape(str(e))}", soft_wrap=True)
+        Console(stderr=True).print(
+            f"[red]the demo could not run:[/red] {escape(str(e))}", soft_wrap=True
+        )
         raise typer.Exit(3) from e
     if as_json:
         print(report.json_line())

@@ -1,4 +1,6 @@
-"""The two plays: the bad case, and recorded acks of real Pulsar consumers. Each ends with a comparison and a report."""
+"""The two plays: the bad case, and recorded acks of real Pulsar consumers. Each ends with a
+comparison and a report.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ GATES = ["--gate", str(DAEMON_KILL_AT), "--gate", str(STACK_KILL_AT)]
 
 
 async def recover(address: str, topic: str) -> tuple[CursorState, float]:
-    """Open a cursor as its new owner: the recovered state, and the seconds from asking to the end of the state."""
+    """Open a cursor as its new owner: the recovered state, and the seconds from asking to the end
+    of the state.
+    """
     async with SourceConnection(address) as session:
         began = time.monotonic()
         handle = session.open(topic, SUBSCRIPTION, create=False, takeover=True)
@@ -39,8 +43,12 @@ async def recover(address: str, topic: str) -> tuple[CursorState, float]:
         return state, time.monotonic() - began
 
 
-async def play_bad_case(case: BadCase, *, data_dir: Path | None, keep: bool, console: Console) -> Report:
-    """Issue #25985's case, with kills. Raises ProcessFailed or StackError when a process does not do its part."""
+async def play_bad_case(
+    case: BadCase, *, data_dir: Path | None, keep: bool, console: Console
+) -> Report:
+    """Issue #25985's case, with kills. Raises ProcessFailed or StackError when a process does not
+    do its part.
+    """
     began = time.monotonic()
     report = Report(entries=case.entries, data_ledgers=len(case.layout()))
     async with open_stage(data_dir=data_dir, keep=keep, console=console) as stage:
@@ -48,14 +56,27 @@ async def play_bad_case(case: BadCase, *, data_dir: Path | None, keep: bool, con
         source = PythonProcess(
             "source",
             [
-                "cursorkeeper.demo.source", "--daemon", stage.daemon.address, "--out", str(out),
-                "--entries", str(case.entries), "--ledgers", str(case.ledgers), "--seed", str(case.seed),*GATES,
+                "cursorkeeper.demo.source",
+                "--daemon",
+                stage.daemon.address,
+                "--out",
+                str(out),
+                "--entries",
+                str(case.entries),
+                "--ledgers",
+                str(case.ledgers),
+                "--seed",
+                str(case.seed),
+                *GATES,
             ],
             stage.folder / "source.log",
-        )  # fmt: skip
+        )
         await source.start()
         try:
-            kills = [Kill(DAEMON_KILL_AT, "daemon", stage.kill_daemon), Kill(STACK_KILL_AT, "stack", stage.kill_stack)]
+            kills = [
+                Kill(DAEMON_KILL_AT, "daemon", stage.kill_daemon),
+                Kill(STACK_KILL_AT, "stack", stage.kill_stack),
+            ]
             last = await stage.watch(source, case.entries, kills, f"{case.entries:,} entries")
         finally:
             await source.stop(5)
@@ -69,13 +90,21 @@ async def play_bad_case(case: BadCase, *, data_dir: Path | None, keep: bool, con
 def _fill(report: Report, last: dict[str, float], stage: Stage) -> None:
     totals = stage.totals
     report.flushes = totals.records("delta")
-    report.flush_bytes_p50, report.flush_bytes_p99 = totals.flush_bytes(0.5), totals.flush_bytes(0.99)
+    report.flush_bytes_p50, report.flush_bytes_p99 = (
+        totals.flush_bytes(0.5),
+        totals.flush_bytes(0.99),
+    )
     report.bytes_per_ack = totals.bytes_written() / max(1.0, last["confirmed"])
     report.snapshots = totals.records("snapshot_end")
-    report.ack_to_durable_ms_p50, report.ack_to_durable_ms_p99 = last["wait_ms_p50"], last["wait_ms_p99"]
+    report.ack_to_durable_ms_p50, report.ack_to_durable_ms_p99 = (
+        last["wait_ms_p50"],
+        last["wait_ms_p99"],
+    )
     report.longest_outage_s = last["longest_outage_s"]
     report.acks_per_second = last["confirmed"] / last["seconds"]
-    report.acks_per_second_without_outages = last["confirmed"] / max(0.001, last["seconds"] - last["outages_s"])
+    report.acks_per_second_without_outages = last["confirmed"] / max(
+        0.001, last["seconds"] - last["outages_s"]
+    )
 
 
 async def _new_owner(stage: Stage, report: Report) -> CursorState:
@@ -95,8 +124,12 @@ async def _compare(report: Report, state: CursorState, case: BadCase, out: Path)
     report.confirmed = sum(map(len, confirmed.values()))
     recovered = {ledger: acked_in(state, ledger, count) for ledger, count in case.layout()}
     nothing = BitMap()
-    report.confirmed_but_lost = sum(len(entries - recovered.get(ledger, nothing)) for ledger, entries in confirmed.items())
-    report.unacked_but_skipped = sum(len(entries - sent.get(ledger, nothing)) for ledger, entries in recovered.items())
+    report.confirmed_but_lost = sum(
+        len(entries - recovered.get(ledger, nothing)) for ledger, entries in confirmed.items()
+    )
+    report.unacked_but_skipped = sum(
+        len(entries - sent.get(ledger, nothing)) for ledger, entries in recovered.items()
+    )
     pulsar = PositionInfo(Position(case.first_ledger, BEFORE_FIRST), sent)
     report.pulsar_long_array_bytes = position_info.encoded_bytes(pulsar, Form.LONG_ARRAY)
     report.snapshot_bytes = snapshot_bytes(sent)
@@ -129,8 +162,12 @@ def _ledger_acks(entries: BitMap) -> LedgerAcks:
     return acks
 
 
-async def play_trace(folder: Path, *, data_dir: Path | None, keep: bool, console: Console) -> TraceReport:
-    """Recorded acks through the stream, with the same kills, compared with Pulsar's own cursor at the end."""
+async def play_trace(
+    folder: Path, *, data_dir: Path | None, keep: bool, console: Console
+) -> TraceReport:
+    """Recorded acks through the stream, with the same kills, compared with Pulsar's own cursor at
+    the end.
+    """
     began = time.monotonic()
     trace = Trace(folder)
     report = TraceReport(acks=trace.acks, topics=len(trace.topics))
@@ -151,7 +188,10 @@ async def play_trace(folder: Path, *, data_dir: Path | None, keep: bool, console
         )
         await source.start()
         try:
-            kills = [Kill(DAEMON_KILL_AT, "daemon", stage.kill_daemon), Kill(STACK_KILL_AT, "stack", stage.kill_stack)]
+            kills = [
+                Kill(DAEMON_KILL_AT, "daemon", stage.kill_daemon),
+                Kill(STACK_KILL_AT, "stack", stage.kill_stack),
+            ]
             last = await stage.watch(source, trace.acks, kills, f"{trace.acks:,} recorded acks")
         finally:
             await source.stop(5)
@@ -173,18 +213,30 @@ async def play_trace(folder: Path, *, data_dir: Path | None, keep: bool, console
 def compare_topic(report: TraceReport, trace: Trace, topic: str, state: CursorState) -> None:
     """Entry for entry with Pulsar's cursor, index for index with what follows from the acks."""
     pulsar, expected = trace.pulsar(topic), trace.expected(topic)
-    mine = {(ledger, e) for ledger, acked in state.acked.items() for e in acked if (ledger, e) > tuple(pulsar.mark_delete)}
+    mine = {
+        (ledger, e)
+        for ledger, acked in state.acked.items()
+        for e in acked
+        if (ledger, e) > tuple(pulsar.mark_delete)
+    }
     before = len(report.differences)
     if tuple(state.mark_delete) != pulsar.mark_delete:
-        report.differences.append(f"{topic}: mark-delete {state.mark_delete}, Pulsar's is {pulsar.mark_delete}")
+        report.differences.append(
+            f"{topic}: mark-delete {state.mark_delete}, Pulsar's is {pulsar.mark_delete}"
+        )
     lost, extra = pulsar.acked - mine, mine - pulsar.acked
     if lost or extra:
-        report.differences.append(f"{topic}: {len(lost)} entries missing, {len(extra)} too many, e.g. {sorted(lost | extra)[:3]}")
+        report.differences.append(
+            f"{topic}: {len(lost)} entries missing, {len(extra)} too many, e.g. "
+            f"{sorted(lost | extra)[:3]}"
+        )
     missing = {key: set(p.missing) for key, p in state.partials.items()}
     wanted = expected.missing_above(pulsar.mark_delete)
     if missing != wanted:
         odd = sorted(k for k in missing.keys() | wanted.keys() if missing.get(k) != wanted.get(k))
-        report.differences.append(f"{topic}: {len(odd)} partly acked batches differ, e.g. {odd[:3]}")
+        report.differences.append(
+            f"{topic}: {len(odd)} partly acked batches differ, e.g. {odd[:3]}"
+        )
     if len(report.differences) == before:
         report.entries_equal[topic] = len(mine)
         report.partial_batches_equal[topic] = len(missing)

@@ -1,4 +1,6 @@
-"""The demo's processes: the stack, the daemon, the source. Started, waited for, killed with SIGKILL, never left behind."""
+"""The demo's processes: the stack, the daemon, the source. Started, waited for, killed with
+SIGKILL, never left behind.
+"""
 
 from __future__ import annotations
 
@@ -46,17 +48,24 @@ class LineProcess:
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=log, limit=STREAM_LIMIT_BYTES,
-            )  # fmt: skip
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                limit=STREAM_LIMIT_BYTES,
+            )
 
     async def line(self, limit_s: float = READY_MAX_S) -> dict[str, Any]:
-        """The next JSON line of its output. Raises ProcessFailed if it ends or says nothing in time."""
+        """The next JSON line of its output. Raises ProcessFailed if it ends or says nothing in
+        time.
+        """
         assert self._process is not None and self._process.stdout is not None
         try:
             async with asyncio.timeout(limit_s):
                 raw = await self._process.stdout.readline()
         except TimeoutError as e:
-            raise ProcessFailed(f"{self.name} said nothing for {limit_s:.0f} s\n{self.tail()}") from e
+            raise ProcessFailed(
+                f"{self.name} said nothing for {limit_s:.0f} s\n{self.tail()}"
+            ) from e
         if not raw:
             code = await self._process.wait()
             raise ProcessFailed(f"{self.name} ended with status {code}\n{self.tail()}")
@@ -110,12 +119,25 @@ class PythonProcess(LineProcess):
 class DaemonProcess(LineProcess):
     """`cursorkeeper run` on a fixed port, so that a source finds it again after a kill.
 
-    `program`: what the next start runs, this distribution's command line unless somebody names another one.
+    `program`: what the next start runs, this distribution's command line unless somebody names
+    another one.
     """
 
-    def __init__(self, folder: Path, gateway: str, zookeeper: str, extra: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, gateway: str, zookeeper: str, extra: Sequence[str] = ()
+    ) -> None:
         self.program: Sequence[str] = (sys.executable, "-m", "cursorkeeper.cli.main")
-        self._fixed = ["--gateway", gateway, "--zookeeper", zookeeper, "--name", "demo", "--parent-pid", str(os.getpid()), *extra]
+        self._fixed = [
+            "--gateway",
+            gateway,
+            "--zookeeper",
+            zookeeper,
+            "--name",
+            "demo",
+            "--parent-pid",
+            str(os.getpid()),
+            *extra,
+        ]
         self.address = self.metrics = ""
         super().__init__("daemon", [], folder / "daemon.log")
         self._choose_ports()
@@ -130,7 +152,15 @@ class DaemonProcess(LineProcess):
 
     async def launch(self) -> None:
         """Starts it; does not wait for it to be ready."""
-        self._command = [*self.program, "run", "--listen", self.address, "--metrics-listen", self.metrics, *self._fixed]
+        self._command = [
+            *self.program,
+            "run",
+            "--listen",
+            self.address,
+            "--metrics-listen",
+            self.metrics,
+            *self._fixed,
+        ]
         await super().start()
 
     async def start(self) -> None:
@@ -144,7 +174,9 @@ class DaemonProcess(LineProcess):
 
 
 def scrape(address: str, limit_s: float = 2.0) -> dict[str, float]:
-    """The metrics page at host:port, by name and labels; empty while there is none, or none within the limit."""
+    """The metrics page at host:port, by name and labels; empty while there is none, or none within
+    the limit.
+    """
     try:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=limit_s) as answer:
             text = answer.read().decode()

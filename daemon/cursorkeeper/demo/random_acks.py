@@ -1,11 +1,13 @@
 """Random acks of every kind, made from a seed and a number, with their truth in plain sets.
 
-Owns: one topic's shape and what batch `number` of it acknowledges. Invariant: the same seed and number give the same batch
-in every process, so that what a source sent can be known from "sent up to batch 812" alone.
+Owns: one topic's shape and what batch `number` of it acknowledges. Invariant: the same seed and
+number give the same batch in every process, so that what a source sent can be known from "sent up
+to batch 812" alone.
 
-Entries of every kind: single, in runs, batches partly acked in both forms that the stream knows, mark-delete properties, and
-in topics with `moves` a mark-delete that goes forward. Entry 7 of the first ledger is never acked by itself: in topics
-without `moves` mark-delete stays there, and every ack after it is a hole.
+Entries of every kind: single, in runs, batches partly acked in both forms that the stream knows,
+mark-delete properties, and in topics with `moves` a mark-delete that goes forward. Entry 7 of the
+first ledger is never acked by itself: in topics without `moves` mark-delete stays there, and every
+ack after it is a hole.
 """
 
 from __future__ import annotations
@@ -15,7 +17,15 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.values import (
+    AckedIndexes,
+    Acks,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    PartialBatch,
+    Position,
+)
 
 CLOSED_LEDGERS = {11: 3_000, 14: 1, 15: 0, 20: 5_000}
 """Data ledger -> entries."""
@@ -82,11 +92,15 @@ def _ledger(rng: random.Random, batch: RandomBatch, ledger: int) -> LedgerAcks:
         acked = {rng.randrange(BATCH_SIZE) for _ in range(rng.randint(1, 20))}
         batch.indexes.setdefault((ledger, entry), set()).update(acked)
         if rng.random() < 0.5:
-            partials.append(PartialBatch(entry, BATCH_SIZE, BitMap(range(BATCH_SIZE)) - BitMap(acked)))
+            partials.append(
+                PartialBatch(entry, BATCH_SIZE, BitMap(range(BATCH_SIZE)) - BitMap(acked))
+            )
         else:
             partials.append(AckedIndexes(entry, BATCH_SIZE, tuple((i, i) for i in sorted(acked))))
     batch.entries |= {(ledger, e) for e in found} | {(ledger, e) for e in run}
-    return LedgerAcks(ledger, sorted(found), [run.start, run.stop - 1] if len(run) else [], partials)
+    return LedgerAcks(
+        ledger, sorted(found), [run.start, run.stop - 1] if len(run) else [], partials
+    )
 
 
 def _moved(entries: int) -> Position:
@@ -100,4 +114,9 @@ def _moved(entries: int) -> Position:
 
 def upto(position: Position) -> set[Entry]:
     """Every entry up to a position, itself included."""
-    return {(ledger, e) for ledger, span in SPANS.items() for e in range(span) if (ledger, e) <= (position.ledger, position.entry)}
+    return {
+        (ledger, e)
+        for ledger, span in SPANS.items()
+        for e in range(span)
+        if (ledger, e) <= (position.ledger, position.entry)
+    }

@@ -13,7 +13,9 @@ from rich.text import Text
 
 @dataclass(slots=True)
 class Report:
-    """Of the bad case. Times in the unit of the name; bytes are stored bytes in BookKeeper, one copy."""
+    """Of the bad case. Times in the unit of the name; bytes are stored bytes in BookKeeper, one
+    copy.
+    """
 
     entries: int = 0
     data_ledgers: int = 0
@@ -49,9 +51,15 @@ class Report:
         good = self.is_good
         verdict = Text.assemble(
             ("  confirmed but lost        ", ""),
-            (f"{self.confirmed_but_lost:>12,}\n", "bold green" if not self.confirmed_but_lost else "bold red"),
+            (
+                f"{self.confirmed_but_lost:>12,}\n",
+                "bold green" if not self.confirmed_but_lost else "bold red",
+            ),
             ("  un-acked but skipped      ", ""),
-            (f"{self.unacked_but_skipped:>12,}", "bold green" if not self.unacked_but_skipped else "bold red"),
+            (
+                f"{self.unacked_but_skipped:>12,}",
+                "bold green" if not self.unacked_but_skipped else "bold red",
+            ),
         )
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim")
@@ -60,28 +68,53 @@ class Report:
         for name, value, note in self._lines():
             table.add_row(name, value, note)
         title = "Every confirmed ack survived" if good else "ACKS WERE LOST OR SKIPPED"
-        console.print(Panel(Group(verdict, Text(""), table), title=title, border_style="green" if good else "red", expand=False))
+        console.print(
+            Panel(
+                Group(verdict, Text(""), table),
+                title=title,
+                border_style="green" if good else "red",
+                expand=False,
+            )
+        )
 
     def _lines(self) -> list[tuple[str, str, str]]:
         per_flush = max(1, self.flush_bytes_p50)
         return [
             ("backlog", f"{self.entries:,}", f"entries in {self.data_ledgers:,} data ledgers"),
-            ("acked, confirmed", f"{self.acked:,}", f"{self.confirmed:,} confirmed before the last kill"),
+            (
+                "acked, confirmed",
+                f"{self.acked:,}",
+                f"{self.confirmed:,} confirmed before the last kill",
+            ),
             ("killed with SIGKILL", str(len(self.kills)), ", ".join(self.kills)),
-            ("acks a second", f"{self.acks_per_second_without_outages:,.0f}", f"{self.acks_per_second:,.0f} with the outages counted"),
+            (
+                "acks a second",
+                f"{self.acks_per_second_without_outages:,.0f}",
+                f"{self.acks_per_second:,.0f} with the outages counted",
+            ),
             (
                 "ack to durable",
                 f"{self.ack_to_durable_ms_p50:.1f} ms",
-                f"p99 {self.ack_to_durable_ms_p99:.1f} ms; longest outage {self.longest_outage_s:.1f} s",
+                f"p99 {self.ack_to_durable_ms_p99:.1f} ms; longest outage "
+                f"{self.longest_outage_s:.1f} s",
             ),
-            ("flushes", f"{self.flushes:,}", f"{size(self.flush_bytes_p50)} each, p99 {size(self.flush_bytes_p99)}"),
+            (
+                "flushes",
+                f"{self.flushes:,}",
+                f"{size(self.flush_bytes_p50)} each, p99 {size(self.flush_bytes_p99)}",
+            ),
             ("bytes per ack", f"{self.bytes_per_ack:.3f}", "deltas and snapshots, one copy"),
             ("snapshot", size(self.snapshot_bytes), f"{self.snapshots} taken while acks flowed"),
-            ("recovery", f"{self.recovery_seconds:.2f} s", "claim, fence, read and check everything"),
+            (
+                "recovery",
+                f"{self.recovery_seconds:.2f} s",
+                "claim, fence, read and check everything",
+            ),
             (
                 "Pulsar's long array",
                 size(self.pulsar_long_array_bytes),
-                f"rewritten at every flush, {self.pulsar_long_array_bytes / per_flush:,.0f} times ours",
+                f"rewritten at every flush, {self.pulsar_long_array_bytes / per_flush:,.0f} "
+                f"times ours",
             ),
         ]
 
@@ -115,13 +148,28 @@ class TraceReport:
         table.add_column("partly acked batches", justify="right")
         table.add_column("")
         for topic, count in self.entries_equal.items():
-            table.add_row(topic, f"{count:,}", f"{self.partial_batches_equal.get(topic, 0):,}", Text("equal", style="green"))
+            table.add_row(
+                topic,
+                f"{count:,}",
+                f"{self.partial_batches_equal.get(topic, 0):,}",
+                Text("equal", style="green"),
+            )
         for line in self.differences[:10]:
             table.add_row(Text(line, style="red"), "", "", "")
-        note = f"{self.acks:,} recorded acks of real Pulsar consumers, {len(self.kills)} kills, recovery {self.recovery_seconds:.2f} s"
-        title = "Equal to Pulsar's own cursor" if self.trace_equal else "NOT EQUAL TO PULSAR'S CURSOR"
+        note = (
+            f"{self.acks:,} recorded acks of real Pulsar consumers, {len(self.kills)} kills, "
+            f"recovery {self.recovery_seconds:.2f} s"
+        )
+        title = (
+            "Equal to Pulsar's own cursor" if self.trace_equal else "NOT EQUAL TO PULSAR'S CURSOR"
+        )
         console.print(
-            Panel(Group(Text(note), Text(""), table), title=title, border_style="green" if self.trace_equal else "red", expand=False)
+            Panel(
+                Group(Text(note), Text(""), table),
+                title=title,
+                border_style="green" if self.trace_equal else "red",
+                expand=False,
+            )
         )
 
 

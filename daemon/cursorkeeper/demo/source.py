@@ -1,8 +1,8 @@
-"""The demo's source, as a process of its own: sends a workload, keeps its own ledger of what was confirmed, says how it
-goes as JSON lines on standard output, and leaves that ledger in a file.
+"""The demo's source, as a process of its own: sends a workload, keeps its own ledger of what was
+confirmed, says how it goes as JSON lines on standard output, and leaves that ledger in a file.
 
-Run as `python -m cursorkeeper.demo.source`. It survives kills of the daemon: it connects again, opens with takeover and
-sends again what was not confirmed.
+Run as `python -m cursorkeeper.demo.source`. It survives kills of the daemon: it connects again,
+opens with takeover and sends again what was not confirmed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,15 @@ from cursorkeeper.demo.workload import BadCase, Columns
 from cursorkeeper_client.ack_stream.resuming import ResumingSource
 from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
 from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.values import AckedIndexes, Acks, LayoutItem, LayoutState, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.values import (
+    AckedIndexes,
+    Acks,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    PartialBatch,
+    Position,
+)
 
 TOPIC = "persistent://demo/ns/bad-case"
 SUBSCRIPTION = "workers"
@@ -37,8 +45,10 @@ GATE_MARGIN = 0.05
 
 
 class Gates:
-    """Where the source waits for the story: it goes on sending for a while past a gate, then waits for a line on
-    standard input, which comes when the kill that belongs to the gate has happened. So kills always meet flowing acks."""
+    """Where the source waits for the story: it goes on sending for a while past a gate, then waits
+    for a line on standard input, which comes when the kill that belongs to the gate has happened.
+    So kills always meet flowing acks.
+    """
 
     def __init__(self, shares: list[float], total: int) -> None:
         self._limits = [int((share + GATE_MARGIN) * total) for share in sorted(shares)]
@@ -48,7 +58,9 @@ class Gates:
     async def listen(self) -> None:
         """Each line on standard input opens the next gate."""
         reader = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
         while await reader.readline():
             if self._limits:
                 self._limits.pop(0)
@@ -74,10 +86,14 @@ class Confirmed:
 
 
 class Sender:
-    """Sends batches on one cursor and books what is confirmed. `ledger`: and says of every batch when it is sent and when it is
-    durable; batches are numbered from 1, and are the same in every process, so these lines outlive a kill of this one."""
+    """Sends batches on one cursor and books what is confirmed. `ledger`: and says of every batch
+    when it is sent and when it is durable; batches are numbered from 1, and are the same in every
+    process, so these lines outlive a kill of this one.
+    """
 
-    def __init__(self, cursor: ResumingCursor, confirmed: Confirmed, gates: Gates, *, ledger: bool = False) -> None:
+    def __init__(
+        self, cursor: ResumingCursor, confirmed: Confirmed, gates: Gates, *, ledger: bool = False
+    ) -> None:
         self.cursor, self.confirmed, self._gates, self._ledger = cursor, confirmed, gates, ledger
         self.sent_acks = 0
         self._waiting: dict[int, tuple[Columns, int, float, int]] = {}
@@ -127,16 +143,26 @@ def say(**line: Any) -> None:
 async def report(senders: list[Sender]) -> None:
     """Says how far the senders are, until it is cancelled."""
     while True:
-        paused = next((s.cursor.handle.pause_reason for s in senders if s.cursor.handle is not None and s.cursor.handle.paused), None)
+        paused = next(
+            (
+                s.cursor.handle.pause_reason
+                for s in senders
+                if s.cursor.handle is not None and s.cursor.handle.paused
+            ),
+            None,
+        )
         say(
             sent=sum(s.sent_acks for s in senders),
             confirmed=sum(s.confirmed.acks for s in senders),
-            paused=paused or ("no connection" if any(s.cursor.handle is None for s in senders) else ""),
+            paused=paused
+            or ("no connection" if any(s.cursor.handle is None for s in senders) else ""),
         )
         await asyncio.sleep(REPORT_EVERY_S)
 
 
-async def bad_case(address: str, case: BadCase, out: Path, shares: list[float], *, ledger: bool = False) -> None:
+async def bad_case(
+    address: str, case: BadCase, out: Path, shares: list[float], *, ledger: bool = False
+) -> None:
     """Sends the whole case, waits until it is durable, writes the ledger."""
     layout = [LayoutItem(ledger, LayoutState.CLOSED, count) for ledger, count in case.layout()]
     async with ResumingSource.dialling(address, SourceSettings(name="demo-source")) as source:
@@ -158,7 +184,9 @@ async def bad_case(address: str, case: BadCase, out: Path, shares: list[float], 
 
 
 def trace_acks(batch: TraceBatch, at: int) -> tuple[Columns, Acks]:
-    """A recorded batch as a message. Indexes go as Pulsar's ack sets and as PIP-54's ranges, in turns."""
+    """A recorded batch as a message. Indexes go as Pulsar's ack sets and as PIP-54's ranges, in
+    turns.
+    """
     partials: dict[int, list[PartialBatch | AckedIndexes]] = {}
     for number, ((ledger, entry), (size, indexes)) in enumerate(batch.partials.items()):
         if (at + number) % 2:
@@ -194,7 +222,9 @@ async def recorded(address: str, folder: Path, out: Path, shares: list[float]) -
         senders, work = [], []
         for topic in trace.topics:
             layout = [
-                LayoutItem(ledger, LayoutState.OPEN if count is None else LayoutState.CLOSED, count or 0)
+                LayoutItem(
+                    ledger, LayoutState.OPEN if count is None else LayoutState.CLOSED, count or 0
+                )
                 for ledger, count in trace.pulsar(topic).layout
             ]
             cursor = source.cursor(f"persistent://trace/ns/{topic}", SUBSCRIPTION, layout=layout)
@@ -218,10 +248,19 @@ async def _replay(trace: Trace, topic: str, sender: Sender) -> None:
     await sender.cursor.wait_durable()
 
 
-def _finish(out: Path, parts: list[Confirmed], seconds: float, entries: dict[str, dict[int, BitMap]]) -> None:
+def _finish(
+    out: Path, parts: list[Confirmed], seconds: float, entries: dict[str, dict[int, BitMap]]
+) -> None:
     waits = sorted(w for p in parts for w in p.waits_ms)
     outages = [o for p in parts for o in p.outages_s]
-    out.write_bytes(pickle.dumps({name: {ledger: b.serialize() for ledger, b in by.items()} for name, by in entries.items()}))
+    out.write_bytes(
+        pickle.dumps(
+            {
+                name: {ledger: b.serialize() for ledger, b in by.items()}
+                for name, by in entries.items()
+            }
+        )
+    )
     say(
         done=True,
         confirmed=sum(p.acks for p in parts),
@@ -260,14 +299,23 @@ def main() -> None:
     parser.add_argument("--ledgers", type=int, default=BadCase.ledgers)
     parser.add_argument("--seed", type=int, default=BadCase.seed)
     parser.add_argument("--hole-share", type=float, default=BadCase.hole_share)
-    parser.add_argument("--ledger", action="store_true", help="say of every batch when it is sent and when it is durable")
+    parser.add_argument(
+        "--ledger",
+        action="store_true",
+        help="say of every batch when it is sent and when it is durable",
+    )
     parser.add_argument("--gate", type=float, action="append", default=[])
     parser.add_argument("--parent-pid", type=int, default=0)
     given = parser.parse_args()
     if given.trace is not None:
         work = recorded(given.daemon, given.trace, given.out, given.gate)
     else:
-        case = BadCase(entries=given.entries, ledgers=given.ledgers, seed=given.seed, hole_share=given.hole_share)
+        case = BadCase(
+            entries=given.entries,
+            ledgers=given.ledgers,
+            seed=given.seed,
+            hole_share=given.hole_share,
+        )
         work = bad_case(given.daemon, case, given.out, given.gate, ledger=given.ledger)
     asyncio.run(_with_parent(work, given.parent_pid))
 

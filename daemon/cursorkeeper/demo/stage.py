@@ -24,7 +24,9 @@ SILENCE_MAX_S = 120.0
 UP = "a real ZooKeeper, {bookies} real bookies, gateway and daemon are up after {seconds:.1f} s"
 STACK = "the whole stack"
 TO_LOOK_AT = ("--inline-state-max-bytes", "0")
-"""Of a daemon whose data are kept: a state that would fit its footer stays in ledgers, so that there are some to look into."""
+"""Of a daemon whose data are kept: a state that would fit its footer stays in ledgers, so that
+there are some to look into.
+"""
 
 
 @dataclass(slots=True)
@@ -61,7 +63,9 @@ class Stage:
         self.say("the daemon is back")
 
     async def kill_stack(self, dead: Callable[[], None]) -> None:
-        """SIGKILL the JVM with ZooKeeper, the bookies and the gateway in it, and start it again on the same folder."""
+        """SIGKILL the JVM with ZooKeeper, the bookies and the gateway in it, and start it again on
+        the same folder.
+        """
         self.say("kill -9: ZooKeeper, bookies and gateway")
         await asyncio.to_thread(self.stack.kill)
         dead()
@@ -73,8 +77,12 @@ class Stage:
     def say(self, text: str) -> None:
         self.progress.console.print(f"  [dim]{text}[/dim]")
 
-    async def watch(self, source: PythonProcess, total: int, kills: Sequence[Kill], label: str) -> dict[str, Any]:
-        """Follows a source process to its end, killing on the way; returns its last line. Raises ProcessFailed."""
+    async def watch(
+        self, source: PythonProcess, total: int, kills: Sequence[Kill], label: str
+    ) -> dict[str, Any]:
+        """Follows a source process to its end, killing on the way; returns its last line. Raises
+        ProcessFailed.
+        """
         bar = self.progress.add_task(label, total=total, rate="")
         waiting = sorted(kills, key=lambda k: k.at)
         scraper = asyncio.create_task(self._scrape())
@@ -85,7 +93,11 @@ class Stage:
                 line = await source.line(SILENCE_MAX_S)
                 confirmed = int(line.get("confirmed", last))
                 rate = confirmed / max(0.1, time.monotonic() - began)
-                note = "paused: " + line["paused"] if line.get("paused") else f"{rate / 1e6:.2f} M acks/s"
+                note = (
+                    "paused: " + line["paused"]
+                    if line.get("paused")
+                    else f"{rate / 1e6:.2f} M acks/s"
+                )
                 self.progress.update(bar, completed=confirmed, rate=note)
                 last = confirmed
                 if killing is not None and killing.done():
@@ -110,21 +122,34 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def open_stage(*, data_dir: Path | None, keep: bool, console: Console, bookies: int = 3) -> AsyncIterator[Stage]:
-    """Stack and daemon, started; everything is stopped and (unless kept) deleted at the end, whatever happens."""
+async def open_stage(
+    *, data_dir: Path | None, keep: bool, console: Console, bookies: int = 3
+) -> AsyncIterator[Stage]:
+    """Stack and daemon, started; everything is stopped and (unless kept) deleted at the end,
+    whatever happens.
+    """
     folder = data_dir or Path(tempfile.mkdtemp(prefix="cursorkeeper-demo-"))
     folder.mkdir(parents=True, exist_ok=True)
     stack = Standalone(folder / "stack", bookies=bookies, heap_mib=384)
     progress = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), console=console, transient=True, disable=console.quiet,
-    )  # fmt: skip
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=console.quiet,
+    )
     daemon: DaemonProcess | None = None
     try:
         with progress:
             began = time.monotonic()
             await asyncio.to_thread(stack.start)
-            daemon = DaemonProcess(folder, stack.gateway, stack.zookeeper, TO_LOOK_AT if keep or data_dir else ())
+            daemon = DaemonProcess(
+                folder, stack.gateway, stack.zookeeper, TO_LOOK_AT if keep or data_dir else ()
+            )
             await daemon.start()
             stage = Stage(folder, console, progress, stack, daemon)
             stage.say(UP.format(bookies=bookies, seconds=time.monotonic() - began))

@@ -1,12 +1,14 @@
-"""A source that never stops: random acks on some cursors at a steady pace, until SIGTERM. The compose demo runs it, and the
-containerised tests, as `python -m cursorkeeper.demo.steady`.
+"""A source that never stops: random acks on some cursors at a steady pace, until SIGTERM. The
+compose demo runs it, and the containerised tests, as `python -m cursorkeeper.demo.steady`.
 
-Owns: what it says. With `--ledger` every batch is two JSON lines on standard output, flushed one by one: `sent` before it is
-handed over and `durable` when the keeper confirmed it. Batches are made from seed and number (`random_acks`), so these lines
-are the whole truth about what may and what must be found later, and they outlive a kill of this process. A second life begins
-at batch 1 again: acks are idempotent. Without `--ledger`: one line of totals every few seconds.
+Owns: what it says. With `--ledger` every batch is two JSON lines on standard output, flushed one by
+one: `sent` before it is handed over and `durable` when the keeper confirmed it. Batches are made
+from seed and number (`random_acks`), so these lines are the whole truth about what may and what
+must be found later, and they outlive a kill of this process. A second life begins at batch 1 again:
+acks are idempotent. Without `--ledger`: one line of totals every few seconds.
 
-SIGTERM: no more batches; everything sent becomes durable, or `--drain-s` passes. Exit 0: all durable. 1: not all.
+SIGTERM: no more batches; everything sent becomes durable, or `--drain-s` passes. Exit 0: all
+durable. 1: not all.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ from cursorkeeper_client.ack_stream.values import CursorState
 
 SUBSCRIPTION = "steady"
 IN_FLIGHT_MAX = 200
-"""Batches of one cursor that are sent and not confirmed; then it waits, as consumers wait for messages."""
+"""Batches of one cursor that are sent and not confirmed; then it waits, as consumers wait for
+messages.
+"""
 LOOK_S = 0.2
 
 
@@ -65,12 +69,16 @@ def say(**line: Any) -> None:
 
 
 class Flow:
-    """One cursor: sends, and says what is sent and what is durable. `opens`: opens the cursor, and takes it from whoever has it.
+    """One cursor: sends, and says what is sent and what is durable. `opens`: opens the cursor, and
+    takes it from whoever has it.
 
-    Batch `_base + t` is the one with ticket `t` of the cursor of now: every cursor begins at the first batch that is not durable.
+    Batch `_base + t` is the one with ticket `t` of the cursor of now: every cursor begins at the
+    first batch that is not durable.
     """
 
-    def __init__(self, plan: Plan, at: int, opens: Callable[[], ResumingCursor], stop: asyncio.Event) -> None:
+    def __init__(
+        self, plan: Plan, at: int, opens: Callable[[], ResumingCursor], stop: asyncio.Event
+    ) -> None:
         self.plan, self.at, self._opens, self._stop = plan, at, opens, stop
         self.sent = self.durable = 0
         """Numbers of batches."""
@@ -81,18 +89,24 @@ class Flow:
         self.cursor = self._opened()
 
     async def run(self) -> None:
-        """Until SIGTERM, or the plan's number of batches. Raises AckStreamError if the cursor is refused for good."""
+        """Until SIGTERM, or the plan's number of batches. Raises AckStreamError if the cursor is
+        refused for good.
+        """
         while not self._stop.is_set() and (not self.plan.batches or self.sent < self.plan.batches):
             if self.plan.ledger:
                 say(sent=[self.at, self.sent + 1])
             self.sent += 1
             await self._hand_over()
-            await self._wait(lambda: self.sent - self.durable < IN_FLIGHT_MAX or self._stop.is_set())
+            await self._wait(
+                lambda: self.sent - self.durable < IN_FLIGHT_MAX or self._stop.is_set()
+            )
             if self.plan.reset_every and self.sent % self.plan.reset_every == 0:
                 await self.drain()
                 await self.cursor.reset(START)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.plan.interval_ms / 1000 * self._rng.uniform(0.5, 1.5)):
+                async with asyncio.timeout(
+                    self.plan.interval_ms / 1000 * self._rng.uniform(0.5, 1.5)
+                ):
                     await self._stop.wait()
 
     async def drain(self) -> None:
@@ -100,7 +114,9 @@ class Flow:
         await self._wait(lambda: self.durable == self.sent)
 
     async def _wait(self, enough: Callable[[], bool]) -> None:
-        """Until then, taking the cursor back if that is the plan. Raises AckStreamError if it is lost for good."""
+        """Until then, taking the cursor back if that is the plan. Raises AckStreamError if it is
+        lost for good.
+        """
         while not enough():
             self._progress.clear()
             with contextlib.suppress(TimeoutError):
@@ -120,7 +136,9 @@ class Flow:
             except CursorDeposed as e:
                 await self._retake(e)
                 continue
-            assert self._base + ticket == number, f"ticket {ticket} of batch {number} after {self._base}"
+            assert self._base + ticket == number, (
+                f"ticket {ticket} of batch {number} after {self._base}"
+            )
             self._handed = number
 
     async def _retake(self, lost: AckStreamError) -> None:
@@ -140,7 +158,13 @@ class Flow:
     def look(self) -> None:
         """Say it when the keeper asks to pause, or no longer does."""
         handle = self.cursor.handle
-        reason = "no connection" if handle is None else str(handle.pause_reason or "paused") if handle.paused else ""
+        reason = (
+            "no connection"
+            if handle is None
+            else str(handle.pause_reason or "paused")
+            if handle.paused
+            else ""
+        )
         if reason != self._paused:
             self._paused = reason
             say(paused=[self.at, reason])
@@ -167,11 +191,17 @@ async def run(plan: Plan) -> int:
         open_timeout_s=60,
         connect_timeout_s=5,
         keepalive_time_ms=int(plan.keepalive_s * 1000),
-        keepalive_timeout_ms=int(plan.keepalive_s * 500),  # of every ping of gRPC's, those for its window included
+        # of every ping of gRPC's, those for its window included
+        keepalive_timeout_ms=int(plan.keepalive_s * 500),
     )
     async with ResumingSource.dialling(plan.daemon, settings) as source:
         flows = [
-            Flow(plan, at, partial(source.cursor, topic, SUBSCRIPTION, layout=LAYOUT, start=START), stop)
+            Flow(
+                plan,
+                at,
+                partial(source.cursor, topic, SUBSCRIPTION, layout=LAYOUT, start=START),
+                stop,
+            )
             for at, topic in enumerate(plan.topics)
         ]
         say(ready="steady", topics=list(plan.topics))
@@ -182,7 +212,11 @@ async def run(plan: Plan) -> int:
                 await asyncio.gather(*(flow.drain() for flow in flows))
         except (AckStreamError, TimeoutError) as e:
             missing = sum(flow.sent - flow.durable for flow in flows)
-            say(done=False, unconfirmed_batches=missing, problem=str(e) or f"not all durable within {plan.drain_s} s")
+            say(
+                done=False,
+                unconfirmed_batches=missing,
+                problem=str(e) or f"not all durable within {plan.drain_s} s",
+            )
             return 1
         finally:
             reporter.cancel()
@@ -198,7 +232,10 @@ async def _report(flows: list[Flow], plan: Plan) -> None:
             flow.look()
         if plan.report_s and time.monotonic() - began >= plan.report_s:
             began = time.monotonic()
-            say(sent_batches=sum(f.sent for f in flows), durable_batches=sum(f.durable for f in flows))
+            say(
+                sent_batches=sum(f.sent for f in flows),
+                durable_batches=sum(f.durable for f in flows),
+            )
 
 
 def main() -> None:
@@ -206,20 +243,51 @@ def main() -> None:
     parser.add_argument("--daemon", required=True, help="host:port of the daemon's ack stream")
     parser.add_argument("--topic", action="append", required=True, help="one cursor per topic")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--interval-ms", type=float, default=20, help="from one batch of a cursor to the next")
+    parser.add_argument(
+        "--interval-ms", type=float, default=20, help="from one batch of a cursor to the next"
+    )
     parser.add_argument("--moves", action="store_true", help="with a mark-delete that goes forward")
-    parser.add_argument("--ledger", action="store_true", help="say of every batch when it is sent and when it is durable")
+    parser.add_argument(
+        "--ledger",
+        action="store_true",
+        help="say of every batch when it is sent and when it is durable",
+    )
     parser.add_argument("--batches", type=int, default=0, help="of each cursor; 0: until SIGTERM")
-    parser.add_argument("--reset-every", type=int, default=0, help="batches after which a cursor begins again; 0: never")
+    parser.add_argument(
+        "--reset-every",
+        type=int,
+        default=0,
+        help="batches after which a cursor begins again; 0: never",
+    )
     parser.add_argument("--drain-s", type=float, default=60)
     parser.add_argument("--report-s", type=float, default=0)
-    parser.add_argument("--retake-ms", type=float, default=0, help="take a cursor back from another owner after so long; 0: end then")
-    parser.add_argument("--keepalive-s", type=float, default=10, help="of silence, then the daemon is asked; half of it for the answer")
+    parser.add_argument(
+        "--retake-ms",
+        type=float,
+        default=0,
+        help="take a cursor back from another owner after so long; 0: end then",
+    )
+    parser.add_argument(
+        "--keepalive-s",
+        type=float,
+        default=10,
+        help="of silence, then the daemon is asked; half of it for the answer",
+    )
     given = parser.parse_args()
     plan = Plan(
-        given.daemon, tuple(given.topic), given.seed, given.interval_ms, given.moves, given.ledger,
-        given.batches, given.reset_every, given.drain_s, given.report_s, given.retake_ms, given.keepalive_s,
-    )  # fmt: skip
+        given.daemon,
+        tuple(given.topic),
+        given.seed,
+        given.interval_ms,
+        given.moves,
+        given.ledger,
+        given.batches,
+        given.reset_every,
+        given.drain_s,
+        given.report_s,
+        given.retake_ms,
+        given.keepalive_s,
+    )
     sys.exit(asyncio.run(run(plan)))
 
 

@@ -1,4 +1,6 @@
-"""Sums metrics over daemons that are killed: each scrape replaces what its process said before, a kill keeps it."""
+"""Sums metrics over daemons that are killed: each scrape replaces what its process said before, a
+kill keeps it.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +41,14 @@ class Totals:
         return int(sum(v for m, v in found if m.group(1) == "sum" and kind in ("", m.group(2))))
 
     def flush_bytes(self, share: float) -> int:
-        """A quantile of a delta record's stored bytes, interpolated inside its bucket (buckets grow by 1.41)."""
+        """A quantile of a delta record's stored bytes, interpolated inside its bucket (buckets grow
+        by 1.41).
+        """
         buckets = sorted(
-            (float(m.group(2)), v) for k, v in self._all().items() if (m := BUCKET.match(k)) and m.group(1) == "delta"
-        )  # fmt: skip
+            (float(m.group(2)), v)
+            for k, v in self._all().items()
+            if (m := BUCKET.match(k)) and m.group(1) == "delta"
+        )
         wanted = share * buckets[-1][1] if buckets else 0.0
         lower = below = 0.0
         for upper, count in buckets:

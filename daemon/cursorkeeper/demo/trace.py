@@ -1,7 +1,9 @@
-"""Recorded acks of real Pulsar consumers as batches, what follows from them by plain sets, and Pulsar's own cursor.
+"""Recorded acks of real Pulsar consumers as batches, what follows from them by plain sets, and
+Pulsar's own cursor.
 
-Reads a folder with `acks.csv.gz` (ms, topic, consumer, kind I|C, ledger, entry, batch_index, batch_size; in the order
-in which they were made) and `final.json.gz` (layout, mark-delete and acked ranges as Pulsar held them in memory).
+Reads a folder with `acks.csv.gz` (ms, topic, consumer, kind I|C, ledger, entry, batch_index,
+batch_size; in the order in which they were made) and `final.json.gz` (layout, mark-delete and acked
+ranges as Pulsar held them in memory).
 """
 
 from __future__ import annotations
@@ -84,11 +86,15 @@ class Expected:
 class Trace:
     def __init__(self, folder: Path) -> None:
         try:
-            self._final: dict[str, Any] = json.loads(gzip.decompress((folder / "final.json.gz").read_bytes()))
+            self._final: dict[str, Any] = json.loads(
+                gzip.decompress((folder / "final.json.gz").read_bytes())
+            )
             with gzip.open(folder / "acks.csv.gz", "rt", newline="") as lines:
                 self._rows = [_row(r) for r in csv.DictReader(lines)]
         except FileNotFoundError as e:
-            raise TraceError(f"{e.filename} does not exist: a trace folder holds acks.csv.gz and final.json.gz") from e
+            raise TraceError(
+                f"{e.filename} does not exist: a trace folder holds acks.csv.gz and final.json.gz"
+            ) from e
         except (OSError, ValueError, KeyError) as e:
             raise TraceError(f"{folder}: not a trace: {e!r}") from e
 
@@ -106,10 +112,15 @@ class Trace:
         """The cursor that Pulsar itself kept."""
         body = self._final[topic]
         ledgers = body["data_ledgers"]
-        layout = tuple((ledger, count if at < len(ledgers) - 1 else None) for at, (ledger, count) in enumerate(ledgers))
+        layout = tuple(
+            (ledger, count if at < len(ledgers) - 1 else None)
+            for at, (ledger, count) in enumerate(ledgers)
+        )
         ledger, entry = body["mark_delete_position"].split(":")
         acked: set[tuple[int, int]] = set()
-        for first_ledger, first, last_ledger, last in RANGE.findall(body["individually_deleted_messages"]):
+        for first_ledger, first, last_ledger, last in RANGE.findall(
+            body["individually_deleted_messages"]
+        ):
             if first_ledger != last_ledger:
                 raise TraceError(f"{topic}: a range across ledgers: {first_ledger}..{last_ledger}")
             acked.update((int(last_ledger), e) for e in range(int(first) + 1, int(last) + 1))
@@ -124,7 +135,9 @@ class Trace:
         return found
 
     def batches(self, topic: str) -> Iterator[TraceBatch]:
-        """The acks of one topic, gathered as a source gathers them: a few hundred a message, in their order."""
+        """The acks of one topic, gathered as a source gathers them: a few hundred a message, in
+        their order.
+        """
         batch = TraceBatch()
         for name, kind, ledger, entry, index, size in self._rows:
             if name != topic:
@@ -144,7 +157,14 @@ class Trace:
 
 
 def _row(row: dict[str, str]) -> tuple[str, str, int, int, int, int]:
-    return row["topic"], row["kind"], int(row["ledger"]), int(row["entry"]), int(row["batch_index"]), int(row["batch_size"])
+    return (
+        row["topic"],
+        row["kind"],
+        int(row["ledger"]),
+        int(row["entry"]),
+        int(row["batch_index"]),
+        int(row["batch_size"]),
+    )
 
 
 def _add_index(batch: TraceBatch, ledger: int, entry: int, indexes: set[int], size: int) -> None:

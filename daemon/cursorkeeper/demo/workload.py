@@ -1,7 +1,9 @@
-"""What the demo's source acknowledges, made from one seed: the same batches in every process that asks.
+"""What the demo's source acknowledges, made from one seed: the same batches in every process that
+asks.
 
-The bad case of Pulsar issue #25985: a large backlog in many data ledgers, everything acked but the oldest entry and a
-sprinkle of random holes, arriving out of order from several consumers that work in windows.
+The bad case of Pulsar issue #25985: a large backlog in many data ledgers, everything acked but the
+oldest entry and a sprinkle of random holes, arriving out of order from several consumers that work
+in windows.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ Columns = dict[int, U32]
 
 @dataclass(frozen=True)
 class BadCase:
-    """`entries` over `ledgers` equal data ledgers; about `hole_share` of them never acked, the oldest among them."""
+    """`entries` over `ledgers` equal data ledgers; about `hole_share` of them never acked, the
+    oldest among them.
+    """
 
     entries: int = 50_000_000
     ledgers: int = 1_000
@@ -57,18 +61,26 @@ class BadCase:
         return entries
 
     def acked(self) -> dict[int, BitMap]:
-        return {ledger: bitmaps.from_sorted(self._acked(ledger, count)) for ledger, count in self.layout()}
+        return {
+            ledger: bitmaps.from_sorted(self._acked(ledger, count))
+            for ledger, count in self.layout()
+        }
 
     def batches(self) -> Iterator[Columns]:
         """In the order in which they are sent.
 
-        Consumers take turns; each has shuffled its share of a window of ledgers, so a batch touches all of the window.
+        Consumers take turns; each has shuffled its share of a window of ledgers, so a batch touches
+        all of the window.
         """
         layout = self.layout()
         for start in range(0, len(layout), self.window_ledgers):
             window = layout[start : start + self.window_ledgers]
             keys = np.concatenate(
-                [(np.uint64(ledger) << np.uint64(32)) | self._acked(ledger, count).astype(np.uint64) for ledger, count in window]
+                [
+                    (np.uint64(ledger) << np.uint64(32))
+                    | self._acked(ledger, count).astype(np.uint64)
+                    for ledger, count in window
+                ]
             )
             np.random.default_rng((self.seed, start, 1)).shuffle(keys)
             for share in np.array_split(keys, max(1, len(keys) // self.batch_acks)):

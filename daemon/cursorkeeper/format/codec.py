@@ -1,8 +1,9 @@
 """Compression of record bodies: none, zstd or lz4.
 
-Owns when a body is compressed (never below 64 bytes, never when it does not become smaller, a snapshot segment only when it
-saves an eighth) and that expanding never makes more than was announced. Compressed bytes differ between library versions:
-compare and hash uncompressed bodies only.
+Owns when a body is compressed (never below 64 bytes, never when it does not become smaller, a
+snapshot segment only when it saves an eighth) and that expanding never makes more than was
+announced. Compressed bytes differ between library versions: compare and hash uncompressed bodies
+only.
 """
 
 from __future__ import annotations
@@ -47,16 +48,24 @@ _coders = _Coders()
 
 
 def compress(body: bytes, codec: Codec, level: int, saving: int = 0) -> tuple[Codec, bytes]:
-    """The stored form and its codec. `saving`: keep it only if it saves 1/saving; 0: if it is smaller at all."""
+    """The stored form and its codec. `saving`: keep it only if it saves 1/saving; 0: if it is
+    smaller at all.
+    """
     if codec is Codec.NONE or len(body) < COMPRESS_FROM_BYTES:
         return Codec.NONE, body
-    packed = _coders.compressor(level).compress(body) if codec is Codec.ZSTD else lz4.block.compress(body, store_size=False)
+    packed = (
+        _coders.compressor(level).compress(body)
+        if codec is Codec.ZSTD
+        else lz4.block.compress(body, store_size=False)
+    )
     allowed = len(body) - len(body) // saving if saving else len(body) - 1
     return (codec, packed) if len(packed) <= allowed else (Codec.NONE, body)
 
 
 def expand(stored: bytes, codec: Codec, body_bytes: int) -> bytes:
-    """The body, which must have exactly `body_bytes` (bounded by the caller). Raises DamageError."""
+    """The body, which must have exactly `body_bytes` (bounded by the caller). Raises
+    DamageError.
+    """
     if codec is Codec.NONE:
         body = stored
     elif codec is Codec.ZSTD:
@@ -71,9 +80,12 @@ def expand(stored: bytes, codec: Codec, body_bytes: int) -> bytes:
 def _expand_zstd(stored: bytes, body_bytes: int) -> bytes:
     try:
         announced = zstandard.frame_content_size(stored)
-        if announced >= 0 and announced != body_bytes:  # the library would allocate what the frame says
+        # the library would allocate what the frame says
+        if announced >= 0 and announced != body_bytes:
             raise DamageError(f"a zstd frame of {announced} bytes where {body_bytes} are announced")
-        return _coders.expander.decompress(stored, max_output_size=max(1, body_bytes), allow_extra_data=False)
+        return _coders.expander.decompress(
+            stored, max_output_size=max(1, body_bytes), allow_extra_data=False
+        )
     except zstandard.ZstdError as error:
         raise DamageError(f"zstd: {error}") from None
 

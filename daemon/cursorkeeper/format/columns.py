@@ -1,8 +1,9 @@
 """Many delta bodies read as columns: field by field across all bodies, instead of body by body.
 
-Owns the fast path of replay: one numpy operation reads the same number of ten thousand bodies. Does not own the meaning of
-the bytes (`delta`, `sections`) nor the words for damage: whatever is not plain raises `Unusual`, and the caller reads the
-same bodies one by one. Invariant: what this accepts, `delta.decode` accepts with the same result.
+Owns the fast path of replay: one numpy operation reads the same number of ten thousand bodies. Does
+not own the meaning of the bytes (`delta`, `sections`) nor the words for damage: whatever is not
+plain raises `Unusual`, and the caller reads the same bodies one by one. Invariant: what this
+accepts, `delta.decode` accepts with the same result.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ Places = NDArray[np.intp]
 Numbers = NDArray[np.uint64]
 
 BODIES_BYTES_MAX: Final = 1 << 18
-"""Bytes read at once: every ack of small sections becomes numbers of eight bytes, and a byte may hold eight acks. The sets of so few
-bytes cannot lie in more containers than a record may name."""
+"""Bytes read at once: every ack of small sections becomes numbers of eight bytes, and a byte may
+hold eight acks. The sets of so few bytes cannot lie in more containers than a record may name.
+"""
 BIG_SECTION_BYTES: Final = 2048
 """A section of this size is sorted already and costs less when it is read alone."""
 LONG_RUN: Final = 16
@@ -47,7 +49,9 @@ class Unusual(Exception):
 
 
 class Columns(NamedTuple):
-    """What was read: `deltas` hold the parts outside of `acks`; `rest` = indexes of bodies that were not read."""
+    """What was read: `deltas` hold the parts outside of `acks`; `rest` = indexes of bodies that
+    were not read.
+    """
 
     deltas: list[Delta]
     acks: dict[int, BitMap]
@@ -55,7 +59,9 @@ class Columns(NamedTuple):
 
 
 def read(bodies: Sequence[bytes]) -> Columns:
-    """All bodies with nothing but mark-delete, acks and partly acked batches, together at most `BODIES_BYTES_MAX`. Raises Unusual."""
+    """All bodies with nothing but mark-delete, acks and partly acked batches, together at most
+    `BODIES_BYTES_MAX`. Raises Unusual.
+    """
     data = np.frombuffer(b"".join((*bodies, _PADDING)), np.uint8)
     sizes = np.fromiter(map(len, bodies), np.intp, len(bodies))
     if int(sizes.sum()) > BODIES_BYTES_MAX:
@@ -121,7 +127,7 @@ def _read_partials(body: bytes, pos: int) -> dict[PartialKey, Partial]:
     return partials
 
 
-# --- section heads --------------------------------------------------------------------------------------------------
+# --- section heads --------------------------------------------------------------------------------
 
 
 class _Heads(NamedTuple):
@@ -134,11 +140,26 @@ class _Heads(NamedTuple):
     size: Places
 
     def of(self, chosen: NDArray[np.bool_]) -> _Heads:
-        return _Heads(self.ledger[chosen], self.mode[chosen], self.first[chosen], self.at[chosen], self.size[chosen])
+        return _Heads(
+            self.ledger[chosen],
+            self.mode[chosen],
+            self.first[chosen],
+            self.at[chosen],
+            self.size[chosen],
+        )
 
 
-def _read_heads(data: leb.Bytes, bodies: Sequence[bytes], places: Places, begins: Places, ends: Places, rows: Places) -> _Heads:
-    """The n-th section of all bodies at once; when few bodies have that many, the rest of each in a loop."""
+def _read_heads(
+    data: leb.Bytes,
+    bodies: Sequence[bytes],
+    places: Places,
+    begins: Places,
+    ends: Places,
+    rows: Places,
+) -> _Heads:
+    """The n-th section of all bodies at once; when few bodies have that many, the rest of each in a
+    loop.
+    """
     found: list[_Heads] = []
     counts, at = _read_numbers(data, places[rows])
     if not counts.all() or bool(np.any(counts > (ends[rows] - begins[rows]).astype(np.uint64))):
@@ -153,7 +174,12 @@ def _read_heads(data: leb.Bytes, bodies: Sequence[bytes], places: Places, begins
         firsts, at = _read_numbers(data, at)
         sizes = packed >> np.uint64(2)
         ledgers = ledgers + gaps
-        is_bad = (gaps > LEDGER_ID_MAX) | (ledgers > LEDGER_ID_MAX) | ((packed & np.uint64(3)) > Mode.BITS) | (firsts > ENTRY_ID_MAX)
+        is_bad = (
+            (gaps > LEDGER_ID_MAX)
+            | (ledgers > LEDGER_ID_MAX)
+            | ((packed & np.uint64(3)) > Mode.BITS)
+            | (firsts > ENTRY_ID_MAX)
+        )
         is_bad |= (at > ends[rows]) | (sizes > np.maximum(ends[rows] - at, 0).astype(np.uint64))
         if is_bad.any() or not (is_first or gaps.all()):
             raise Unusual
@@ -169,10 +195,16 @@ def _read_heads(data: leb.Bytes, bodies: Sequence[bytes], places: Places, begins
         heads, pos = _read_heads_of_one(bodies[row], int(places[row]) - begin, begin, count, ledger)
         found.append(heads)
         places[row] = begin + pos
-    return _Heads(*(np.concatenate(column) for column in zip(*found, strict=True))) if found else _NO_HEADS
+    return (
+        _Heads(*(np.concatenate(column) for column in zip(*found, strict=True)))
+        if found
+        else _NO_HEADS
+    )
 
 
-def _read_heads_of_one(body: bytes, pos: int, begin: int, count: int, ledger: int) -> tuple[_Heads, int]:
+def _read_heads_of_one(
+    body: bytes, pos: int, begin: int, count: int, ledger: int
+) -> tuple[_Heads, int]:
     """`count` further sections of one body; each ledger is above `ledger`."""
     rows: list[tuple[int, int, int, int, int]] = []
     for _ in range(count):
@@ -187,15 +219,21 @@ def _read_heads_of_one(body: bytes, pos: int, begin: int, count: int, ledger: in
         rows.append((ledger, mode, first, begin + pos, size))
         pos += size
     columns = np.array(rows, np.uint64).T
-    return _Heads(columns[0], columns[1], columns[2], columns[3].astype(np.intp), columns[4].astype(np.intp)), pos
+    return _Heads(
+        columns[0], columns[1], columns[2], columns[3].astype(np.intp), columns[4].astype(np.intp)
+    ), pos
 
 
 _NO_HEADS: Final = _Heads(
-    np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.intp), np.empty(0, np.intp)
-)  # fmt: skip
+    np.empty(0, np.uint64),
+    np.empty(0, np.uint64),
+    np.empty(0, np.uint64),
+    np.empty(0, np.intp),
+    np.empty(0, np.intp),
+)
 
 
-# --- section bodies -------------------------------------------------------------------------------------------------
+# --- section bodies -------------------------------------------------------------------------------
 
 
 class _Acks:
@@ -217,12 +255,16 @@ class _Acks:
         else:
             keys.sort()
             entries = (keys & np.uint64(ENTRY_ID_MAX)).astype(np.uint32)
-            edges = np.searchsorted(keys, np.arange(self.ledgers.size + 1, dtype=np.uint64) << np.uint64(32)).tolist()
+            edges = np.searchsorted(
+                keys, np.arange(self.ledgers.size + 1, dtype=np.uint64) << np.uint64(32)
+            ).tolist()
             for rank in range(self.ledgers.size):
                 part = entries[edges[rank] : edges[rank + 1]]
                 if part.size:
                     known = self.bitmaps.get(rank)
-                    self.bitmaps[rank] = from_sorted(part) if known is None else known | from_sorted(part)
+                    self.bitmaps[rank] = (
+                        from_sorted(part) if known is None else known | from_sorted(part)
+                    )
         ledgers = self.ledgers.tolist()
         return {ledgers[rank]: self.bitmaps[rank] for rank in sorted(self.bitmaps)}
 
@@ -235,7 +277,11 @@ def _decode(data: leb.Bytes, heads: _Heads) -> dict[int, BitMap]:
     is_big = heads.size >= BIG_SECTION_BYTES
     if is_big.any():
         _decode_big(data, heads.of(is_big), acks.ranks[is_big], acks)
-    for mode, decode in ((Mode.GAPS, _decode_gaps), (Mode.RUNS, _decode_runs), (Mode.BITS, _decode_bits)):
+    for mode, decode in (
+        (Mode.GAPS, _decode_gaps),
+        (Mode.RUNS, _decode_runs),
+        (Mode.BITS, _decode_bits),
+    ):
         chosen = ~is_big & (heads.mode == mode)
         if chosen.any():
             decode(data, heads.of(chosen), acks.ranks[chosen] << np.uint64(32), acks)
@@ -243,14 +289,18 @@ def _decode(data: leb.Bytes, heads: _Heads) -> dict[int, BitMap]:
 
 
 def _room(data: leb.Bytes) -> int:
-    """Acks that the big sections, and the runs of the others, may claim each, so that all together stay within `EXPANSION_MAX`: every
-    other section claims at most eight a byte. Whatever claims more is counted record by record."""
+    """Acks that the big sections, and the runs of the others, may claim each, so that all together
+    stay within `EXPANSION_MAX`: every other section claims at most eight a byte. Whatever claims
+    more is counted record by record.
+    """
     return EXPANSION_MAX // 2 - 8 * data.size
 
 
 def _decode_big(data: leb.Bytes, heads: _Heads, ranks: Numbers, acks: _Acks) -> None:
     room = _room(data)
-    for rank, mode, first, at, size in zip(*(column.tolist() for column in (ranks, *heads[1:])), strict=True):
+    for rank, mode, first, at, size in zip(
+        *(column.tolist() for column in (ranks, *heads[1:])), strict=True
+    ):
         entries = sections.decode(mode, first, data[at : at + size].tobytes(), room)
         room -= len(entries)
         acks.bitmaps[rank] = acks.bitmap(rank) | entries
@@ -273,7 +323,9 @@ def _columns_of(data: leb.Bytes, heads: _Heads) -> tuple[Numbers, Places]:
 
 
 def _running(steps: Numbers, starts: Places, counts: Places, firsts: Numbers) -> Numbers:
-    """Sums within each section, so that the element at `starts` becomes `firsts`; each section has `counts` elements."""
+    """Sums within each section, so that the element at `starts` becomes `firsts`; each section has
+    `counts` elements.
+    """
     sums = np.cumsum(steps)
     sums -= np.repeat(sums[starts] - firsts, counts)  # modulo 2^64, which comes out right
     return sums
@@ -319,7 +371,9 @@ def _decode_runs(data: leb.Bytes, heads: _Heads, keys: Numbers, acks: _Acks) -> 
     acks.columns.append(short_keys | sections.expand_runs(firsts[is_short], short_sizes))
     is_long = ~is_short
     ranks = of_run[is_long] >> np.uint64(32)
-    for rank, first, last in zip(ranks.tolist(), firsts[is_long].tolist(), lasts[is_long].tolist(), strict=True):
+    for rank, first, last in zip(
+        ranks.tolist(), firsts[is_long].tolist(), lasts[is_long].tolist(), strict=True
+    ):
         acks.bitmap(rank).add_range(first, last + 1)
 
 
@@ -330,7 +384,8 @@ def _decode_bits(data: leb.Bytes, heads: _Heads, keys: Numbers, acks: _Acks) -> 
     if not np.all(stream[ends - 1]) or not np.all(stream[ends - heads.size] & 1):
         raise Unusual
     bits = np.flatnonzero(np.unpackbits(stream, bitorder="little"))
-    of_byte = np.repeat(heads.first - (8 * (ends - heads.size)).astype(np.uint64), heads.size)  # modulo 2^64
+    # modulo 2^64
+    of_byte = np.repeat(heads.first - (8 * (ends - heads.size)).astype(np.uint64), heads.size)
     entries = of_byte[bits >> 3] + bits.astype(np.uint64)
     _check(entries)
     acks.columns.append(np.repeat(keys, heads.size)[bits >> 3] | entries)

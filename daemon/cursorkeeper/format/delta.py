@@ -1,7 +1,8 @@
 """The body of a delta record: what changed, in an order that does not matter.
 
-Owns the sections of acks (`leb(ledger gap)` and one section each, ledgers strictly ascending). Invariants: encoding
-changes nothing; the body is consumed exactly; a body claims at most `EXPANSION_MAX` acks in at most `RECORD_CONTAINERS_MAX` containers.
+Owns the sections of acks (`leb(ledger gap)` and one section each, ledgers strictly ascending).
+Invariants: encoding changes nothing; the body is consumed exactly; a body claims at most
+`EXPANSION_MAX` acks in at most `RECORD_CONTAINERS_MAX` containers.
 """
 
 from __future__ import annotations
@@ -31,14 +32,23 @@ ALLOWED: Final = 63
 
 
 def encode(delta: Delta) -> bytes:
-    """The uncompressed body. Raises ValueError for a value that breaks the contract of `core.values`."""
+    """The uncompressed body. Raises ValueError for a value that breaks the contract of
+    `core.values`.
+    """
     out = bytearray()
     more = 0
     if delta.acks:
         more |= Field.ACKS
     if delta.partials:
         more |= Field.PARTIALS
-    append_head(out, more, delta.mark_delete, delta.mark_delete_properties, delta.cursor_properties, delta.layout)
+    append_head(
+        out,
+        more,
+        delta.mark_delete,
+        delta.mark_delete_properties,
+        delta.cursor_properties,
+        delta.layout,
+    )
     if delta.acks:
         _append_acks(out, delta.acks)
     if delta.partials:
@@ -58,7 +68,14 @@ def decode(body: bytes) -> Delta:
     if head.bits & Field.PARTIALS:
         partials, pos = read_partials(body, pos, room, containers)
     check_end(body, pos)
-    return Delta(head.mark_delete, head.mark_delete_properties, head.cursor_properties, head.layout, acks, partials)
+    return Delta(
+        head.mark_delete,
+        head.mark_delete_properties,
+        head.cursor_properties,
+        head.layout,
+        acks,
+        partials,
+    )
 
 
 def _append_acks(out: bytearray, acks: Mapping[int, BitMap]) -> None:
@@ -70,7 +87,9 @@ def _append_acks(out: bytearray, acks: Mapping[int, BitMap]) -> None:
         previous = ledger
 
 
-def _read_acks(data: bytes, pos: int, room: int, containers: Containers) -> tuple[dict[int, BitMap], int]:
+def _read_acks(
+    data: bytes, pos: int, room: int, containers: Containers
+) -> tuple[dict[int, BitMap], int]:
     count, pos = read_present(data, pos, "ack sections")
     acks: dict[int, BitMap] = {}
     ledger = 0

@@ -1,7 +1,9 @@
-"""The fields that delta, segment and end record share: mark-delete, property maps, layout, partly acked batches.
+"""The fields that delta, segment and end record share: mark-delete, property maps, layout, partly
+acked batches.
 
-Owns `leb(field bits)` and what each bit announces. Invariants: fields stand in the order of their bits; keys, ledgers and
-entries ascend, so one value has one encoding; an unknown bit refuses the record (its length cannot be skipped).
+Owns `leb(field bits)` and what each bit announces. Invariants: fields stand in the order of their
+bits; keys, ledgers and entries ascend, so one value has one encoding; an unknown bit refuses the
+record (its length cannot be skipped).
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ V = TypeVar("V")
 
 
 class Field(IntEnum):
-    """The values are bits. Sums of them are plain numbers, which cost a tenth of what an enumeration of flags costs."""
+    """The values are bits. Sums of them are plain numbers, which cost a tenth of what an
+    enumeration of flags costs.
+    """
 
     MARK_DELETE = 1
     MARK_DELETE_PROPERTIES = 2
@@ -60,7 +64,9 @@ def append_head(
         leb.append(out, mark_delete.ledger)
         leb.append(out, mark_delete.entry + 1)
     if mark_delete_properties is not None:
-        _append_map(out, mark_delete_properties.stamp, mark_delete_properties.values, _append_number)
+        _append_map(
+            out, mark_delete_properties.stamp, mark_delete_properties.values, _append_number
+        )
     if cursor_properties is not None:
         _append_map(out, cursor_properties.stamp, cursor_properties.values, _append_text)
     if layout:
@@ -70,7 +76,14 @@ def append_head(
 class Head:
     """Fields 0 to 3 of a body, read; `bits` and `pos` say what follows and where."""
 
-    __slots__ = ("bits", "cursor_properties", "layout", "mark_delete", "mark_delete_properties", "pos")
+    __slots__ = (
+        "bits",
+        "cursor_properties",
+        "layout",
+        "mark_delete",
+        "mark_delete_properties",
+        "pos",
+    )
 
     def __init__(self, data: bytes, pos: int, allowed: int) -> None:
         """Raises DamageError."""
@@ -133,7 +146,10 @@ class Containers:
         """Those of one more set. Raises DamageError."""
         self._left -= count
         if self._left < 0:
-            raise DamageError(f"the sets of a record lie in more than {RECORD_CONTAINERS_MAX} containers of 65,536 entries")
+            raise DamageError(
+                f"the sets of a record lie in more than {RECORD_CONTAINERS_MAX} containers of "
+                f"65,536 entries"
+            )
 
 
 def check_end(data: bytes, pos: int) -> None:
@@ -142,7 +158,7 @@ def check_end(data: bytes, pos: int) -> None:
         raise DamageError(f"{len(data) - pos} bytes follow the end of the body")
 
 
-# --- mark-delete and properties -------------------------------------------------------------------------------------
+# --- mark-delete and properties -------------------------------------------------------------------
 
 
 def _read_mark_delete(data: bytes, pos: int) -> tuple[Position, int]:
@@ -153,7 +169,9 @@ def _read_mark_delete(data: bytes, pos: int) -> tuple[Position, int]:
     return Position(ledger, entry - 1), pos
 
 
-def _append_map(out: bytearray, stamp: Stamp, values: Mapping[str, V], append: Callable[[bytearray, V], None]) -> None:
+def _append_map(
+    out: bytearray, stamp: Stamp, values: Mapping[str, V], append: Callable[[bytearray, V], None]
+) -> None:
     leb.append(out, len(values))
     leb.append(out, stamp.epoch)
     leb.append(out, stamp.sequence)
@@ -163,7 +181,9 @@ def _append_map(out: bytearray, stamp: Stamp, values: Mapping[str, V], append: C
         append(out, value)
 
 
-def _read_map(data: bytes, pos: int, read: Callable[[bytes, int], tuple[V, int]]) -> tuple[Stamp, dict[str, V], int]:
+def _read_map(
+    data: bytes, pos: int, read: Callable[[bytes, int], tuple[V, int]]
+) -> tuple[Stamp, dict[str, V], int]:
     count, pos = read_count(data, pos, "properties")
     epoch, pos = leb.read(data, pos)
     sequence, pos = leb.read(data, pos)
@@ -212,7 +232,7 @@ def _text(raw: bytes) -> str:
         raise DamageError("a property is not UTF-8") from None
 
 
-# --- layout ---------------------------------------------------------------------------------------------------------
+# --- layout ---------------------------------------------------------------------------------------
 
 
 def _append_layout(out: bytearray, layout: tuple[LayoutItem, ...]) -> None:
@@ -222,7 +242,9 @@ def _append_layout(out: bytearray, layout: tuple[LayoutItem, ...]) -> None:
         if item.ledger <= previous:
             raise ValueError(f"layout ledgers must ascend: {item.ledger} after {previous}")
         if item.entries and item.state is not LayoutState.CLOSED:
-            raise ValueError(f"ledger {item.ledger} is {item.state.name} and must have no entry count")
+            raise ValueError(
+                f"ledger {item.ledger} is {item.state.name} and must have no entry count"
+            )
         leb.append(out, item.ledger - max(previous, 0))
         leb.append(out, item.state)
         leb.append(out, item.entries)
@@ -243,16 +265,20 @@ def _read_layout(data: bytes, pos: int) -> tuple[tuple[LayoutItem, ...], int]:
         if state > LayoutState.TRIMMED:
             raise DamageError(f"unknown layout state {state}")
         if entries > (ENTRY_ID_MAX + 1 if state == LayoutState.CLOSED else 0):
-            raise DamageError(f"ledger {ledger} cannot have {entries} entries in layout state {state}")
+            raise DamageError(
+                f"ledger {ledger} cannot have {entries} entries in layout state {state}"
+            )
         items.append(LayoutItem(ledger, LayoutState(state), entries))
     return tuple(items), pos
 
 
-# --- partly acked batches -------------------------------------------------------------------------------------------
+# --- partly acked batches -------------------------------------------------------------------------
 
 
 def append_partials(out: bytearray, partials: Mapping[PartialKey, Partial]) -> None:
-    """Count, then each batch: ledger gap, entry, batch size or 0, number of missing indexes, and their section."""
+    """Count, then each batch: ledger gap, entry, batch size or 0, number of missing indexes, and
+    their section.
+    """
     leb.append(out, len(partials))
     previous = 0
     for key in sorted(partials):
@@ -265,7 +291,9 @@ def append_partials(out: bytearray, partials: Mapping[PartialKey, Partial]) -> N
         previous = key.ledger
 
 
-def read_partials(data: bytes, pos: int, room: int, containers: Containers) -> tuple[dict[PartialKey, Partial], int]:
+def read_partials(
+    data: bytes, pos: int, room: int, containers: Containers
+) -> tuple[dict[PartialKey, Partial], int]:
     """The inverse; at most `room` missing indexes altogether. Raises DamageError."""
     count, pos = read_present(data, pos, "partly acked batches")
     partials: dict[PartialKey, Partial] = {}
@@ -289,9 +317,14 @@ def _read_partial(data: bytes, pos: int, key: PartialKey, room: int) -> tuple[Pa
     announced, pos = leb.read(data, pos)
     missing, pos = sections.read(data, pos, room)
     if len(missing) != announced:
-        raise DamageError(f"batch {key.ledger}:{key.entry} announces {announced} missing indexes and holds {len(missing)}")
+        raise DamageError(
+            f"batch {key.ledger}:{key.entry} announces {announced} missing indexes and holds "
+            f"{len(missing)}"
+        )
     if batch_size > ENTRY_ID_MAX + 1:
         raise DamageError(f"batch {key.ledger}:{key.entry} of {batch_size} messages")
     if batch_size and missing.max() >= batch_size:
-        raise DamageError(f"batch {key.ledger}:{key.entry} of {batch_size} misses index {missing.max()}")
+        raise DamageError(
+            f"batch {key.ledger}:{key.entry} of {batch_size} misses index {missing.max()}"
+        )
     return Partial(batch_size, missing), pos

@@ -1,9 +1,10 @@
 """The footer's bytes: JSON in the cursor's znode.
 
-Owns the order and names of the members and the checksum, which is the last member and covers every byte before
-`,"crc32c"`. Invariants: equal footers have equal bytes (only the compressed inline record may differ between library
-versions); a footer that names a newer version or another cursor is refused, and so is one whose znode has another version than
-it was written as; top-level members this version does not know are kept.
+Owns the order and names of the members and the checksum, which is the last member and covers every
+byte before `,"crc32c"`. Invariants: equal footers have equal bytes (only the compressed inline
+record may differ between library versions); a footer that names a newer version or another cursor
+is refused, and so is one whose znode has another version than it was written as; top-level members
+this version does not know are kept.
 """
 
 from __future__ import annotations
@@ -37,7 +38,13 @@ from cursorkeeper.core.footer import (
     Written,
 )
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, NUMBER_MAX, Position
+from cursorkeeper.core.positions import (
+    BEFORE_FIRST,
+    ENTRY_ID_MAX,
+    LEDGER_ID_MAX,
+    NUMBER_MAX,
+    Position,
+)
 from cursorkeeper.core.values import CursorProperties, Record, Segment, Stamp
 from cursorkeeper.format import record
 from cursorkeeper.format.pulsar import cursor_info
@@ -47,20 +54,46 @@ FOOTER_BYTES_MAX: Final = 16 * 1024
 """Without inline states, which have their own limit."""
 
 PULSAR_BYTES_MAX: Final = 4 << 20
-"""Bytes of an inline state in Pulsar's form, expanded; writers stay below `inline_state_max_bytes`."""
+"""Bytes of an inline state in Pulsar's form, expanded; writers stay below
+`inline_state_max_bytes`.
+"""
 _FORMATS: Final = (FORMAT_NATIVE, FORMAT_PULSAR)
 _TAIL: Final = b',"crc32c"'
 _TAIL_FORM: Final = re.compile(rb',"crc32c":"([0-9a-f]{8})"}')
 _CRC_HEX: Final = re.compile("[0-9a-f]{8}")
 _STATS: Final = (
-    ("ledgers", "ledgers"), ("span", "span"), ("holes", "holes"), ("runs", "runs"),
-    ("partialBatches", "partial_batches"), ("deltaBytes", "delta_bytes"),
-)  # fmt: skip
-_KNOWN: Final = frozenset({
-    "version", "format", "cursor", "topic", "subscription", "state", "epoch", "writer", "write", "generation",
-    "markDelete", "base", "chain", "previous", "damaged", "stats", "cursorProperties", "truncated", "znode", "fencingToken",
-    "crc32c",
-})  # fmt: skip
+    ("ledgers", "ledgers"),
+    ("span", "span"),
+    ("holes", "holes"),
+    ("runs", "runs"),
+    ("partialBatches", "partial_batches"),
+    ("deltaBytes", "delta_bytes"),
+)
+_KNOWN: Final = frozenset(
+    {
+        "version",
+        "format",
+        "cursor",
+        "topic",
+        "subscription",
+        "state",
+        "epoch",
+        "writer",
+        "write",
+        "generation",
+        "markDelete",
+        "base",
+        "chain",
+        "previous",
+        "damaged",
+        "stats",
+        "cursorProperties",
+        "truncated",
+        "znode",
+        "fencingToken",
+        "crc32c",
+    }
+)
 
 Json = Mapping[str, Any]
 
@@ -85,16 +118,21 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
         "markDelete": list(footer.mark_delete),
         "base": _base_json(footer.base, name, settings),
         "chain": _chain_json(footer.chain),
-        "previous": footer.previous and {
-            "base": _base_json(footer.previous.base, name, settings), "chain": _chain_json(footer.previous.chain)
+        "previous": footer.previous
+        and {
+            "base": _base_json(footer.previous.base, name, settings),
+            "chain": _chain_json(footer.previous.chain),
         },
         "stats": {key: getattr(footer.stats, attribute) for key, attribute in _STATS},
-    }  # fmt: skip
+    }
     if footer.damaged:
         body["damaged"] = [list(address) for address in footer.damaged]
     if footer.cursor_properties is not None:
         stamp, values = footer.cursor_properties.stamp, footer.cursor_properties.values
-        body["cursorProperties"] = {"stamp": list(stamp), "values": {key: values[key] for key in sorted(values)}}
+        body["cursorProperties"] = {
+            "stamp": list(stamp),
+            "values": {key: values[key] for key in sorted(values)},
+        }
     if footer.truncated is not None:
         body["truncated"] = footer.truncated.as_fields()
     if footer.written is not None:
@@ -103,30 +141,38 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
         body["fencingToken"] = footer.fencing_token
     for key in sorted(footer.extra):
         if key in _KNOWN:
-            raise ValueError(f"{key!r} is a member of the footer and cannot be kept as an unknown one")
+            raise ValueError(
+                f"{key!r} is a member of the footer and cannot be kept as an unknown one"
+            )
         body[key] = json.loads(json.dumps(footer.extra[key], sort_keys=True))
     raw = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()[:-1]
     data = raw + _TAIL + b':"%08x"}' % crc32c(raw)
     size = len(data) - _inline_bytes(body) - len(json.dumps(body.get("cursorProperties", "")))
     if size > FOOTER_BYTES_MAX:
         raise RefusedError(
-            Refusal.TOO_LARGE, name.display,
+            Refusal.TOO_LARGE,
+            name.display,
             f"the footer has {size} bytes without inline state, {FOOTER_BYTES_MAX} are allowed",
             "snapshot, so that the chain becomes shorter",
-        )  # fmt: skip
+        )
     return data
 
 
-def decode(data: bytes, expected: CursorName | None = None, znode_version: int | None = None) -> Footer:
-    """The footer. `expected`: the cursor it is read for; None: any. `znode_version`: as it was read with the data; None: the bytes
-    come from somewhere else.
+def decode(
+    data: bytes, expected: CursorName | None = None, znode_version: int | None = None
+) -> Footer:
+    """The footer. `expected`: the cursor it is read for; None: any. `znode_version`: as it was read
+    with the data; None: the bytes come from somewhere else.
 
     Raises TooNewError, ReplacedError, DamageError (place "footer").
     """
     try:
         footer = _decode(data, expected)
         if znode_version is not None and footer.written_as not in (None, znode_version):
-            raise ReplacedError(f"its znode has version {znode_version}, and these bytes were written as version {footer.written_as}")
+            raise ReplacedError(
+                f"its znode has version {znode_version}, and these bytes were written as version "
+                f"{footer.written_as}"
+            )
         return footer
     except DamageError as error:
         raise error.at("footer") from None
@@ -138,9 +184,12 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
     _check_crc(data)
     topic, subscription = _text(body, "topic"), _text(body, "subscription")
     own = expected is not None and topic == expected.topic and subscription == expected.subscription
-    name = expected if expected is not None and own else CursorName(topic, subscription)  # a name keeps what was derived from it
+    # a name keeps what was derived from it
+    name = expected if expected is not None and own else CursorName(topic, subscription)
     if _text(body, "cursor") != _canonical(name):
-        raise DamageError(f"cursor {body['cursor']!r} is not topic {topic!r} and subscription {subscription!r}")
+        raise DamageError(
+            f"cursor {body['cursor']!r} is not topic {topic!r} and subscription {subscription!r}"
+        )
     if expected is not None and not own:
         raise DamageError(f"this is the footer of {name}, not of {expected}")
     previous, stats = body.get("previous"), _object(body, "stats")
@@ -159,18 +208,22 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
         previous=None if previous is None else _previous(_object(body, "previous"), name),
         damaged=_addresses(body.get("damaged", []), "damaged"),
         stats=Stats(**{attribute: _number(stats, key) for key, attribute in _STATS}),
-        cursor_properties=_properties(_object(body, "cursorProperties")) if "cursorProperties" in body else None,
+        cursor_properties=_properties(_object(body, "cursorProperties"))
+        if "cursorProperties" in body
+        else None,
         truncated=_truncation(_object(body, "truncated")) if "truncated" in body else None,
         written=_written(_object(body, "znode")) if "znode" in body else None,
         fencing_token=_fencing_token(body),
-        extra={} if body.keys() <= _KNOWN else {key: value for key, value in body.items() if key not in _KNOWN},
+        extra={}
+        if body.keys() <= _KNOWN
+        else {key: value for key, value in body.items() if key not in _KNOWN},
     )
     if footer.format != body["format"]:
         raise DamageError(f"format {body['format']!r}, but what it names is {footer.format!r}")
     return footer
 
 
-# --- checks before anything is believed -----------------------------------------------------------------------------
+# --- checks before anything is believed -----------------------------------------------------------
 
 
 def _parse(data: bytes) -> Json:
@@ -190,7 +243,9 @@ def _no_constant(name: str) -> None:
 
 
 def _float(text: str) -> float:
-    """Only in members that this version does not know: they are written back, and what is no number cannot be."""
+    """Only in members that this version does not know: they are written back, and what is no number
+    cannot be.
+    """
     value = float(text)
     if not isfinite(value):
         raise ValueError(text)
@@ -202,22 +257,31 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
-        raise DamageError(f"member {next(name for name in names if names.count(name) > 1)!r} comes twice")
+        raise DamageError(
+            f"member {next(name for name in names if names.count(name) > 1)!r} comes twice"
+        )
     return found
 
 
-_JSON: Final = json.JSONDecoder(object_pairs_hook=_members, parse_float=_float, parse_constant=_no_constant)
+_JSON: Final = json.JSONDecoder(
+    object_pairs_hook=_members, parse_float=_float, parse_constant=_no_constant
+)
 """Made once: `json.loads` with an argument makes one for each footer."""
 
 
 def _check_version(body: Json) -> None:
     version = _number(body, "version")
     if version > FOOTER_VERSION:
-        raise TooNewError(f"version {version}, this program reads up to {FOOTER_VERSION}: upgrade it first")
+        raise TooNewError(
+            f"version {version}, this program reads up to {FOOTER_VERSION}: upgrade it first"
+        )
     if version < 1:
         raise DamageError(f"unknown version {version}")
     if _text(body, "format") not in _FORMATS:
-        raise TooNewError(f"format {body['format']!r}, this program reads {', '.join(map(repr, _FORMATS))}: upgrade it first")
+        raise TooNewError(
+            f"format {body['format']!r}, this program reads {', '.join(map(repr, _FORMATS))}: "
+            f"upgrade it first"
+        )
 
 
 def _check_crc(data: bytes) -> None:
@@ -230,28 +294,38 @@ def _check_crc(data: bytes) -> None:
         raise DamageError(f"crc32c is {crc:08x} where the footer says {form[1].decode()}")
 
 
-# --- base, chain, previous ------------------------------------------------------------------------------------------
+# --- base, chain, previous ------------------------------------------------------------------------
 
 
 def _base_json(base: Base, name: CursorName, settings: record.EncodeSettings) -> dict[str, Any]:
     if isinstance(base, EmptyBase):
         return {"empty": list(base.mark_delete)}
     if isinstance(base, InlineBase):
-        entry = record.encode(Record(name.record_hash, base.epoch, base.generation, base.sequence, base.state), settings)
+        entry = record.encode(
+            Record(name.record_hash, base.epoch, base.generation, base.sequence, base.state),
+            settings,
+        )
         return {"inline": b64encode(entry).decode()}
     if isinstance(base, PulsarBase):
         return {"pulsar": {"managedCursorInfo": b64encode(base.info).decode(), "epoch": base.epoch}}
     return {
         "snapshot": {
-            "ledger": base.ledger, "firstEntry": base.first_entry, "lastEntry": base.last_entry,
-            "numParts": base.num_parts, "length": base.length, "crc32c": f"{base.crc32c:08x}",
+            "ledger": base.ledger,
+            "firstEntry": base.first_entry,
+            "lastEntry": base.last_entry,
+            "numParts": base.num_parts,
+            "length": base.length,
+            "crc32c": f"{base.crc32c:08x}",
         }
-    }  # fmt: skip
+    }
 
 
 def _inline_bytes(body: Json) -> int:
     bases = [body["base"], body["previous"]["base"]] if body["previous"] else [body["base"]]
-    return sum(len(base.get("inline", "")) + len(base.get("pulsar", {}).get("managedCursorInfo", "")) for base in bases)
+    return sum(
+        len(base.get("inline", "")) + len(base.get("pulsar", {}).get("managedCursorInfo", ""))
+        for base in bases
+    )
 
 
 def _base(body: Json, name: CursorName) -> Base:
@@ -339,20 +413,29 @@ def _chain(value: object) -> tuple[ChainLedger, ...]:
         last = item.get("lastEntry")
         form = _text(item, "format") if "format" in item else FORMAT_NATIVE
         if form not in _FORMATS:
-            raise TooNewError(f"a ledger of format {form!r}, this program reads {', '.join(map(repr, _FORMATS))}: upgrade it first")
+            raise TooNewError(
+                f"a ledger of format {form!r}, this program reads "
+                f"{', '.join(map(repr, _FORMATS))}: upgrade it first"
+            )
         end = None if last is None else _number(item, "lastEntry", BEFORE_FIRST, ENTRY_ID_MAX)
         items.append(ChainLedger(_number(item, "ledger"), end, form))
     return tuple(items)
 
 
 def _based_chain(body: Json, name: CursorName, where: str) -> tuple[Base, tuple[ChainLedger, ...]]:
-    """Base and chain, which must fit: without the base's ledger in the chain its segments would not be read."""
+    """Base and chain, which must fit: without the base's ledger in the chain its segments would not
+    be read.
+    """
     base, chain = _base(_object(body, "base"), name), _chain(body.get("chain"))
     ledgers = [item.ledger for item in chain]
     if len(set(ledgers)) != len(ledgers):
         raise DamageError(f"the {where}chain names a ledger twice")
-    if isinstance(base, SnapshotBase) and not any(c.ledger == base.ledger and c.format == FORMAT_NATIVE for c in chain):
-        raise DamageError(f"the {where}snapshot is in ledger {base.ledger}, which is not in the {where}chain")
+    if isinstance(base, SnapshotBase) and not any(
+        c.ledger == base.ledger and c.format == FORMAT_NATIVE for c in chain
+    ):
+        raise DamageError(
+            f"the {where}snapshot is in ledger {base.ledger}, which is not in the {where}chain"
+        )
     return base, chain
 
 
@@ -372,18 +455,27 @@ def _properties(body: Json) -> CursorProperties:
 
 
 def _truncation(body: Json) -> Truncation:
-    return Truncation(_number(body, "acks"), _number(body, "batches"), _number(body, "properties"), _text(body, "limit"))
+    return Truncation(
+        _number(body, "acks"),
+        _number(body, "batches"),
+        _number(body, "properties"),
+        _text(body, "limit"),
+    )
 
 
 def _written(body: Json) -> Written:
-    return Written(_number(body, "version"), _number(body, "epoch", most=NUMBER_MAX), _number(body, "write"))
+    return Written(
+        _number(body, "version"), _number(body, "epoch", most=NUMBER_MAX), _number(body, "write")
+    )
 
 
 def _fencing_token(body: Json) -> int:
     """Version 2 is version 1 with a fencing token."""
     has = "fencingToken" in body
     if has != (body["version"] == FOOTER_VERSION):
-        raise DamageError(f"version {body['version']} {'with' if has else 'without'} a fencing token")
+        raise DamageError(
+            f"version {body['version']} {'with' if has else 'without'} a fencing token"
+        )
     return _number(body, "fencingToken", least=1) if has else 0
 
 
@@ -393,7 +485,7 @@ def _addresses(value: object, name: str) -> tuple[EntryAddress, ...]:
     return tuple(EntryAddress(*_position(item, name)) for item in value)
 
 
-# --- single members -------------------------------------------------------------------------------------------------
+# --- single members -------------------------------------------------------------------------------
 
 
 def _canonical(name: CursorName) -> str:
@@ -428,7 +520,8 @@ def _encodable(text: str, name: str) -> str:
 
 def _number(body: Json, name: str, least: int = 0, most: int = LEDGER_ID_MAX) -> int:
     value = body.get(name)
-    if type(value) is not int or not least <= value <= most:  # JSON's true is a bool, which is another type
+    # JSON's true is a bool, which is another type
+    if type(value) is not int or not least <= value <= most:
         raise DamageError(f"{name} is not a number in its range")
     return value
 

@@ -1,7 +1,7 @@
 """Minimal unsigned LEB128: seven bits per byte, low bits first, the top bit says that more follow.
 
-Owns single numbers and whole columns of them. Invariant: one number has exactly one encoding; a longer one is damage, so
-that equal values have equal bytes.
+Owns single numbers and whole columns of them. Invariant: one number has exactly one encoding; a
+longer one is damage, so that equal values have equal bytes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def encode_column(numbers: NDArray[np.integer]) -> bytes:
     for k, shift in enumerate(steps, 1):
         more = np.flatnonzero(sizes > k)
         rest = (numbers[more] >> shift).astype(np.uint64)
-        out[starts[more] + k] = (rest & np.uint64(0x7F)).astype(np.uint8) | ((sizes[more] > k + 1) << 7).astype(np.uint8)
+        out[starts[more] + k] = (rest & np.uint64(0x7F)).astype(np.uint8) | (
+            (sizes[more] > k + 1) << 7
+        ).astype(np.uint8)
     return out.tobytes()
 
 

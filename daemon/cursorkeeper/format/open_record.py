@@ -1,4 +1,6 @@
-"""The body of the open record: JSON, so that a person with nothing but a hex dump learns whose ledger it is."""
+"""The body of the open record: JSON, so that a person with nothing but a hex dump learns whose
+ledger it is.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ from cursorkeeper.core.values import OpenRecord
 
 def encode(record: OpenRecord) -> bytes:
     """UTF-8 JSON without spaces: cursor (canonical name), epoch, generation, writer."""
-    body = {"cursor": record.cursor, "epoch": record.epoch, "generation": record.generation, "writer": record.writer}
+    body = {
+        "cursor": record.cursor,
+        "epoch": record.epoch,
+        "generation": record.generation,
+        "writer": record.writer,
+    }
     return json.dumps(body, separators=(",", ":")).encode()
 
 
@@ -22,7 +29,12 @@ def decode(body: bytes) -> OpenRecord:
         raise DamageError("an open record that is not JSON") from None
     if not isinstance(value, dict):
         raise DamageError("an open record that is not a JSON object")
-    return OpenRecord(_text(value, "cursor"), _number(value, "epoch"), _number(value, "generation"), _text(value, "writer"))
+    return OpenRecord(
+        _text(value, "cursor"),
+        _number(value, "epoch"),
+        _number(value, "generation"),
+        _text(value, "writer"),
+    )
 
 
 def _text(value: dict[str, object], name: str) -> str:

@@ -1,8 +1,9 @@
 """A record: one BookKeeper entry. A header of 40 bytes, then the body.
 
-Owns the header and the checks that come before any body is believed. Invariants: nothing is decoded before the checksum
-over header and stored body was right; nothing is expanded beyond `BODY_BYTES_MAX`; whatever the bytes are, reading them
-raises DamageError (or its kind TooNewError) or returns what was written.
+Owns the header and the checks that come before any body is believed. Invariants: nothing is decoded
+before the checksum over header and stored body was right; nothing is expanded beyond
+`BODY_BYTES_MAX`; whatever the bytes are, reading them raises DamageError (or its kind TooNewError)
+or returns what was written.
 """
 
 from __future__ import annotations
@@ -69,15 +70,31 @@ DEFAULTS: Final = EncodeSettings()
 
 
 def encode(record: Record, settings: EncodeSettings = DEFAULTS) -> bytes:
-    """The entry. Raises ValueError when it is over `max_entry_bytes`: `core.sizes` cuts before that."""
+    """The entry. Raises ValueError when it is over `max_entry_bytes`: `core.sizes` cuts before
+    that.
+    """
     kind, body = _encode_body(record.body)
     if RECORD_HEADER_BYTES + len(body) > settings.max_entry_bytes:
-        raise ValueError(f"a {kind.name} record of {RECORD_HEADER_BYTES + len(body)} bytes, {settings.max_entry_bytes} are allowed")
+        raise ValueError(
+            f"a {kind.name} record of {RECORD_HEADER_BYTES + len(body)} bytes, "
+            f"{settings.max_entry_bytes} are allowed"
+        )
     wanted = Codec.NONE if kind is Kind.OPEN else settings.codec  # an open record is for eyes
-    codec, stored = compress(body, wanted, settings.zstd_level, SEGMENT_SAVING if kind is Kind.SEGMENT else 0)
+    codec, stored = compress(
+        body, wanted, settings.zstd_level, SEGMENT_SAVING if kind is Kind.SEGMENT else 0
+    )
     head = HEADER.pack(
-        MAGIC, VERSION, kind, codec, record.cursor_hash, record.epoch, record.generation, record.sequence, len(body), 0
-    )  # fmt: skip
+        MAGIC,
+        VERSION,
+        kind,
+        codec,
+        record.cursor_hash,
+        record.epoch,
+        record.generation,
+        record.sequence,
+        len(body),
+        0,
+    )
     return head[:CRC_AT] + _CRC.pack(crc32c(head + stored)) + stored
 
 
@@ -87,12 +104,20 @@ def peek(data: bytes) -> RecordHeader:
     Raises TooNewError, DamageError.
     """
     if data[:2] != MAGIC:
-        raise DamageError(f"no record: begins with {data[:2].hex() or 'nothing'} instead of {MAGIC.hex()}")
+        raise DamageError(
+            f"no record: begins with {data[:2].hex() or 'nothing'} instead of {MAGIC.hex()}"
+        )
     if len(data) > 2 and data[2] > VERSION:
-        raise TooNewError(f"a record of version {data[2]}, this program reads up to {VERSION}: upgrade it first")
+        raise TooNewError(
+            f"a record of version {data[2]}, this program reads up to {VERSION}: upgrade it first"
+        )
     if len(data) < RECORD_HEADER_BYTES:
-        raise DamageError(f"a record is cut off: {len(data)} of at least {RECORD_HEADER_BYTES} bytes")
-    _, version, kind, flags, cursor_hash, epoch, generation, sequence, body_bytes, crc = HEADER.unpack_from(data)
+        raise DamageError(
+            f"a record is cut off: {len(data)} of at least {RECORD_HEADER_BYTES} bytes"
+        )
+    _, version, kind, flags, cursor_hash, epoch, generation, sequence, body_bytes, crc = (
+        HEADER.unpack_from(data)
+    )
     if version != VERSION:
         raise DamageError(f"unknown record version {version}")
     if kind not in _KINDS:
@@ -102,39 +127,65 @@ def peek(data: bytes) -> RecordHeader:
     if flags not in _CODECS:
         raise DamageError(f"unknown record codec {flags}")
     return RecordHeader(
-        version, _KINDS[kind], _CODECS[flags], cursor_hash, epoch, generation, sequence, body_bytes, crc, len(data)
-    )  # fmt: skip
+        version,
+        _KINDS[kind],
+        _CODECS[flags],
+        cursor_hash,
+        epoch,
+        generation,
+        sequence,
+        body_bytes,
+        crc,
+        len(data),
+    )
 
 
 def announced_bytes(data: bytes) -> int:
     """What the header says of the expanded body; 0 without a header. Nothing is checked."""
-    return int.from_bytes(data[_BODY_BYTES_AT : _BODY_BYTES_AT + 4], "little") if len(data) >= RECORD_HEADER_BYTES else 0
+    return (
+        int.from_bytes(data[_BODY_BYTES_AT : _BODY_BYTES_AT + 4], "little")
+        if len(data) >= RECORD_HEADER_BYTES
+        else 0
+    )
 
 
 def split_body(data: bytes, cursor_hash: int | None) -> tuple[RecordHeader, bytes]:
-    """The checked header and the uncompressed body, not yet decoded. `cursor_hash` None: any cursor.
+    """The checked header and the uncompressed body, not yet decoded. `cursor_hash` None: any
+    cursor.
 
     Raises TooNewError, DamageError.
     """
     header = peek(data)
     if cursor_hash is not None and header.cursor_hash != cursor_hash:
-        raise ForeignRecordError(f"a record of another cursor: hash {header.cursor_hash:016x} instead of {cursor_hash:016x}")
+        raise ForeignRecordError(
+            f"a record of another cursor: hash {header.cursor_hash:016x} instead of "
+            f"{cursor_hash:016x}"
+        )
     stored = data[RECORD_HEADER_BYTES:]
     crc = crc32c(data[:CRC_AT] + _NO_CRC + stored)
     if crc != header.crc32c:
         raise DamageError(f"crc32c is {crc:08x} where the record says {header.crc32c:08x}")
     if header.body_bytes > BODY_BYTES_MAX:
-        raise DamageError(f"a body of {header.body_bytes} bytes is announced, {BODY_BYTES_MAX} are allowed")
+        raise DamageError(
+            f"a body of {header.body_bytes} bytes is announced, {BODY_BYTES_MAX} are allowed"
+        )
     return header, expand(stored, header.codec, header.body_bytes)
 
 
 def decode(data: bytes, cursor_hash: int | None) -> Record:
-    """The record. `cursor_hash` = `CursorName.record_hash` of the cursor it is read for; None: any cursor.
+    """The record. `cursor_hash` = `CursorName.record_hash` of the cursor it is read for; None: any
+    cursor.
 
     Raises TooNewError, DamageError.
     """
     header, body = split_body(data, cursor_hash)
-    return Record(header.cursor_hash, header.epoch, header.generation, header.sequence, decode_body(header.kind, body))
+    return Record(
+        header.cursor_hash,
+        header.epoch,
+        header.generation,
+        header.sequence,
+        decode_body(header.kind, body),
+    )
 
 
 def decode_body(kind: Kind, body: bytes) -> RecordBody:

@@ -1,8 +1,8 @@
 """Reading many records at once: check them all, then join their deltas in few passes.
 
-Owns the batching. Deltas join in any order, so a reader collects the bodies of a ledger and merges them together, which is
-ten times faster than one by one when records are small. Invariant: the result is that of decoding and joining one by one,
-and so is the damage found.
+Owns the batching. Deltas join in any order, so a reader collects the bodies of a ledger and merges
+them together, which is ten times faster than one by one when records are small. Invariant: the
+result is that of decoding and joining one by one, and so is the damage found.
 """
 
 from __future__ import annotations
@@ -26,21 +26,36 @@ from cursorkeeper.format.codec import Codec, expand
 CHUNK_BYTES: Final = columns.BODIES_BYTES_MAX
 """Body bytes read in one pass. A larger body is read alone."""
 BATCH_BYTES: Final = 2 << 20
-"""Bytes of expanded bodies that are read and joined together. Bounds what records take before a state's budget is asked."""
+"""Bytes of expanded bodies that are read and joined together. Bounds what records take before a
+state's budget is asked.
+"""
 
 PlaceOf = Callable[[int], str]
 
-_HEADER: Final = np.dtype([
-    ("magic", "<u2"), ("version", "u1"), ("kind", "u1"), ("flags", "u1"), ("reserved", "V3"), ("cursor_hash", "<u8"),
-    ("epoch", "<u4"), ("generation", "<u4"), ("sequence", "<u8"), ("body_bytes", "<u4"), ("crc32c", "<u4"),
-])  # fmt: skip
+_HEADER: Final = np.dtype(
+    [
+        ("magic", "<u2"),
+        ("version", "u1"),
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("reserved", "V3"),
+        ("cursor_hash", "<u8"),
+        ("epoch", "<u4"),
+        ("generation", "<u4"),
+        ("sequence", "<u8"),
+        ("body_bytes", "<u4"),
+        ("crc32c", "<u4"),
+    ]
+)
 _MAGIC: Final = int.from_bytes(record.MAGIC, "little")
 _NO_CRC: Final = bytes(4)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Checked records: one element per record in each column. `bodies` are expanded and not decoded."""
+    """Checked records: one element per record in each column. `bodies` are expanded and not
+    decoded.
+    """
 
     kind: NDArray[np.uint8]
     epoch: NDArray[np.uint32]
@@ -50,26 +65,44 @@ class Batch:
     bodies: list[bytes]
 
 
-def split_bodies(entries: Sequence[bytes], cursor_hash: int | None, place_of: PlaceOf = "record {}".format) -> Batch:
+def split_bodies(
+    entries: Sequence[bytes], cursor_hash: int | None, place_of: PlaceOf = "record {}".format
+) -> Batch:
     """`record.split_body` of many entries. `place_of(i)` names entry i when it is damaged.
 
     Raises TooNewError, DamageError with the place of the first bad entry.
     """
-    heads = np.frombuffer(b"".join([entry[:RECORD_HEADER_BYTES] for entry in entries if len(entry) >= RECORD_HEADER_BYTES]), _HEADER)
+    heads = np.frombuffer(
+        b"".join(
+            [entry[:RECORD_HEADER_BYTES] for entry in entries if len(entry) >= RECORD_HEADER_BYTES]
+        ),
+        _HEADER,
+    )
     if heads.size != len(entries) or not _is_good(heads, entries, cursor_hash):
         _raise_first(entries, cursor_hash, place_of)
     codecs = heads["flags"].tolist()
     bodies = [entry[RECORD_HEADER_BYTES:] for entry in entries]
     for index in np.flatnonzero(heads["flags"]).tolist():
         try:
-            bodies[index] = expand(bodies[index], Codec(codecs[index]), int(heads["body_bytes"][index]))
+            bodies[index] = expand(
+                bodies[index], Codec(codecs[index]), int(heads["body_bytes"][index])
+            )
         except DamageError as error:
             raise error.at(place_of(index)) from None
-    return Batch(heads["kind"], heads["epoch"], heads["generation"], heads["sequence"], heads["crc32c"], bodies)
+    return Batch(
+        heads["kind"],
+        heads["epoch"],
+        heads["generation"],
+        heads["sequence"],
+        heads["crc32c"],
+        bodies,
+    )
 
 
 def batches(entries: Sequence[bytes], records_max: int) -> Iterator[tuple[int, Sequence[bytes]]]:
-    """Index of the first, and entries, of parts of at most `records_max` records and `BATCH_BYTES` of announced bodies, or of one."""
+    """Index of the first, and entries, of parts of at most `records_max` records and `BATCH_BYTES`
+    of announced bodies, or of one.
+    """
     begin = size = 0
     for index, entry in enumerate(entries):
         announced = min(record.announced_bytes(entry), record.BODY_BYTES_MAX)
@@ -83,7 +116,10 @@ def batches(entries: Sequence[bytes], records_max: int) -> Iterator[tuple[int, S
 
 def _is_good(heads: NDArray[np.void], entries: Sequence[bytes], cursor_hash: int | None) -> bool:
     sizes = np.fromiter(map(len, entries), np.int64, len(entries)) - RECORD_HEADER_BYTES
-    crcs = [crc32c(b"".join((entry[: record.CRC_AT], _NO_CRC, entry[RECORD_HEADER_BYTES:]))) for entry in entries]
+    crcs = [
+        crc32c(b"".join((entry[: record.CRC_AT], _NO_CRC, entry[RECORD_HEADER_BYTES:])))
+        for entry in entries
+    ]
     kinds, flags = heads["kind"], heads["flags"]
     is_good = (
         (heads["magic"] == _MAGIC)
@@ -110,7 +146,8 @@ def _raise_first(entries: Sequence[bytes], cursor_hash: int | None, place_of: Pl
 
 
 def merge_deltas(bodies: Sequence[bytes], place_of: PlaceOf = "delta body {}".format) -> Delta:
-    """The join of many uncompressed delta bodies, in any order. `place_of(i)` names body i when it is damaged.
+    """The join of many uncompressed delta bodies, in any order. `place_of(i)` names body i when it
+    is damaged.
 
     Raises DamageError.
     """
@@ -120,7 +157,9 @@ def merge_deltas(bodies: Sequence[bytes], place_of: PlaceOf = "delta body {}".fo
         try:
             read = columns.read(chunk)
         except columns.Unusual:
-            others += [_decode_one(body, begin + index, place_of) for index, body in enumerate(chunk)]
+            others += [
+                _decode_one(body, begin + index, place_of) for index, body in enumerate(chunk)
+            ]
             continue
         for ledger, entries in read.acks.items():
             if ledger in acks:

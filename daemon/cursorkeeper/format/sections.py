@@ -1,13 +1,14 @@
 """One set of entry ids or batch indexes: `leb(body_len << 2 | mode) leb(first) body`.
 
-Owns the three modes: GAPS (`leb(a[i] - a[i-1] - 1)` per further member), RUNS (`leb(len - 1) {leb(gap - 1) leb(len - 1)}*`)
-and BITS (bitmap of [first, last], lowest bit first). The encoder takes the mode with the smallest body, ties to the lowest
-number; the sizes have a closed form, so nothing is encoded twice. Short sets take a plain loop: numpy costs more than
-it saves.
+Owns the three modes: GAPS (`leb(a[i] - a[i-1] - 1)` per further member), RUNS (`leb(len - 1)
+{leb(gap - 1) leb(len - 1)}*`) and BITS (bitmap of [first, last], lowest bit first). The encoder
+takes the mode with the smallest body, ties to the lowest number; the sizes have a closed form, so
+nothing is encoded twice. Short sets take a plain loop: numpy costs more than it saves.
 
-Invariants: no member is 2^32 or more; reading never creates more members than the caller has room for (six bytes of RUNS
-can claim 2^32 of them); every body is consumed exactly; reading works on pieces of a body and never on a number per bit or per
-member of the whole, so that it takes a small multiple of the body and of the result.
+Invariants: no member is 2^32 or more; reading never creates more members than the caller has room
+for (six bytes of RUNS can claim 2^32 of them); every body is consumed exactly; reading works on
+pieces of a body and never on a number per bit or per member of the whole, so that it takes a small
+multiple of the body and of the result.
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def _encode_run(first: int, count: int) -> tuple[Mode, int, bytes]:
 
 
 def _encode_short(members: list[int]) -> tuple[Mode, int, bytes]:
-    """Of acks here and there the gaps are smallest, and nothing else need be looked at: a run takes a byte at least."""
+    """Of acks here and there the gaps are smallest, and nothing else need be looked at: a run takes
+    a byte at least.
+    """
     first = previous = members[0]
     gaps, jumps = bytearray(), 0
     for member in members[1:]:
@@ -124,7 +127,9 @@ def _encode_short(members: list[int]) -> tuple[Mode, int, bytes]:
 
 
 def _runs_of(members: list[int]) -> bytearray:
-    """LEB128 numbers in turn: members of a run less one, width of the gap behind it less one; the last is a run. `members` grow."""
+    """LEB128 numbers in turn: members of a run less one, width of the gap behind it less one; the
+    last is a run. `members` grow.
+    """
     out, more, previous = bytearray(), 0, members[0]
     for member in members[1:]:
         gap = member - previous - 1
@@ -186,10 +191,18 @@ def decode(mode: int, first: int, body: bytes, room: int) -> BitMap:
     if mode == Mode.GAPS:
         if len(body) >= room:  # each byte is at most one member; exact when it matters
             _check_room(1 + int(np.count_nonzero(np.frombuffer(body, np.uint8) < 0x80)), room)
-        return _decode_short_gaps(first, body) if len(body) <= SHORT_BODY_BYTES else _decode_gaps(first, body)
+        return (
+            _decode_short_gaps(first, body)
+            if len(body) <= SHORT_BODY_BYTES
+            else _decode_gaps(first, body)
+        )
     if mode == Mode.BITS:
         return _decode_bits(first, body, room)
-    return _decode_short_runs(first, body, room) if len(body) <= SHORT_BODY_BYTES else _decode_runs(first, body, room)
+    return (
+        _decode_short_runs(first, body, room)
+        if len(body) <= SHORT_BODY_BYTES
+        else _decode_runs(first, body, room)
+    )
 
 
 def _check_room(count: int, room: int) -> None:
@@ -238,7 +251,9 @@ def _decode_gaps(first: int, body: bytes) -> BitMap:
 
 def _decode_bits(first: int, body: bytes, room: int) -> BitMap:
     if not body or body[-1] == 0 or body[0] & 1 == 0:
-        raise DamageError("a bitmap section must begin with a set bit and end in a byte that is not zero")
+        raise DamageError(
+            "a bitmap section must begin with a set bit and end in a byte that is not zero"
+        )
     _check_last(first + 8 * len(body) - 9 + body[-1].bit_length())
     if len(body) * 8 > room:
         _check_room(int.from_bytes(body, "little").bit_count(), room)
@@ -292,4 +307,7 @@ def expand_runs(starts: leb.Numbers, sizes: leb.Numbers) -> Members:
     """Every member of the runs, in their order."""
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if ends.size else 0
-    return (np.repeat(starts - (ends - sizes), sizes.astype(np.intp)) + np.arange(total, dtype=np.uint64)).astype(np.uint32)
+    return (
+        np.repeat(starts - (ends - sizes), sizes.astype(np.intp))
+        + np.arange(total, dtype=np.uint64)
+    ).astype(np.uint32)

@@ -1,8 +1,9 @@
 """Snapshot segments and the end record that makes a snapshot of them.
 
-Owns `slice := u64 ledger, u32 first, u32 last, u8 flags (1 = holes), u32 length, portable roaring bytes` and the list of
-segments. Portable roaring is what Java's RoaringBitmap reads. Invariants: a bitmap holds nothing outside its slice; no
-bytes are left over anywhere; encoding never touches the bitmap it was given.
+Owns `slice := u64 ledger, u32 first, u32 last, u8 flags (1 = holes), u32 length, portable roaring
+bytes` and the list of segments. Portable roaring is what Java's RoaringBitmap reads. Invariants: a
+bitmap holds nothing outside its slice; no bytes are left over anywhere; encoding never touches the
+bitmap it was given.
 """
 
 from __future__ import annotations
@@ -18,13 +19,24 @@ from cursorkeeper.core.positions import LEDGER_ID_MAX
 from cursorkeeper.core.sizes import EXPANSION_MAX, slice_containers_max
 from cursorkeeper.core.values import Partial, PartialKey, Segment, Slice, SnapshotEnd
 from cursorkeeper.format import leb
-from cursorkeeper.format.fields import Containers, Field, Head, append_head, append_partials, check_end, read_count, read_partials
+from cursorkeeper.format.fields import (
+    Containers,
+    Field,
+    Head,
+    append_head,
+    append_partials,
+    check_end,
+    read_count,
+    read_partials,
+)
 
 _SLICE: Final = struct.Struct("<QIIBI")
 _END: Final = struct.Struct("<QIIQI")
 _HOLES: Final = 1
 SEGMENTS_MAX: Final = 1 << 18
-"""Segments of one snapshot. Each holds some 8,000,000 entries, or as many data ledgers as its bytes have room for."""
+"""Segments of one snapshot. Each holds some 8,000,000 entries, or as many data ledgers as its bytes
+have room for.
+"""
 _SEGMENT_FIELDS: Final = 63 & ~Field.ACKS
 _END_FIELDS: Final = Field.MARK_DELETE | Field.MARK_DELETE_PROPERTIES | Field.CURSOR_PROPERTIES
 
@@ -33,7 +45,14 @@ def encode_segment(segment: Segment) -> bytes:
     """The uncompressed body. Raises ValueError when a bitmap reaches outside its slice."""
     out = bytearray()
     more = Field.PARTIALS if segment.partials else 0
-    append_head(out, more, segment.mark_delete, segment.mark_delete_properties, segment.cursor_properties, segment.layout)
+    append_head(
+        out,
+        more,
+        segment.mark_delete,
+        segment.mark_delete_properties,
+        segment.cursor_properties,
+        segment.layout,
+    )
     if segment.partials:
         append_partials(out, segment.partials)
     leb.append(out, len(segment.slices))
@@ -54,18 +73,31 @@ def decode_segment(body: bytes) -> Segment:
     for _ in range(count):
         item, pos = _read_slice(body, pos)
         if slices and (item.ledger, item.first) <= (slices[-1].ledger, slices[-1].last):
-            room.take((item.last >> 16) - (item.first >> 16) + 1)  # as often as the range comes again, all of it is looked at again
+            # as often as the range comes again, all of it is looked at again
+            room.take((item.last >> 16) - (item.first >> 16) + 1)
         else:
             room.take(slice_containers_max(item.first, item.last, item.bitmap))
         slices.append(item)
     check_end(body, pos)
-    return Segment(head.mark_delete, head.mark_delete_properties, head.cursor_properties, head.layout, partials, tuple(slices))
+    return Segment(
+        head.mark_delete,
+        head.mark_delete_properties,
+        head.cursor_properties,
+        head.layout,
+        partials,
+        tuple(slices),
+    )
 
 
 def _append_slice(out: bytearray, item: Slice) -> None:
-    if item.first > item.last or (item.bitmap and (item.bitmap.min() < item.first or item.bitmap.max() > item.last)):
-        raise ValueError(f"the bitmap of slice {item.ledger}:{item.first}-{item.last} reaches outside of it")
-    raw = item.bitmap.copy().serialize()  # copy() run-optimises; the value itself must stay as it is
+    if item.first > item.last or (
+        item.bitmap and (item.bitmap.min() < item.first or item.bitmap.max() > item.last)
+    ):
+        raise ValueError(
+            f"the bitmap of slice {item.ledger}:{item.first}-{item.last} reaches outside of it"
+        )
+    # copy() run-optimises; the value itself must stay as it is
+    raw = item.bitmap.copy().serialize()
     out += _SLICE.pack(item.ledger, item.first, item.last, _HOLES if item.holes else 0, len(raw))
     out += raw
 
@@ -98,13 +130,16 @@ def _read_bitmap(raw: bytes, name: str) -> BitMap:
 
 
 def encode_end(end: SnapshotEnd) -> bytes:
-    """The uncompressed body: fixed part, entry ids of the segments (ascending, as distances), fields 0 to 2.
+    """The uncompressed body: fixed part, entry ids of the segments (ascending, as distances),
+    fields 0 to 2.
 
     Raises ValueError without segments: there is always at least one.
     """
     if not end.segment_entries:
         raise ValueError("a snapshot has at least one segment")
-    out = bytearray(_END.pack(end.snapshot_id, end.epoch, end.generation, end.length, end.segments_crc32c))
+    out = bytearray(
+        _END.pack(end.snapshot_id, end.epoch, end.generation, end.length, end.segments_crc32c)
+    )
     leb.append(out, len(end.segment_entries))
     previous = -1
     for entry in end.segment_entries:
@@ -137,6 +172,13 @@ def decode_end(body: bytes) -> SnapshotEnd:
     if head.mark_delete is None:
         raise DamageError("an end record without mark-delete")
     return SnapshotEnd(
-        snapshot_id, epoch, generation, tuple(entries),
-        head.mark_delete, head.mark_delete_properties, head.cursor_properties, length, checksum,
-    )  # fmt: skip
+        snapshot_id,
+        epoch,
+        generation,
+        tuple(entries),
+        head.mark_delete,
+        head.mark_delete_properties,
+        head.cursor_properties,
+        length,
+        checksum,
+    )

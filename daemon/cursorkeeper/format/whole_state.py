@@ -1,11 +1,14 @@
-"""Whole states in Pulsar's form: what one flush of a cursor in `format = "pulsar"` is, and which state may be written.
+"""Whole states in Pulsar's form: what one flush of a cursor in `format = "pulsar"` is, and which
+state may be written.
 
-Implements `core.whole_form.StateWriter`. Owns the limits that Pulsar names and their order (see `Limits`), and the one
-policy that leaves something out (PIP-299's priority: the subscription's properties, the producers' last sequence ids, acks;
-the oldest acks are kept), which is off unless the operator turns it on. Does not own the bytes (`format.pulsar`).
+Implements `core.whole_form.StateWriter`. Owns the limits that Pulsar names and their order (see
+`Limits`), and the one policy that leaves something out (PIP-299's priority: the subscription's
+properties, the producers' last sequence ids, acks; the oldest acks are kept), which is off unless
+the operator turns it on. Does not own the bytes (`format.pulsar`).
 
-Invariant: sizes are known before anything is encoded (`position_info.encoded_bytes`); only whether a compressed state fits
-one entry needs the compressed bytes, and that too is known before anything is sent.
+Invariant: sizes are known before anything is encoded (`position_info.encoded_bytes`); only whether
+a compressed state fits one entry needs the compressed bytes, and that too is known before anything
+is sent.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ BYTES_SETTING: Final = "managedLedgerMaxAckStateInBytesToPersist"
 RANGES_SETTING: Final = "managedLedgerMaxUnackedRangesToPersist"
 MULTIPLE_SETTING: Final = "persistentUnackedRangesWithMultipleEntriesEnabled"
 ENTRY_BYTES_KEY: Final = "entry-bytes-max"
-"""Custom metadata: the slice size of the ledger's writer, so that a reader can tell a slice from damage."""
+"""Custom metadata: the slice size of the ledger's writer, so that a reader can tell a slice from
+damage.
+"""
 STATE_BYTES_MAX: Final = (1 << 31) - 1
 """PIP-381's footer holds the length as a signed int of 32 bits."""
 _RANGE_BYTES_MIN: Final = 12
@@ -40,8 +45,10 @@ _SLACK_BYTES: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class WholeStateSettings:
-    """`max_entry_bytes`: a slice, with `multiple`; `entry_bytes_max`: what one entry may have in BookKeeper. At most one of
-    `state_bytes_max` (the encoded state with the subscription's properties) and `ranges_max` is given: the one that counts."""
+    """`max_entry_bytes`: a slice, with `multiple`; `entry_bytes_max`: what one entry may have in
+    BookKeeper. At most one of `state_bytes_max` (the encoded state with the subscription's
+    properties) and `ranges_max` is given: the one that counts.
+    """
 
     form: Form = Form.LONG_ARRAY
     multiple: bool = False
@@ -63,10 +70,17 @@ class Room(NamedTuple):
 
     def is_within(self, left: Room) -> bool:
         """Whether so much is left."""
-        return self.size <= left.size and (self.ranges is None or left.ranges is None or self.ranges <= left.ranges)
+        return self.size <= left.size and (
+            self.ranges is None or left.ranges is None or self.ranges <= left.ranges
+        )
 
     def without(self, taken: Room) -> Room:
-        return Room(self.size - taken.size, self.ranges - taken.ranges if self.ranges is not None and taken.ranges is not None else None)
+        return Room(
+            self.size - taken.size,
+            self.ranges - taken.ranges
+            if self.ranges is not None and taken.ranges is not None
+            else None,
+        )
 
 
 class PulsarStateWriter:
@@ -74,12 +88,15 @@ class PulsarStateWriter:
 
     def __init__(self, settings: WholeStateSettings) -> None:
         self.settings = settings
-        self._ledger_compression = None if settings.compression is Compression.NONE else settings.compression
+        self._ledger_compression = (
+            None if settings.compression is Compression.NONE else settings.compression
+        )
 
     @property
     def ledger_metadata(self) -> Mapping[str, bytes]:
-        """The slice size (more than any entry has where none is ever sliced), and the codec if there is one: without that
-        key, entries are byte for byte Pulsar's own."""
+        """The slice size (more than any entry has where none is ever sliced), and the codec if
+        there is one: without that key, entries are byte for byte Pulsar's own.
+        """
         size = self.settings.max_entry_bytes if self.settings.multiple else STATE_BYTES_MAX
         found = {ENTRY_BYTES_KEY: str(size).encode()}
         if self._ledger_compression is not None:
@@ -104,7 +121,9 @@ class PulsarStateWriter:
         return replace(made, truncated=truncated) if isinstance(made, Taken) else made
 
     def inline(self, state: AckState, bytes_max: int) -> bytes | None:
-        """Pulsar's ManagedCursorInfo, with header if it is compressed. Acked entries are ranges there, always."""
+        """Pulsar's ManagedCursorInfo, with header if it is compressed. Acked entries are ranges
+        there, always.
+        """
         settings = self.settings
         info = from_ack_state(state, form=settings.form)
         beside = _properties_bytes(state)
@@ -113,9 +132,15 @@ class PulsarStateWriter:
         most = bytes_max if settings.inline_compression is Compression.NONE else 64 * bytes_max
         if ranges.count(info.acked) * _RANGE_BYTES_MIN > most:
             return None
-        properties = dict(state.cursor_properties.values) if state.cursor_properties is not None else {}
-        whole = ManagedCursorInfo(-1, info.mark_delete, info.acked, info.batches, info.properties, properties)
-        value = cursor_info.wrap(cursor_info.encode(whole), settings.inline_compression, settings.inline_threshold_bytes)
+        properties = (
+            dict(state.cursor_properties.values) if state.cursor_properties is not None else {}
+        )
+        whole = ManagedCursorInfo(
+            -1, info.mark_delete, info.acked, info.batches, info.properties, properties
+        )
+        value = cursor_info.wrap(
+            cursor_info.encode(whole), settings.inline_compression, settings.inline_threshold_bytes
+        )
         return value if len(value) <= bytes_max else None
 
     # ---- limits
@@ -125,23 +150,35 @@ class PulsarStateWriter:
         settings = self.settings
         if settings.state_bytes_max is not None and size > settings.state_bytes_max:
             return (
-                f"the encoded state has {size} bytes ({beside} of them properties of the subscription), "
+                f"the encoded state has {size} bytes ({beside} of them properties of the "
+                f"subscription), "
                 f"{BYTES_SETTING} = {settings.state_bytes_max}: raise it, or let more be acked"
             )
         if settings.ranges_max is not None:
             count = ranges.count(info.acked)
             if count > settings.ranges_max:
                 said = f"{RANGES_SETTING} = {settings.ranges_max}"
-                return f"the state has {count} ranges of acked entries, {said}: raise it, or let more be acked"
+                return (
+                    f"the state has {count} ranges of acked entries, {said}: raise it, or let "
+                    f"more be acked"
+                )
         if size - beside > STATE_BYTES_MAX:
-            return f"the encoded state has {size - beside} bytes, Pulsar's form holds {STATE_BYTES_MAX}: let more be acked"
-        if not settings.multiple and self._ledger_compression is None and size - beside > settings.entry_bytes_max:
+            return (
+                f"the encoded state has {size - beside} bytes, Pulsar's form holds "
+                f"{STATE_BYTES_MAX}: let more be acked"
+            )
+        if (
+            not settings.multiple
+            and self._ledger_compression is None
+            and size - beside > settings.entry_bytes_max
+        ):
             return self._too_large_for_one(size - beside)
         return ""
 
     def _too_large_for_one(self, size: int) -> str:
         return (
-            f"the state takes {size} bytes, one BookKeeper entry holds {self.settings.entry_bytes_max}: "
+            f"the state takes {size} bytes, one BookKeeper entry holds "
+            f"{self.settings.entry_bytes_max}: "
             f"{MULTIPLE_SETTING} = true writes it as several, or let more be acked"
         )
 
@@ -149,7 +186,10 @@ class PulsarStateWriter:
         settings = self.settings
         raw = position_info.encode(info, settings.form)
         entries = chunks.entries_of(
-            raw, compression=self._ledger_compression, max_entry_bytes=settings.max_entry_bytes, multiple=settings.multiple
+            raw,
+            compression=self._ledger_compression,
+            max_entry_bytes=settings.max_entry_bytes,
+            multiple=settings.multiple,
         )
         if not settings.multiple and len(entries[0]) > settings.entry_bytes_max:
             return DoesNotFit(self._too_large_for_one(len(entries[0])), size)
@@ -157,19 +197,31 @@ class PulsarStateWriter:
 
     # ---- leaving something out
 
-    def _part(self, info: PositionInfo, beside: int, problem: str) -> tuple[PositionInfo, Truncation]:
+    def _part(
+        self, info: PositionInfo, beside: int, problem: str
+    ) -> tuple[PositionInfo, Truncation]:
         """As much as fits, by priority; and what that leaves out."""
         settings = self.settings
-        budget = STATE_BYTES_MAX if settings.state_bytes_max is None else settings.state_bytes_max - beside
+        budget = (
+            STATE_BYTES_MAX
+            if settings.state_bytes_max is None
+            else settings.state_bytes_max - beside
+        )
         if not settings.multiple:
-            # compressed or not, it fits: a codec adds less than one byte in a hundred to what it cannot make smaller
-            budget = min(budget, settings.entry_bytes_max - settings.entry_bytes_max // 100 - _SLACK_BYTES)
+            # compressed or not, it fits: a codec adds less than one byte in a hundred to what it
+            # cannot make smaller
+            budget = min(
+                budget, settings.entry_bytes_max - settings.entry_bytes_max // 100 - _SLACK_BYTES
+            )
         kept = self._kept_properties(info, budget)
-        head = position_info.encoded_bytes(PositionInfo(info.mark_delete, properties=kept), settings.form)
+        head = position_info.encoded_bytes(
+            PositionInfo(info.mark_delete, properties=kept), settings.form
+        )
         left = Room(budget - head, settings.ranges_max)
         acked: dict[int, BitMap] = {}
         batches: dict[PartialKey, BitMap] = {}
-        for own in _by_ledger(info) if len(kept) == len(info.properties) else ():  # what comes first is whole before the next begins
+        # what comes first is whole before the next begins
+        for own in _by_ledger(info) if len(kept) == len(info.properties) else ():
             needed = self._needed(own)
             fits = needed.is_within(left)
             found = own if fits else self._beginning(own, left)
@@ -178,15 +230,25 @@ class PulsarStateWriter:
             if not fits:
                 break
             left = left.without(needed)
-        part = PositionInfo(info.mark_delete, acked, batches, kept, form=settings.form if acked else None)
+        part = PositionInfo(
+            info.mark_delete, acked, batches, kept, form=settings.form if acked else None
+        )
         acks = sum(map(len, info.acked.values())) - sum(map(len, part.acked.values()))
-        limit = f"{RANGES_SETTING}={settings.ranges_max}" if settings.ranges_max is not None else problem.partition(": ")[0]
-        return part, Truncation(acks, len(info.batches) - len(part.batches), len(info.properties) - len(kept), limit)
+        limit = (
+            f"{RANGES_SETTING}={settings.ranges_max}"
+            if settings.ranges_max is not None
+            else problem.partition(": ")[0]
+        )
+        return part, Truncation(
+            acks, len(info.batches) - len(part.batches), len(info.properties) - len(kept), limit
+        )
 
     def _needed(self, own: PositionInfo) -> Room:
         """What one ledger's part of a state takes: sizes add up, ledger by ledger."""
         form = self.settings.form
-        size = position_info.encoded_bytes(own, form) - position_info.encoded_bytes(PositionInfo(own.mark_delete), form)
+        size = position_info.encoded_bytes(own, form) - position_info.encoded_bytes(
+            PositionInfo(own.mark_delete), form
+        )
         return Room(size, ranges.count(own.acked) if self.settings.ranges_max is not None else None)
 
     def _beginning(self, own: PositionInfo, left: Room) -> PositionInfo:
@@ -205,13 +267,20 @@ class PulsarStateWriter:
     def _kept_properties(self, info: PositionInfo, budget: int) -> Mapping[str, int]:
         """All of them, or as many as fit, by name."""
         form = self.settings.form
-        if position_info.encoded_bytes(PositionInfo(info.mark_delete, properties=info.properties), form) <= budget:
+        if (
+            position_info.encoded_bytes(
+                PositionInfo(info.mark_delete, properties=info.properties), form
+            )
+            <= budget
+        ):
             return info.properties
         kept: dict[str, int] = {}
         left = budget - position_info.encoded_bytes(PositionInfo(info.mark_delete), form)
         for name in sorted(info.properties):
             alone = PositionInfo(info.mark_delete, properties={name: info.properties[name]})
-            left -= position_info.encoded_bytes(alone, form) - position_info.encoded_bytes(PositionInfo(info.mark_delete), form)
+            left -= position_info.encoded_bytes(alone, form) - position_info.encoded_bytes(
+                PositionInfo(info.mark_delete), form
+            )
             if left < 0:
                 break
             kept[name] = info.properties[name]
@@ -243,7 +312,11 @@ def _only_ledger(own: PositionInfo) -> int:
 
 def _upto(own: PositionInfo, end: Position) -> PositionInfo:
     """Of one ledger's part, everything at or before a position in it."""
-    entries = bitmaps.between(own.acked[end.ledger], 0, end.entry) if own.acked and end.entry >= 0 else BitMap()
+    entries = (
+        bitmaps.between(own.acked[end.ledger], 0, end.entry)
+        if own.acked and end.entry >= 0
+        else BitMap()
+    )
     batches = {key: missing for key, missing in own.batches.items() if Position(*key) <= end}
     return PositionInfo(own.mark_delete, {end.ledger: entries} if entries else {}, batches)
 

@@ -1,1 +1,3 @@
-"""Serves operators who look at stored cursors, and the fleet's tables: reading without a claim, checks, and what is shown of them."""
+"""Serves operators who look at stored cursors, and the fleet's tables: reading without a claim,
+checks, and what is shown of them.
+"""

@@ -1,8 +1,9 @@
 """Everything that can be checked of one cursor, without changing anything.
 
-Three passes: every entry of every named ledger by itself (checksum, cursor, epoch, order); what a recovery would find;
-and the same from every older snapshot that is still kept, which must be the same state. The strict first pass finds
-more than a recovery minds: what a finding means for the cursor is said by the second.
+Three passes: every entry of every named ledger by itself (checksum, cursor, epoch, order); what a
+recovery would find; and the same from every older snapshot that is still kept, which must be the
+same state. The strict first pass finds more than a recovery minds: what a finding means for the
+cursor is said by the second.
 """
 
 from __future__ import annotations
@@ -26,9 +27,18 @@ from cursorkeeper.runtime.footers import FooterStore
 FINDINGS_MAX = 100
 """How many findings of one cursor are kept; the rest is counted."""
 KEEP = "keep the ledgers; find the bookie whose copy is bad and restore it"
-USABLE = "the state is complete all the same; only the older snapshot cannot stand in until the next one replaces it"
-FALLS_BACK = "a recovery uses the previous snapshot and loses nothing: open the cursor once, and its owner writes a new one"
-REFUSES = f"a cursor opened now is refused rather than started from less: {KEEP}, or `import --replace` an export of it"
+USABLE = (
+    "the state is complete all the same; only the older snapshot cannot stand in until the "
+    "next one replaces it"
+)
+FALLS_BACK = (
+    "a recovery uses the previous snapshot and loses nothing: open the cursor once, and "
+    "its owner writes a new one"
+)
+REFUSES = (
+    f"a cursor opened now is refused rather than started from less: {KEEP}, or `import "
+    f"--replace` an export of it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +54,11 @@ class Finding:
         """ "ledger L entry E", "ledger L" or ""."""
         if self.ledger is None:
             return ""
-        return f"ledger {self.ledger}" if self.entry is None else f"ledger {self.ledger} entry {self.entry}"
+        return (
+            f"ledger {self.ledger}"
+            if self.entry is None
+            else f"ledger {self.ledger} entry {self.entry}"
+        )
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}" if self.place else self.message
@@ -90,19 +104,35 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """One line of `verify --json`."""
         return {
-            "cursor": self.cursor, "ok": self.is_good, "state": self.state, "atLeast": self.at_least, "ledgers": self.ledgers,
-            "records": self.records, "storedBytes": self.stored_bytes, "previous": self.previous,
+            "cursor": self.cursor,
+            "ok": self.is_good,
+            "state": self.state,
+            "atLeast": self.at_least,
+            "ledgers": self.ledgers,
+            "records": self.records,
+            "storedBytes": self.stored_bytes,
+            "previous": self.previous,
             "markDelete": None if self.mark_delete is None else list(self.mark_delete),
             "totals": None if self.totals is None else self.totals.as_json(),
-            "damage": [{"ledger": f.ledger, "entry": f.entry, "message": f.message} for f in self.findings],
-            "damageCount": self.findings_count, "remedy": self.remedy, "unfinished": self.unfinished, "truncated": self.truncated,
-        }  # fmt: skip
+            "damage": [
+                {"ledger": f.ledger, "entry": f.entry, "message": f.message} for f in self.findings
+            ],
+            "damageCount": self.findings_count,
+            "remedy": self.remedy,
+            "unfinished": self.unfinished,
+            "truncated": self.truncated,
+        }
 
 
 class Progress:
     """Is told how many entries there are, how many are done, and what is being done."""
 
-    def __init__(self, grow: Callable[[int], None], advance: Callable[[int], None], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        grow: Callable[[int], None],
+        advance: Callable[[int], None],
+        say: Callable[[str], None],
+    ) -> None:
         self.grow, self.advance, self.say = grow, advance, say
 
 
@@ -110,7 +140,11 @@ SILENT = Progress(lambda _n: None, lambda _n: None, lambda _s: None)
 
 
 async def check(
-    footers: FooterStore, ledgers: LedgerStore, name: CursorName, progress: Progress = SILENT, wait_s: float = reader.WAIT_S
+    footers: FooterStore,
+    ledgers: LedgerStore,
+    name: CursorName,
+    progress: Progress = SILENT,
+    wait_s: float = reader.WAIT_S,
 ) -> Report:
     """Raises ProblemError when something outside is away, DamageError for the footer itself."""
 
@@ -120,9 +154,13 @@ async def check(
     return await reader.steadily(footers, name, once)
 
 
-async def _check(ledgers: LedgerStore, name: CursorName, footer: Footer, progress: Progress, wait_s: float) -> Report:
+async def _check(
+    ledgers: LedgerStore, name: CursorName, footer: Footer, progress: Progress, wait_s: float
+) -> Report:
     ends = await reader.ends_of(ledgers, footer)
-    report = Report(name.display, str(footer.state), reader.is_at_least(footer, ends), ledgers=len(ends))
+    report = Report(
+        name.display, str(footer.state), reader.is_at_least(footer, ends), ledgers=len(ends)
+    )
     report.truncated = footer.truncated.as_fields() if footer.truncated is not None else None
     progress.grow(sum(end.last_entry + 1 for end in ends.values()))
     whole = reader.whole_state_ledgers(footer)
@@ -145,7 +183,8 @@ async def _check(ledgers: LedgerStore, name: CursorName, footer: Footer, progres
         if is_newest:
             await _check_previous(ledgers, name, readable, answer, report, progress, wait_s)
         else:
-            report.previous = "not compared"  # the newest snapshot's end is not shown to readers yet: this is the older one
+            # the newest snapshot's end is not shown to readers yet: this is the older one
+            report.previous = "not compared"
         if not report.is_good:
             report.remedy = report.remedy or USABLE
     return report
@@ -161,11 +200,20 @@ def _once(report: Report, message: str) -> None:
 
 
 async def _check_ledger(
-    ledgers: LedgerStore, name: CursorName, footer: Footer, ledger: int, end: End, report: Report, progress: Progress, wait_s: float
+    ledgers: LedgerStore,
+    name: CursorName,
+    footer: Footer,
+    ledger: int,
+    end: End,
+    report: Report,
+    progress: Progress,
+    wait_s: float,
 ) -> None:
     progress.say(f"reading {name}")
     at, sequence, base = 0, -1, _base_in(footer, ledger)
-    async for entry, payload in reader.entries(ledgers, ledger, end.last_entry, say=progress.say, wait_s=wait_s):
+    async for entry, payload in reader.entries(
+        ledgers, ledger, end.last_entry, say=progress.say, wait_s=wait_s
+    ):
         at = entry + 1
         shown = view(ledger, entry, payload, name.record_hash)
         report.records += 1
@@ -183,9 +231,18 @@ async def _check_ledger(
 
 
 async def _check_states(
-    ledgers: LedgerStore, name: CursorName, footer: Footer, ledger: int, end: End, report: Report, progress: Progress, wait_s: float
+    ledgers: LedgerStore,
+    name: CursorName,
+    footer: Footer,
+    ledger: int,
+    end: End,
+    report: Report,
+    progress: Progress,
+    wait_s: float,
 ) -> None:
-    """A ledger of whole states: every one of them must be readable, though only the newest counts."""
+    """A ledger of whole states: every one of them must be readable, though only the newest
+    counts.
+    """
     progress.say(f"reading {name}")
     assert end.info is not None
     try:
@@ -195,7 +252,14 @@ async def _check_states(
         report.found(e.message, ledger)
         return
     at = 0
-    entries = reader.entries(ledgers, ledger, end.last_entry, say=progress.say, wait_s=wait_s, unconfirmed=not end.is_final)
+    entries = reader.entries(
+        ledgers,
+        ledger,
+        end.last_entry,
+        say=progress.say,
+        wait_s=wait_s,
+        unconfirmed=not end.is_final,
+    )
     async for shown in state_entries.StateEntries(ledger, written).views(entries):
         at = shown.entry + 1
         report.records += 1
@@ -208,18 +272,30 @@ async def _check_states(
         report.found(f"ends at entry {at - 1}, {end.last_entry} was confirmed as its last", ledger)
 
 
-def _check_header(shown: RecordView, footer: Footer, name: CursorName, before: int, report: Report) -> int:
+def _check_header(
+    shown: RecordView, footer: Footer, name: CursorName, before: int, report: Report
+) -> int:
     """Epoch, order and owner; returns the sequence to compare the next one with."""
     header = shown.header
     assert header is not None
     if header.epoch > footer.epoch:
-        report.found(f"is of epoch {header.epoch}, the footer of {footer.epoch}", shown.ledger, shown.entry)
+        report.found(
+            f"is of epoch {header.epoch}, the footer of {footer.epoch}", shown.ledger, shown.entry
+        )
     if header.sequence <= before:
         report.found(f"has sequence {header.sequence} after {before}", shown.ledger, shown.entry)
     if (header.kind is Kind.OPEN) != (shown.entry == 0):
-        report.found("the open record is not the first one" if header.kind is Kind.OPEN else "is no open record", shown.ledger, shown.entry)
+        report.found(
+            "the open record is not the first one"
+            if header.kind is Kind.OPEN
+            else "is no open record",
+            shown.ledger,
+            shown.entry,
+        )
     elif header.kind is Kind.OPEN and (shown.body or {}).get("cursor") != name.canonical:
-        report.found(f"is the open record of {(shown.body or {}).get('cursor')}", shown.ledger, shown.entry)
+        report.found(
+            f"is the open record of {(shown.body or {}).get('cursor')}", shown.ledger, shown.entry
+        )
     return header.sequence
 
 
@@ -229,16 +305,21 @@ def _base_in(footer: Footer, ledger: int) -> list[SnapshotBase]:
 
 
 def _check_end(shown: RecordView, base: SnapshotBase, report: Report) -> None:
-    """The snapshot's end record against what the footer says of it. Its segments are checked by the replay."""
+    """The snapshot's end record against what the footer says of it. Its segments are checked by the
+    replay.
+    """
     body, header = shown.body or {}, shown.header
     assert header is not None
     if header.kind is not Kind.SNAPSHOT_END:
-        report.found("is not the snapshot's end record that the footer names", shown.ledger, shown.entry)
+        report.found(
+            "is not the snapshot's end record that the footer names", shown.ledger, shown.entry
+        )
         return
     said = (body["segments"], body["length"], header.crc32c)
     if said != (base.num_parts, base.length, base.crc32c):
         report.found(
-            f"the end record has {body['segments']} segments, {body['length']} bytes, crc32c {header.crc32c:08x}; "
+            f"the end record has {body['segments']} segments, {body['length']} bytes, crc32c "
+            f"{header.crc32c:08x}; "
             f"the footer says {base.num_parts}, {base.length}, {base.crc32c:08x}",
             shown.ledger,
             shown.entry,
@@ -249,7 +330,13 @@ def _check_end(shown: RecordView, base: SnapshotBase, report: Report) -> None:
 
 
 async def _check_previous(
-    ledgers: LedgerStore, name: CursorName, pinned: Footer, now: ev.ChainRead, report: Report, progress: Progress, wait_s: float
+    ledgers: LedgerStore,
+    name: CursorName,
+    pinned: Footer,
+    now: ev.ChainRead,
+    report: Report,
+    progress: Progress,
+    wait_s: float,
 ) -> None:
     older = reader.from_previous(pinned)
     if older is None:
@@ -265,4 +352,7 @@ async def _check_previous(
     for line in odd:
         report.found(line)
     if odd:
-        report.remedy = "do not open the cursor; keep its ledgers, `cursorkeeper export` it, and report this with what `inspect` shows"
+        report.remedy = (
+            "do not open the cursor; keep its ledgers, `cursorkeeper export` it, and "
+            "report this with what `inspect` shows"
+        )

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from cursorkeeper.core.footer import FORMAT_NATIVE, Base, ChainLedger, EmptyBase, Footer, InlineBase, PulsarBase, SnapshotBase
+from cursorkeeper.core.footer import (
+    FORMAT_NATIVE,
+    Base,
+    ChainLedger,
+    EmptyBase,
+    Footer,
+    InlineBase,
+    PulsarBase,
+    SnapshotBase,
+)
 from cursorkeeper.format.footer import pulsar_state
 
 
@@ -25,12 +34,16 @@ def base_text(base: Base) -> str:
         case EmptyBase():
             return f"empty, at {base.mark_delete}"
         case InlineBase():
-            return f"inline, {len(base.state.slices)} slices, {len(base.state.partials)} partial batches (epoch {base.epoch})"
+            return (
+                f"inline, {len(base.state.slices)} slices, {len(base.state.partials)} partial "
+                f"batches (epoch {base.epoch})"
+            )
         case PulsarBase():
             state = pulsar_state(base)
             acked = sum(map(len, state.acked.values()))
             return (
-                f"inline in Pulsar's form, {len(base.info):,} bytes: mark-delete {state.mark_delete}, {acked:,} acked, "
+                f"inline in Pulsar's form, {len(base.info):,} bytes: mark-delete "
+                f"{state.mark_delete}, {acked:,} acked, "
                 f"{len(state.batches):,} partial batches (epoch {base.epoch})"
             )
         case SnapshotBase():
@@ -46,36 +59,67 @@ def base_json(base: Base) -> dict[str, Any]:
         case EmptyBase():
             return {"kind": "empty", "markDelete": list(base.mark_delete)}
         case InlineBase():
-            return {"kind": "inline", "epoch": base.epoch, "slices": len(base.state.slices), "partialBatches": len(base.state.partials)}
+            return {
+                "kind": "inline",
+                "epoch": base.epoch,
+                "slices": len(base.state.slices),
+                "partialBatches": len(base.state.partials),
+            }
         case PulsarBase():
             state = pulsar_state(base)
             return {
-                "kind": "pulsar", "epoch": base.epoch, "bytes": len(base.info), "markDelete": list(state.mark_delete),
-                "acks": sum(map(len, state.acked.values())), "partialBatches": len(state.batches),
-            }  # fmt: skip
+                "kind": "pulsar",
+                "epoch": base.epoch,
+                "bytes": len(base.info),
+                "markDelete": list(state.mark_delete),
+                "acks": sum(map(len, state.acked.values())),
+                "partialBatches": len(state.batches),
+            }
         case SnapshotBase():
             return {
-                "kind": "snapshot", "ledger": base.ledger, "firstEntry": base.first_entry, "lastEntry": base.last_entry,
-                "numParts": base.num_parts, "length": base.length, "crc32c": f"{base.crc32c:08x}",
-            }  # fmt: skip
+                "kind": "snapshot",
+                "ledger": base.ledger,
+                "firstEntry": base.first_entry,
+                "lastEntry": base.last_entry,
+                "numParts": base.num_parts,
+                "length": base.length,
+                "crc32c": f"{base.crc32c:08x}",
+            }
 
 
 def _chain(chain: tuple[ChainLedger, ...]) -> list[dict[str, Any]]:
-    return [{"ledger": c.ledger, "lastEntry": c.last_entry} | ({} if c.format == FORMAT_NATIVE else {"format": c.format}) for c in chain]
+    return [
+        {"ledger": c.ledger, "lastEntry": c.last_entry}
+        | ({} if c.format == FORMAT_NATIVE else {"format": c.format})
+        for c in chain
+    ]
 
 
 def footer_json(footer: Footer, version: int) -> dict[str, Any]:
     """Everything but the bitmaps of an inline state. `version` is the znode's."""
     return {
-        "topic": footer.topic, "subscription": footer.subscription, "state": str(footer.state), "epoch": footer.epoch,
-        "writer": footer.writer, "write": footer.write, "generation": footer.generation, "markDelete": list(footer.mark_delete),
-        "base": base_json(footer.base), "chain": _chain(footer.chain),
-        "previous": footer.previous and {"base": base_json(footer.previous.base), "chain": _chain(footer.previous.chain)},
+        "topic": footer.topic,
+        "subscription": footer.subscription,
+        "state": str(footer.state),
+        "epoch": footer.epoch,
+        "writer": footer.writer,
+        "write": footer.write,
+        "generation": footer.generation,
+        "markDelete": list(footer.mark_delete),
+        "base": base_json(footer.base),
+        "chain": _chain(footer.chain),
+        "previous": footer.previous
+        and {"base": base_json(footer.previous.base), "chain": _chain(footer.previous.chain)},
         "stats": {name: getattr(footer.stats, name) for name in footer.stats.__slots__},
-        "format": footer.format, "cursorProperties": None if footer.cursor_properties is None else dict(footer.cursor_properties.values),
+        "format": footer.format,
+        "cursorProperties": None
+        if footer.cursor_properties is None
+        else dict(footer.cursor_properties.values),
         "truncated": None if footer.truncated is None else footer.truncated.as_fields(),
-        "fencingToken": footer.fencing_token, "znodeVersion": version, "extra": dict(footer.extra),
-    }  # fmt: skip
+        "fencingToken": footer.fencing_token,
+        "znodeVersion": version,
+        "extra": dict(footer.extra),
+    }
 
 
 def footer_lines(footer: Footer, version: int) -> list[tuple[str, str]]:
@@ -85,28 +129,54 @@ def footer_lines(footer: Footer, version: int) -> list[tuple[str, str]]:
     lines = [
         ("state", f"{footer.state}, znode version {version}"),
         ("owner", f"epoch {footer.epoch}, {footer.writer}, write {footer.write}"),
-        *([("token", f"fencing token {footer.fencing_token}: who comes with a lower one is refused")] if footer.fencing_token else []),
+        *(
+            [
+                (
+                    "token",
+                    f"fencing token {footer.fencing_token}: who comes with a lower one is refused",
+                )
+            ]
+            if footer.fencing_token
+            else []
+        ),
         ("generation", str(footer.generation)),
         ("mark-delete", f"{footer.mark_delete}{at_least}"),
         ("base", base_text(footer.base)),
         ("chain", _chain_text(footer.chain)),
     ]
     if footer.previous is not None:
-        lines.append(("previous", f"{base_text(footer.previous.base)}; chain {_chain_text(footer.previous.chain)}"))
+        lines.append(
+            (
+                "previous",
+                f"{base_text(footer.previous.base)}; chain {_chain_text(footer.previous.chain)}",
+            )
+        )
     lines.append(
-        ("stats", f"{stats.ledgers:,} ledgers, span {stats.span:,}, {stats.holes:,} holes in {stats.runs:,} runs, "
-         f"{stats.partial_batches:,} partial batches, {stats.delta_bytes:,} bytes of deltas")
-    )  # fmt: skip
+        (
+            "stats",
+            f"{stats.ledgers:,} ledgers, span {stats.span:,}, {stats.holes:,} holes in "
+            f"{stats.runs:,} runs, "
+            f"{stats.partial_batches:,} partial batches, {stats.delta_bytes:,} bytes of deltas",
+        )
+    )
     if footer.format != FORMAT_NATIVE:
         lines.insert(lines.index(("generation", str(footer.generation))), ("format", footer.format))
     if footer.cursor_properties is not None:
-        lines.append(("properties", f"{len(footer.cursor_properties.values)} of the subscription, in the footer"))
+        lines.append(
+            (
+                "properties",
+                f"{len(footer.cursor_properties.values)} of the subscription, in the footer",
+            )
+        )
     if footer.truncated is not None:
         t = footer.truncated
         lines.append(
-            ("TRUNCATED", f"the stored state leaves out {t.acks:,} acks, {t.batches:,} partial batches, {t.properties:,} mark-delete "
-             f"properties (as of this footer): {t.limit}")
-        )  # fmt: skip
+            (
+                "TRUNCATED",
+                f"the stored state leaves out {t.acks:,} acks, {t.batches:,} partial batches, "
+                f"{t.properties:,} mark-delete properties (as of this footer): {t.limit}",
+            )
+        )
     if footer.extra:
         lines.append(("unknown keys", ", ".join(sorted(footer.extra))))
     return lines

@@ -1,7 +1,9 @@
-"""Reading one cursor without claiming it: its footer, the ends of its ledgers, its entries, its state.
+"""Reading one cursor without claiming it: its footer, the ends of its ledgers, its entries, its
+state.
 
-Never fences: an open ledger is read up to the last add confirmed that a reader may see, which is "at least" (the newest
-entries may be missing). What may succeed later is retried for `WAIT_S` and then told.
+Never fences: an open ledger is read up to the last add confirmed that a reader may see, which is
+"at least" (the newest entries may be missing). What may succeed later is retried for `WAIT_S` and
+then told.
 """
 
 from __future__ import annotations
@@ -48,8 +50,9 @@ class Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a ledger ends. `is_final` False: it is being written, or was not recovered yet. `info` None: it is gone,
-    or was not asked for."""
+    """Where a ledger ends. `is_final` False: it is being written, or was not recovered yet. `info`
+    None: it is gone, or was not asked for.
+    """
 
     last_entry: int
     is_final: bool
@@ -61,25 +64,38 @@ async def read_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, i
     answer = await footers.read(name, 0, sync=True)
     match answer:
         case ev.FooterRead(footer=None):
-            raise NotFound(f"{name}: there is no such cursor", "`cursorkeeper ls` lists them; check --zookeeper and --root")
+            raise NotFound(
+                f"{name}: there is no such cursor",
+                "`cursorkeeper ls` lists them; check --zookeeper and --root",
+            )
         case ev.FooterRead(footer=footer, version=version) if footer is not None:
             return footer, version
         case ev.FooterUnreadable(reason=reason, too_new=too_new):
             raise (TooNewError if too_new else DamageError)(f"{name}: {reason}")
     assert isinstance(answer, ev.FooterReadFailed)
-    raise ProblemError(f"{name}: its footer cannot be read: {answer.reason}", "check ZooKeeper, then run it again", Kind.AWAY)
+    raise ProblemError(
+        f"{name}: its footer cannot be read: {answer.reason}",
+        "check ZooKeeper, then run it again",
+        Kind.AWAY,
+    )
 
 
 async def live_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, int]:
     """Does as `read_footer` does; a tombstone counts as absent."""
     footer, version = await read_footer(footers, name)
     if footer.state is FooterState.DELETED:
-        raise NotFound(f"{name}: this cursor was deleted", "`cursorkeeper ls --deleted` lists tombstones")
+        raise NotFound(
+            f"{name}: this cursor was deleted", "`cursorkeeper ls --deleted` lists tombstones"
+        )
     return footer, version
 
 
-async def steadily(footers: FooterStore, name: CursorName, work: Callable[[Footer, int], Awaitable[T]]) -> T:
-    """`work(footer, version)`; again with the new footer if it moved on meanwhile. Raises ProblemError, what `work` raises."""
+async def steadily(
+    footers: FooterStore, name: CursorName, work: Callable[[Footer, int], Awaitable[T]]
+) -> T:
+    """`work(footer, version)`; again with the new footer if it moved on meanwhile. Raises
+    ProblemError, what `work` raises.
+    """
     for _ in range(MOVED_MAX):
         footer, version = await live_footer(footers, name)
         try:
@@ -89,15 +105,24 @@ async def steadily(footers: FooterStore, name: CursorName, work: Callable[[Foote
             if now.is_same_write(footer):
                 raise ProblemError(
                     f"{name}: {e}, and the footer names it",
-                    "find out who deleted it (the footer shows which snapshot needs it: `cursorkeeper inspect --no-records`); "
+                    "find out who deleted it (the footer shows which snapshot needs it: "
+                    "`cursorkeeper inspect --no-records`); "
                     "unless only the previous snapshot needs it, a cursor opened now is refused",
                 ) from e
-    raise ProblemError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", Kind.AWAY)
+    raise ProblemError(
+        f"{name}: its footer changes faster than it can be read",
+        "run it again when it is quieter",
+        Kind.AWAY,
+    )
 
 
-async def ends_of(ledgers: LedgerStore, footer: Footer, *, missing_ok: bool = False, unknown_only: bool = False) -> dict[int, End]:
-    """Of every ledger that the footer names, ascending. `unknown_only`: BookKeeper is not asked for those whose end the footer says
-    (whether they exist, their reader finds out). Raises Moved (unless `missing_ok`), GatewayError."""
+async def ends_of(
+    ledgers: LedgerStore, footer: Footer, *, missing_ok: bool = False, unknown_only: bool = False
+) -> dict[int, End]:
+    """Of every ledger that the footer names, ascending. `unknown_only`: BookKeeper is not asked for
+    those whose end the footer says (whether they exist, their reader finds out). Raises Moved
+    (unless `missing_ok`), GatewayError.
+    """
     known = {c.ledger: c.last_entry for c in footer.chain if c.last_entry is not None}
     if footer.previous is not None:
         known |= {c.ledger: c.last_entry for c in footer.previous.chain if c.last_entry is not None}
@@ -131,8 +156,9 @@ def whole_state_ledgers(footer: Footer) -> frozenset[int]:
 
 
 async def _last_visible(ledgers: LedgerStore, ledger: int) -> int:
-    """Beyond the last add confirmed too: a whole state ends with its last entry, which readers are shown only when another
-    one follows. A state that was not confirmed is as true as one that was."""
+    """Beyond the last add confirmed too: a whole state ends with its last entry, which readers are
+    shown only when another one follows. A state that was not confirmed is as true as one that was.
+    """
     last = await _last_confirmed(ledgers, ledger)
     async for chunk in ledgers.read(ledger, max(0, last), unconfirmed=True, max_bytes=READ_BYTES):
         last = max(last, chunk.last_add_confirmed, chunk.first_entry + len(chunk.payloads) - 1)
@@ -154,19 +180,25 @@ def pinned(footer: Footer, ends: dict[int, End]) -> Footer:
 
 
 def visible(footer: Footer, ends: dict[int, End]) -> tuple[Footer, bool]:
-    """A pinned footer whose base a reader can see, and whether that is the newest base. Raises ProblemError.
+    """A pinned footer whose base a reader can see, and whether that is the newest base. Raises
+    ProblemError.
 
-    The newest entry of an open ledger is not shown to readers; if that is the end of the newest snapshot, the state is
-    read from the previous one, which is the same state.
+    The newest entry of an open ledger is not shown to readers; if that is the end of the newest
+    snapshot, the state is read from the previous one, which is the same state.
     """
     full = pinned(footer, ends)
     base = footer.base
-    if not isinstance(base, SnapshotBase) or ends[base.ledger].is_final or ends[base.ledger].last_entry >= base.last_entry:
+    if (
+        not isinstance(base, SnapshotBase)
+        or ends[base.ledger].is_final
+        or ends[base.ledger].last_entry >= base.last_entry
+    ):
         return full, True
     older = from_previous(full)
     if older is None:
         raise ProblemError(
-            f"{footer.topic}|{footer.subscription}: its snapshot was just written, and readers cannot see its end yet",
+            f"{footer.topic}|{footer.subscription}: its snapshot was just written, and readers "
+            f"cannot see its end yet",
             "run it again after its next acks, or when it is closed",
             Kind.AWAY,
         )
@@ -188,8 +220,8 @@ async def entries(
     unconfirmed: bool = False,
     first: int = 0,
 ) -> AsyncIterator[tuple[int, bytes | bk.GatewayError]]:
-    """Every entry first..last: its bytes, or why BookKeeper will not give it. Ends early where the ledger does. `unconfirmed`: also
-    beyond what is confirmed.
+    """Every entry first..last: its bytes, or why BookKeeper will not give it. Ends early where the
+    ledger does. `unconfirmed`: also beyond what is confirmed.
 
     Raises Moved, ProblemError.
     """
@@ -197,7 +229,9 @@ async def entries(
     while at <= last:
         try:
             came = False
-            async for chunk in ledgers.read(ledger, at, last, max_bytes=READ_BYTES, unconfirmed=unconfirmed):
+            async for chunk in ledgers.read(
+                ledger, at, last, max_bytes=READ_BYTES, unconfirmed=unconfirmed
+            ):
                 for payload in chunk.payloads:
                     came, waiting_since, delay_s = True, None, 0.05
                     yield at, payload
@@ -221,7 +255,9 @@ async def entries(
             delay_s = min(2.0, delay_s * 2)
 
 
-async def _one(ledgers: LedgerStore, ledger: int, entry: int, error: bk.GatewayError) -> AsyncIterator[tuple[int, bytes | bk.GatewayError]]:
+async def _one(
+    ledgers: LedgerStore, ledger: int, entry: int, error: bk.GatewayError
+) -> AsyncIterator[tuple[int, bytes | bk.GatewayError]]:
     try:
         async for chunk in ledgers.read(ledger, entry, entry, max_bytes=READ_BYTES):
             for payload in chunk.payloads:
@@ -249,7 +285,9 @@ async def replay(
     wait_s: float = WAIT_S,
     window: StateWindow = WHOLE,
 ) -> ev.ChainRead | ev.ChainDamaged:
-    """What a recovery would find, of a pinned footer, or the part of it in a window. Raises Moved, ProblemError."""
+    """What a recovery would find, of a pinned footer, or the part of it in a window. Raises Moved,
+    ProblemError.
+    """
     since: list[float] = []
 
     def waiting(why: str) -> None:
@@ -258,9 +296,13 @@ async def replay(
             return
         since.append(time.monotonic())
         if since[-1] - since[0] >= wait_s:
-            raise ProblemError(why, "start the missing bookies and run it again; this is not damage", Kind.AWAY)
+            raise ProblemError(
+                why, "start the missing bookies and run it again; this is not damage", Kind.AWAY
+            )
 
-    reader = ChainReader(name, ledgers, waiting, count, unconfirmed=True, window=window, budget=reading_budget())
+    reader = ChainReader(
+        name, ledgers, waiting, count, unconfirmed=True, window=window, budget=reading_budget()
+    )
     answer = await reader.read(0, footer)
     if isinstance(answer, ev.ChainMissing):
         raise Moved(answer.ledger)
@@ -269,10 +311,16 @@ async def replay(
 
 
 def reading_budget() -> StateBudget:
-    """What a state may take here: the daemon's settings, where the environment says them, else the defaults."""
-    told = [os.environ.get(ENVIRONMENT_PREFIX + name, "") for name in ("STATE_BYTES_MAX", "LAYOUT_LEDGERS_MAX")]
+    """What a state may take here: the daemon's settings, where the environment says them, else the
+    defaults.
+    """
+    told = [
+        os.environ.get(ENVIRONMENT_PREFIX + name, "")
+        for name in ("STATE_BYTES_MAX", "LAYOUT_LEDGERS_MAX")
+    ]
     state, layout = (
-        int(text) if text.isdigit() else limit for text, limit in zip(told, (STATE_BYTES_MAX, LAYOUT_LEDGERS_MAX), strict=True)
+        int(text) if text.isdigit() else limit
+        for text, limit in zip(told, (STATE_BYTES_MAX, LAYOUT_LEDGERS_MAX), strict=True)
     )
     return StateBudget.reading(state, layout)
 
@@ -286,7 +334,9 @@ def from_previous(footer: Footer) -> Footer | None:
     return replace(footer, base=footer.previous.base, chain=chain, previous=None)
 
 
-async def read_state(ports: Ports, name: CursorName, progress: Progress, wait_s: float = WAIT_S) -> tuple[Footer, ev.ChainRead, bool]:
+async def read_state(
+    ports: Ports, name: CursorName, progress: Progress, wait_s: float = WAIT_S
+) -> tuple[Footer, ev.ChainRead, bool]:
     """(footer, state, whether the state may be more). Raises ProblemError, DamageError."""
 
     async def once(footer: Footer, _version: int) -> tuple[Footer, ev.ChainRead, bool]:
@@ -296,7 +346,8 @@ async def read_state(ports: Ports, name: CursorName, progress: Progress, wait_s:
         answer = await replay(ports.ledgers, name, readable, count=progress.advance, wait_s=wait_s)
         if isinstance(answer, ev.ChainDamaged):
             raise ProblemError(
-                f"{name}: its state cannot be read: {answer.reason}", "`cursorkeeper verify` names everything that is damaged"
+                f"{name}: its state cannot be read: {answer.reason}",
+                "`cursorkeeper verify` names everything that is damaged",
             )
         return footer, answer, is_at_least(footer, ends)
 

@@ -1,7 +1,9 @@
-"""Whether the root that a command was told is one, for whoever reads cursors: in the wrong place nothing is ever wrong.
+"""Whether the root that a command was told is one, for whoever reads cursors: in the wrong place
+nothing is ever wrong.
 
-Owns when "there is no cursor" cannot be believed. A daemon makes its root and the root's deployment id before it does anything else,
-so a root that does not exist is a mistyped one or a lost one. So is one without an id, unless cursors are seen below it. Writes nothing.
+Owns when "there is no cursor" cannot be believed. A daemon makes its root and the root's deployment
+id before it does anything else, so a root that does not exist is a mistyped one or a lost one. So
+is one without an id, unless cursors are seen below it. Writes nothing.
 """
 
 from __future__ import annotations
@@ -23,12 +25,15 @@ from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 
 LOST = (
-    "correct the root, or the chroot behind the ZooKeeper addresses. If both are right somebody removed it: restore the root, with its "
+    "correct the root, or the chroot behind the ZooKeeper addresses. If both are right somebody "
+    "removed it: restore the root, with its "
     "data, from ZooKeeper's backup, and start no daemon and delete no ledger before"
 )
 NEW = "If no daemon has ever run on it, start one: it gives the root its id"
 LOOKED_AT_MAX, DEPTH_MAX, CHILDREN_MAX = 300, 4, 1_000
-"""Bounds of the search for other roots: nodes, levels, and children of a node that is looked into."""
+"""Bounds of the search for other roots: nodes, levels, and children of a node that is looked
+into.
+"""
 SHOWN_MAX = 5
 START_TIMEOUT_S = 3.0
 """Of the second connection: the first one has just shown that ZooKeeper answers."""
@@ -50,31 +55,40 @@ async def look_at(zookeeper: ZooKeeper, path: str) -> Root:
     try:
         if DEPLOYMENT.fullmatch((await zookeeper.get(path)).data):
             return Root(exists=True, has_id=True)
-        return Root(exists=True, has_cursors=any(map(_BUCKET.fullmatch, await zookeeper.children(path))))
+        return Root(
+            exists=True, has_cursors=any(map(_BUCKET.fullmatch, await zookeeper.children(path)))
+        )
     except zk.NoNode:
         return Root(exists=False)
 
 
 async def check_root(zookeeper: ZooKeeper, settings: Settings, *, needs_id: bool = False) -> None:
-    """`needs_id`: also where cursors are seen, because whose the ledgers are is asked. Raises ProblemError, ZooKeeperError."""
+    """`needs_id`: also where cursors are seen, because whose the ledgers are is asked. Raises
+    ProblemError, ZooKeeperError.
+    """
     root = await look_at(zookeeper, settings.root)
     if root.has_id or (root.has_cursors and not needs_id):
         return
     where = f"{settings.root} in ZooKeeper at {settings.zookeeper}"
     said = "has no deployment id: no daemon has made it" if root.exists else "does not exist"
     raise ProblemError(
-        f"{where} {said}, so nothing can be said of its cursors. {await nearby(zookeeper, settings)}",
+        f"{where} {said}, so nothing can be said of its cursors. "
+        f"{await nearby(zookeeper, settings)}",
         f"{LOST}. {NEW}" if root.exists else LOST,
         Kind.USAGE,
     )
 
 
 async def told_if_new(zookeeper: ZooKeeper, settings: Settings) -> str:
-    """What whoever makes cursors, which may well be the first, should know of a root that is new; empty if it is not. Raises
-    ZooKeeperError."""
+    """What whoever makes cursors, which may well be the first, should know of a root that is new;
+    empty if it is not. Raises ZooKeeperError.
+    """
     if (await look_at(zookeeper, settings.root)).has_id:
         return ""
-    new = f"{settings.root} in ZooKeeper at {settings.zookeeper} is new: daemons find the cursors only with the same root and chroot"
+    new = (
+        f"{settings.root} in ZooKeeper at {settings.zookeeper} is new: daemons find the "
+        f"cursors only with the same root and chroot"
+    )
     return f"{new}. {await nearby(zookeeper, settings)}"
 
 
@@ -86,7 +100,11 @@ async def nearby(zookeeper: ZooKeeper, settings: Settings) -> str:
             found = [as_flags(path, hosts, settings.root) for path in await roots_in(whole)]
     except (zk.ZooKeeperError, ProblemError) as e:
         return f"Other roots could not be looked for: {e}"
-    return f"Roots that are there: {'; '.join(found)}" if found else f"No other root was found at {hosts}"
+    return (
+        f"Roots that are there: {'; '.join(found)}"
+        if found
+        else f"No other root was found at {hosts}"
+    )
 
 
 @asynccontextmanager
@@ -96,12 +114,16 @@ async def _whole(zookeeper: ZooKeeper, settings: Settings) -> AsyncIterator[ZooK
     if not slash:
         yield zookeeper
         return
-    async with connections.zookeeper(msgspec.structs.replace(settings, zookeeper=hosts), START_TIMEOUT_S) as whole:
+    async with connections.zookeeper(
+        msgspec.structs.replace(settings, zookeeper=hosts), START_TIMEOUT_S
+    ) as whole:
         yield whole
 
 
 async def roots_in(zookeeper: ZooKeeper) -> list[str]:
-    """Paths that have a deployment id, the topmost first; not all in a large tree. Raises ZooKeeperError."""
+    """Paths that have a deployment id, the topmost first; not all in a large tree. Raises
+    ZooKeeperError.
+    """
     found: list[str] = []
     todo: deque[tuple[str, int]] = deque([("", 0)])
     for _ in range(LOOKED_AT_MAX):
@@ -113,14 +135,19 @@ async def roots_in(zookeeper: ZooKeeper) -> list[str]:
             if DEPLOYMENT.fullmatch(node.data):
                 found.append(path or "/")
             elif depth < DEPTH_MAX and 0 < node.stat.children_count <= CHILDREN_MAX:
-                todo.extend((f"{path}/{child}", depth + 1) for child in await zookeeper.children(path or "/"))
+                todo.extend(
+                    (f"{path}/{child}", depth + 1)
+                    for child in await zookeeper.children(path or "/")
+                )
         except zk.NoNode:
             continue
     return found
 
 
 def as_flags(path: str, hosts: str, root: str) -> str:
-    """A root as a command is given it: a chroot before the wanted root or the usual one, else a root of its own."""
+    """A root as a command is given it: a chroot before the wanted root or the usual one, else a
+    root of its own.
+    """
     for usual in (root, ROOT):
         if path.endswith(usual):
             return f"--zookeeper {hosts}{path.removesuffix(usual)} --root {usual}"

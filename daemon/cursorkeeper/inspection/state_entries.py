@@ -1,7 +1,8 @@
-"""Entries of a ledger of whole states (Pulsar's form) as people and programs read them: states, parts, footers, unfinished tails.
+"""Entries of a ledger of whole states (Pulsar's form) as people and programs read them: states,
+parts, footers, unfinished tails.
 
-What an entry is follows from the sizes and from the footer behind it, never from its own bytes (see `format.pulsar.chunks`).
-One state at a time is held in memory.
+What an entry is follows from the sizes and from the footer behind it, never from its own bytes (see
+`format.pulsar.chunks`). One state at a time is held in memory.
 """
 
 from __future__ import annotations
@@ -40,9 +41,13 @@ class StateEntry:
     def as_json(self) -> dict[str, Any]:
         """One line of `inspect --json`."""
         head: dict[str, Any] = {
-            "type": "state_entry", "ledger": self.ledger, "entry": self.entry, "kind": self.kind, "storedBytes": self.stored_bytes,
+            "type": "state_entry",
+            "ledger": self.ledger,
+            "entry": self.entry,
+            "kind": self.kind,
+            "storedBytes": self.stored_bytes,
             "ok": self.is_good,
-        }  # fmt: skip
+        }
         return head | ({"problem": self.problem} if self.problem else {}) | self.content
 
     def as_row(self) -> list[str]:
@@ -65,7 +70,9 @@ class StateEntries:
         self._ledger, self._written = ledger, written
         self._parts: list[tuple[int, bytes]] = []
 
-    async def views(self, entries: AsyncIterator[tuple[int, bytes | GatewayError]]) -> AsyncIterator[StateEntry]:
+    async def views(
+        self, entries: AsyncIterator[tuple[int, bytes | GatewayError]]
+    ) -> AsyncIterator[StateEntry]:
         async for entry, payload in entries:
             for view in self._next(entry, payload):
                 yield view
@@ -96,14 +103,19 @@ class StateEntries:
 
     def _broken(self, why: str) -> Iterator[StateEntry]:
         for entry, payload in self._parts:
-            yield StateEntry(self._ledger, entry, "part", len(payload), problem=f"a part of no state: {why}")
+            yield StateEntry(
+                self._ledger, entry, "part", len(payload), problem=f"a part of no state: {why}"
+            )
         self._parts.clear()
 
     def _state(self, entry: int, kind: str, entries: list[bytes]) -> StateEntry:
         """A state of these entries, the last of which is `entry`."""
         written = self._written
         asking = chunks.newest_state(
-            len(entries) - 1, compression=written.compression, max_entry_bytes=written.max_entry_bytes, limit_bytes=STATE_BYTES_MAX
+            len(entries) - 1,
+            compression=written.compression,
+            max_entry_bytes=written.max_entry_bytes,
+            limit_bytes=STATE_BYTES_MAX,
         )
         size = len(entries[-1])
         try:
@@ -145,7 +157,10 @@ def _words(kind: str, content: dict[str, Any]) -> str:
     )
     words = [f"whole state of {whole}", "mark-delete {}:{}".format(*content["markDelete"])]
     if content["acks"]:
-        words.append(f"{content['acks']:,} acks in {content['ranges']:,} ranges of {content['ledgers']} ledgers as {content['form']}")
+        words.append(
+            f"{content['acks']:,} acks in {content['ranges']:,} ranges of {content['ledgers']} "
+            f"ledgers as {content['form']}"
+        )
     if content["partials"]:
         words.append(f"{content['partials']:,} partial batches")
     if content["markDeleteProperties"]:

@@ -1,7 +1,8 @@
 """A state in canonical form: to compare two of them, to count, and to write ranges.
 
-Two states are the same if they acked the same entries above the same mark-delete, miss the same indexes of the same
-batches, and hold the same properties and layout. High waters are no part of it: nobody can see them.
+Two states are the same if they acked the same entries above the same mark-delete, miss the same
+indexes of the same batches, and hold the same properties and layout. High waters are no part of it:
+nobody can see them.
 """
 
 from __future__ import annotations
@@ -50,11 +51,18 @@ def acked_above(state: AckState, ledger: int) -> BitMap:
 
 def totals(state: AckState) -> Totals:
     acked = {ledger: len(acked_above(state, ledger)) for ledger in state.ledgers}
-    return Totals(sum(1 for n in acked.values() if n), sum(acked.values()), state.hole_count, state.partial_count)
+    return Totals(
+        sum(1 for n in acked.values() if n),
+        sum(acked.values()),
+        state.hole_count,
+        state.partial_count,
+    )
 
 
 def acked_runs(state: AckState, ledger: int) -> Iterator[NDArray[np.int64]]:
-    """Maximal runs of acked entries above mark-delete as rows (first, last), ascending, many rows at a time."""
+    """Maximal runs of acked entries above mark-delete as rows (first, last), ascending, many rows
+    at a time.
+    """
     acks = state.ledgers[ledger]
     open_first = open_last = -1
     for begin in range(first_entry(state, ledger), acks.high_water, WINDOW_ENTRIES):
@@ -83,18 +91,31 @@ def differences(one: AckState, other: AckState, names: tuple[str, str]) -> list[
     """What is not the same, at most a few lines; empty: nothing."""
     found: list[str] = []
     if one.mark_delete != other.mark_delete:
-        found.append(f"mark-delete is {one.mark_delete} from {names[0]} and {other.mark_delete} from {names[1]}")
+        found.append(
+            f"mark-delete is {one.mark_delete} from {names[0]} and {other.mark_delete} from "
+            f"{names[1]}"
+        )
     for ledger in sorted(one.ledgers.keys() | other.ledgers.keys()):
         if len(found) >= _DIFFERENCES_MAX:
             return found
         mine, theirs = acked_above(one, ledger), acked_above(other, ledger)
         if mine != theirs:
             odd = mine ^ theirs
-            found.append(f"data ledger {ledger}: {len(odd):,} entries are acked in only one of them, the first is {odd.min()}")
+            found.append(
+                f"data ledger {ledger}: {len(odd):,} entries are acked in only one of them, the "
+                f"first is {odd.min()}"
+            )
     mine_partials, their_partials = dict(one.iter_partials()), dict(other.iter_partials())
-    odd_keys = [k for k in mine_partials.keys() | their_partials.keys() if mine_partials.get(k) != their_partials.get(k)]
+    odd_keys = [
+        k
+        for k in mine_partials.keys() | their_partials.keys()
+        if mine_partials.get(k) != their_partials.get(k)
+    ]
     if odd_keys:
-        found.append(f"{len(odd_keys):,} partly acked batches differ, the first is at {Position(*min(odd_keys))}")
+        found.append(
+            f"{len(odd_keys):,} partly acked batches differ, the first is at "
+            f"{Position(*min(odd_keys))}"
+        )
     for what in ("mark_delete_properties", "cursor_properties"):
         if getattr(one, what) != getattr(other, what):
             found.append(f"{what.replace('_', ' ')} differ")

@@ -1,8 +1,9 @@
 """Finding a Pulsar cluster's cursors in its metadata store: which there are, never what they hold.
 
-Only reads. The tree is walked with a bounded number of requests at once; held in memory is one list of children for each
-level of the path (tenants, namespaces, topics of one namespace, subscriptions of `TOPICS_AHEAD` topics). Cursors come in the
-order of their paths. What is not a cursor of a persistent topic is left out and told through `skipped`.
+Only reads. The tree is walked with a bounded number of requests at once; held in memory is one list
+of children for each level of the path (tenants, namespaces, topics of one namespace, subscriptions
+of `TOPICS_AHEAD` topics). Cursors come in the order of their paths. What is not a cursor of a
+persistent topic is left out and told through `skipped`.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ _PARTITION: Final = "-partition-"
 
 @dataclass(frozen=True, slots=True)
 class PulsarPorts:
-    """A Pulsar cluster: its metadata store, and its ledgers (through a gateway client that knows their password)."""
+    """A Pulsar cluster: its metadata store, and its ledgers (through a gateway client that knows
+    their password).
+    """
 
     zookeeper: ZooKeeper
     ledgers: LedgerStore
 
 
 class PulsarCursorRef(NamedTuple):
-    """One subscription of one persistent topic. `topic` is the full name, persistent://tenant/namespace/topic."""
+    """One subscription of one persistent topic. `topic` is the full name,
+    persistent://tenant/namespace/topic.
+    """
 
     topic: str
     subscription: str
@@ -70,7 +75,9 @@ class SkippedPath(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which cursors. Everything that is not given is not asked for; make one with the class methods."""
+    """Which cursors. Everything that is not given is not asked for; make one with the class
+    methods.
+    """
 
     tenant: str = ""
     namespace: str = ""
@@ -98,7 +105,9 @@ class Selection:
 
     @classmethod
     def of_topic(cls, topic: str, subscription: str = "") -> Selection:
-        """A topic (with all partitions, if it is partitioned), of it one subscription or all. Raises ValueError."""
+        """A topic (with all partitions, if it is partitioned), of it one subscription or all.
+        Raises ValueError.
+        """
         names.topic_path(topic)
         return cls(topic=topic, subscription=subscription)
 
@@ -126,15 +135,20 @@ async def iter_cursors(
     patience: Patience | None = None,
     only: Callable[[str], bool] = every_topic,
 ) -> AsyncIterator[PulsarCursorRef]:
-    """Every cursor that was there when its topic's children were read. `only` is asked of each topic's path before these are read.
-    Raises MigrationError (AWAY; NOT_FOUND: no cluster there)."""
+    """Every cursor that was there when its topic's children were read. `only` is asked of each
+    topic's path before these are read. Raises MigrationError (AWAY; NOT_FOUND: no cluster there).
+    """
     walk = _Walk(zookeeper, selection, skipped, patience or Patience(), only)
     async for found in walk.cursors():
         yield found
 
 
-async def iter_topic_paths(zookeeper: ZooKeeper, selection: Selection, *, patience: Patience | None = None) -> AsyncIterator[str]:
-    """The znode of every chosen topic, in order, without a look at its cursors. Raises MigrationError as `iter_cursors`."""
+async def iter_topic_paths(
+    zookeeper: ZooKeeper, selection: Selection, *, patience: Patience | None = None
+) -> AsyncIterator[str]:
+    """The znode of every chosen topic, in order, without a look at its cursors. Raises
+    MigrationError as `iter_cursors`.
+    """
     async for path in _Walk(zookeeper, selection, nobody, patience or Patience()).topic_paths():
         yield path
 
@@ -192,8 +206,17 @@ class _Walk:
         else:
             tenants = [chosen.tenant] if chosen.tenant else await self._children(names.ROOT)
             if tenants is None:
-                remedy = "check --pulsar-zookeeper and its chroot: Pulsar's metadata store must hold this node"
-                raise MigrationError(Kind.NOT_FOUND, "the Pulsar cluster", names.ROOT, "there is no such node", remedy)
+                remedy = (
+                    "check --pulsar-zookeeper and its chroot: Pulsar's metadata store must "
+                    "hold this node"
+                )
+                raise MigrationError(
+                    Kind.NOT_FOUND,
+                    "the Pulsar cluster",
+                    names.ROOT,
+                    "there is no such node",
+                    remedy,
+                )
             for tenant in tenants:
                 for namespace in await self._children(f"{names.ROOT}/{tenant}") or ():
                     async for path in self._in_namespace(f"{names.ROOT}/{tenant}/{namespace}"):
@@ -211,7 +234,13 @@ class _Walk:
                 async for topic in self._in_domain(f"{path}/{domain}/{names.DOMAIN}"):
                     yield topic
             else:
-                self.skipped(SkippedPath(f"{path}/{domain}", f"{domain!r} is not {names.DOMAIN}: its topics have no cursors of this kind"))
+                self.skipped(
+                    SkippedPath(
+                        f"{path}/{domain}",
+                        f"{domain!r} is not {names.DOMAIN}: its topics have no cursors of this "
+                        f"kind",
+                    )
+                )
 
     async def _in_domain(self, path: str, local: str = "") -> AsyncIterator[str]:
         for child in await self._children(path) or ():
@@ -226,7 +255,9 @@ class _Walk:
 
     async def _children(self, path: str) -> list[str] | None:
         try:
-            return await self.patience.repeat(str(self.selection), lambda: self.zookeeper.children(path))
+            return await self.patience.repeat(
+                str(self.selection), lambda: self.zookeeper.children(path)
+            )
         except zk.NoNode:
             return None
 

@@ -1,8 +1,8 @@
 """Whether two states of a cursor are the same, entry by entry. Pure.
 
-Same = the same entries are acked, the same indexes of the same batches are missing, and the properties are equal. A
-mark-delete at the end of a ledger is the same as one before the first entry of the next; sizes of batches (Pulsar does not
-keep them), stamps and high waters are no part of it.
+Same = the same entries are acked, the same indexes of the same batches are missing, and the
+properties are equal. A mark-delete at the end of a ledger is the same as one before the first entry
+of the next; sizes of batches (Pulsar does not keep them), stamps and high waters are no part of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from cursorkeeper.core.values import LayoutState
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is not the same. Falsy: nothing. `missing`: entries acked in the first state only; `extra`: in the second only."""
+    """What is not the same. Falsy: nothing. `missing`: entries acked in the first state only;
+    `extra`: in the second only.
+    """
 
     missing: int = 0
     extra: int = 0
@@ -35,7 +37,10 @@ class Difference:
             (self.extra, "acked entries too many"),
             (self.batches, "partial batches differ"),
         ]
-        return ", ".join([f"{n:,} {what}" for n, what in counts if n] + list(self.notes)) or "nothing differs"
+        return (
+            ", ".join([f"{n:,} {what}" for n, what in counts if n] + list(self.notes))
+            or "nothing differs"
+        )
 
 
 def difference(source: AckState, other: AckState) -> Difference:
@@ -43,15 +48,28 @@ def difference(source: AckState, other: AckState) -> Difference:
     ends = _end(source, other), _end(other, source)
     missing = extra = 0
     for ledger in sorted(source.ledgers.keys() | other.ledgers.keys()):
-        mine, theirs = _acked(source, ledger, ends[0], other), _acked(other, ledger, ends[1], source)
+        mine, theirs = (
+            _acked(source, ledger, ends[0], other),
+            _acked(other, ledger, ends[1], source),
+        )
         if mine != theirs:
             missing += len(mine - theirs)
             extra += len(theirs - mine)
-    notes = [f"mark-delete is {source.mark_delete} and {other.mark_delete}"] if ends[0] != ends[1] else []
-    one, two = ({key: partial.missing for key, partial in state.iter_partials()} for state in (source, other))
+    notes = (
+        [f"mark-delete is {source.mark_delete} and {other.mark_delete}"]
+        if ends[0] != ends[1]
+        else []
+    )
+    one, two = (
+        {key: partial.missing for key, partial in state.iter_partials()}
+        for state in (source, other)
+    )
     batches = sum(1 for key in one.keys() | two.keys() if one.get(key) != two.get(key))
     for what in ("mark_delete_properties", "cursor_properties"):
-        values = [dict(found.values) if found is not None else {} for found in (getattr(source, what), getattr(other, what))]
+        values = [
+            dict(found.values) if found is not None else {}
+            for found in (getattr(source, what), getattr(other, what))
+        ]
         if values[0] != values[1]:
             notes.append(f"the {what.replace('_', ' ')} differ")
     return Difference(missing, extra, batches, tuple(notes))

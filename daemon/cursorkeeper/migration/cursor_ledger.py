@@ -1,7 +1,8 @@
 """The newest state in one Pulsar cursor ledger, live or closed, read without recovery.
 
-Drives the sans-I/O reader of `format.pulsar.chunks` with a ledger client. Of an open ledger the entries beyond the last add
-confirmed are looked at too: the newest state of a live cursor is always one of them.
+Drives the sans-I/O reader of `format.pulsar.chunks` with a ledger client. Of an open ledger the
+entries beyond the last add confirmed are looked at too: the newest state of a live cursor is always
+one of them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ READ_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """What was found. `last_add_confirmed` is what a reader saw; `stopped_by`: why entries beyond it may be missing."""
+    """What was found. `last_add_confirmed` is what a reader saw; `stopped_by`: why entries beyond
+    it may be missing.
+    """
 
     state: Found
     ledger_state: LedgerState
@@ -41,15 +44,21 @@ class _Tail:
     stopped_by: str
 
 
-async def newest_of(ledgers: LedgerStore, ref: PulsarCursorRef, ledger: int, patience: Patience, limit_bytes: int) -> Newest:
-    """Raises NoSuchLedger, GatewayError, MigrationError (AWAY), PulsarFormatError and TooNewError with their place."""
+async def newest_of(
+    ledgers: LedgerStore, ref: PulsarCursorRef, ledger: int, patience: Patience, limit_bytes: int
+) -> Newest:
+    """Raises NoSuchLedger, GatewayError, MigrationError (AWAY), PulsarFormatError and TooNewError
+    with their place.
+    """
     info = await patience.repeat(str(ref), lambda: ledgers.metadata(ledger))
     compression = _compression(info, ref)
     tail = await patience.repeat(str(ref), lambda: _tail(ledgers, info))
     if tail.last_entry < 0:
         why = f" that can be read ({tail.stopped_by})" if tail.stopped_by else ""
         raise PulsarFormatError(f"it holds no entry{why}", f"ledger {ledger}")
-    reader = newest_state(tail.last_entry, compression=compression, max_entry_bytes=None, limit_bytes=limit_bytes)
+    reader = newest_state(
+        tail.last_entry, compression=compression, max_entry_bytes=None, limit_bytes=limit_bytes
+    )
 
     async def entries(wanted: ReadRange) -> list[bytes]:
         if wanted == (tail.last_entry, tail.last_entry):
@@ -61,20 +70,28 @@ async def newest_of(ledgers: LedgerStore, ref: PulsarCursorRef, ledger: int, pat
         while True:
             wanted = reader.send(await entries(wanted))
     except StopIteration as stop:
-        return Newest(stop.value, info.state, info.created_ms, tail.last_add_confirmed, tail.stopped_by)
+        return Newest(
+            stop.value, info.state, info.created_ms, tail.last_add_confirmed, tail.stopped_by
+        )
     except DamageError as e:
         raise e.at(f"ledger {ledger}" + (f" {e.place}" if e.place else "")) from e
 
 
 def _compression(info: LedgerInfo, ref: PulsarCursorRef) -> Compression | None:
-    """Of the ledger's entries; also checks that the ledger is this cursor's. Ledgers of old versions carry no names."""
+    """Of the ledger's entries; also checks that the ledger is this cursor's. Ledgers of old
+    versions carry no names.
+    """
     custom = info.custom_metadata
-    expected = {"pulsar/managed-ledger": names.managed_ledger_name(ref.topic), "pulsar/cursor": names.encode_name(ref.subscription)}
+    expected = {
+        "pulsar/managed-ledger": names.managed_ledger_name(ref.topic),
+        "pulsar/cursor": names.encode_name(ref.subscription),
+    }
     for key, wanted in expected.items():
         told = custom.get(key, b"").decode(errors="replace")
         if told and told != wanted:
             raise PulsarFormatError(
-                f"its {key} is {told!r}, not {wanted!r}: the znode names somebody else's ledger", f"ledger {info.ledger}"
+                f"its {key} is {told!r}, not {wanted!r}: the znode names somebody else's ledger",
+                f"ledger {info.ledger}",
             )
     if COMPRESSION_KEY not in custom:
         return None
@@ -88,11 +105,15 @@ async def _tail(ledgers: LedgerStore, info: LedgerInfo) -> _Tail:
     if info.state is LedgerState.CLOSED:
         if info.last_entry < 0:
             return _Tail(-1, b"", -1, "")
-        (payload,) = await _entries(ledgers, info.ledger, ReadRange(info.last_entry, info.last_entry))
+        (payload,) = await _entries(
+            ledgers, info.ledger, ReadRange(info.last_entry, info.last_entry)
+        )
         return _Tail(info.last_entry, payload, info.last_entry, "")
     confirmed = (await ledgers.end_of(info.ledger)).last_add_confirmed
     newest, payload, stopped_by = -1, b"", ""
-    async for chunk in ledgers.read(info.ledger, max(0, confirmed), unconfirmed=True, max_bytes=READ_BYTES):
+    async for chunk in ledgers.read(
+        info.ledger, max(0, confirmed), unconfirmed=True, max_bytes=READ_BYTES
+    ):
         confirmed, stopped_by = chunk.last_add_confirmed, chunk.stopped_by
         if chunk.payloads:
             newest, payload = chunk.first_entry + len(chunk.payloads) - 1, chunk.payloads[-1]
@@ -101,9 +122,14 @@ async def _tail(ledgers: LedgerStore, info: LedgerInfo) -> _Tail:
 
 async def _entries(ledgers: LedgerStore, ledger: int, wanted: ReadRange) -> list[bytes]:
     got: list[bytes] = []
-    async for chunk in ledgers.read(ledger, wanted.first, wanted.last, unconfirmed=True, max_bytes=READ_BYTES):
+    async for chunk in ledgers.read(
+        ledger, wanted.first, wanted.last, unconfirmed=True, max_bytes=READ_BYTES
+    ):
         got += chunk.payloads
     count = wanted.last - wanted.first + 1
     if len(got) != count:
-        raise PulsarFormatError(f"only {len(got)} of the {count} entries from {wanted.first} on can be read", f"ledger {ledger}")
+        raise PulsarFormatError(
+            f"only {len(got)} of the {count} entries from {wanted.first} on can be read",
+            f"ledger {ledger}",
+        )
     return got

@@ -1,4 +1,6 @@
-"""What a Pulsar cluster has where a cursor is to be written: the topic's layout, and the cursor's znode if there is one."""
+"""What a Pulsar cluster has where a cursor is to be written: the topic's layout, and the cursor's
+znode if there is one.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ from cursorkeeper.zookeeper.values import Node
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """`version` ABSENT: there is no such cursor. `znode` None: there is none, or it cannot be read (`exists` tells). `created_at_ms`: when
-    the znode was made, 0 if there is none."""
+    """`version` ABSENT: there is no such cursor. `znode` None: there is none, or it cannot be read
+    (`exists` tells). `created_at_ms`: when the znode was made, 0 if there is none.
+    """
 
     ref: PulsarCursorRef
     layout: tuple[LayoutItem, ...]
@@ -50,8 +53,12 @@ class Destination:
         return await liveness.bundle_owner(ports, self.ref)
 
 
-async def destination_of(ports: PulsarPorts, ref: PulsarCursorRef, patience: Patience) -> Destination:
-    """Raises MigrationError: the topic is not there, is damaged, or the cursor was written by a newer Pulsar."""
+async def destination_of(
+    ports: PulsarPorts, ref: PulsarCursorRef, patience: Patience
+) -> Destination:
+    """Raises MigrationError: the topic is not there, is damaged, or the cursor was written by a
+    newer Pulsar.
+    """
 
     async def read(path: str) -> Node | None:
         async def call() -> Node | None:
@@ -66,7 +73,9 @@ async def destination_of(ports: PulsarPorts, ref: PulsarCursorRef, patience: Pat
     found = await read(ref.topic_path)
     if found is None:
         remedy = "create the topic first; a cursor cannot be without one"
-        raise MigrationError(Kind.MISSING, str(ref), ref.topic_path, "Pulsar has no such topic", remedy)
+        raise MigrationError(
+            Kind.MISSING, str(ref), ref.topic_path, "Pulsar has no such topic", remedy
+        )
     try:
         layout = layout_items(ledger_info.decode(found.data))
     except TooNewError as e:

@@ -1,7 +1,8 @@
-"""The JSON lines of `export` and `import`: a header, layout, acked ranges per data ledger, partial batches, an end line.
+"""The JSON lines of `export` and `import`: a header, layout, acked ranges per data ledger, partial
+batches, an end line.
 
-The end line counts what came before it, so that a cut-off file is never taken for a small state. Everything in a file
-is checked before any of it is used.
+The end line counts what came before it, so that a cut-off file is never taken for a small state.
+Everything in a file is checked before any of it is used.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ LAYOUT_PER_LINE = 10_000
 
 U32 = NDArray[np.uint32]
 StateName = Literal["OPEN", "CLOSED", "TRIMMED"]
-_STATE_NAMES: dict[LayoutState, StateName] = {LayoutState.OPEN: "OPEN", LayoutState.CLOSED: "CLOSED", LayoutState.TRIMMED: "TRIMMED"}
+_STATE_NAMES: dict[LayoutState, StateName] = {
+    LayoutState.OPEN: "OPEN",
+    LayoutState.CLOSED: "CLOSED",
+    LayoutState.TRIMMED: "TRIMMED",
+}
 
 
 class LayoutJson(msgspec.Struct, array_like=True, frozen=True):
@@ -37,7 +42,9 @@ class LayoutJson(msgspec.Struct, array_like=True, frozen=True):
     entries: int
 
 
-class _Line(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
+class _Line(
+    msgspec.Struct, tag_field="type", forbid_unknown_fields=True, omit_defaults=True, rename="camel"
+):
     """Every line says its type."""
 
 
@@ -108,13 +115,17 @@ def _content(footer: Footer, state: AckState, at_least: bool) -> Iterator[AnyLin
     layout = [LayoutJson(i.ledger, _STATE_NAMES[i.state], i.entries) for i in state.layout]
     properties, numbers = state.cursor_properties, state.mark_delete_properties
     yield Header(
-        format=FORMAT, topic=footer.topic, subscription=footer.subscription,
-        mark_delete=(state.mark_delete.ledger, state.mark_delete.entry), epoch=footer.epoch, generation=footer.generation,
+        format=FORMAT,
+        topic=footer.topic,
+        subscription=footer.subscription,
+        mark_delete=(state.mark_delete.ledger, state.mark_delete.entry),
+        epoch=footer.epoch,
+        generation=footer.generation,
         at_least=at_least,
         mark_delete_properties=None if numbers is None else dict(numbers.values),
         cursor_properties=None if properties is None else dict(properties.values),
         layout=layout[:LAYOUT_PER_LINE],
-    )  # fmt: skip
+    )
     for begin in range(LAYOUT_PER_LINE, len(layout), LAYOUT_PER_LINE):
         yield LayoutLine(items=layout[begin : begin + LAYOUT_PER_LINE])
     for ledger in sorted(state.ledgers):
@@ -129,7 +140,12 @@ def _content(footer: Footer, state: AckState, at_least: bool) -> Iterator[AnyLin
         if pairs:
             yield AcksLine(ledger=ledger, ranges=pairs)
     for key, partial in state.iter_partials():
-        yield PartialLine(ledger=key.ledger, entry=key.entry, missing=list(partial.missing), batch_size=partial.batch_size)
+        yield PartialLine(
+            ledger=key.ledger,
+            entry=key.entry,
+            missing=list(partial.missing),
+            batch_size=partial.batch_size,
+        )
 
 
 # ---- in
@@ -147,16 +163,22 @@ def parse(lines: Iterable[bytes], file: str) -> Iterator[AnyLine]:
             if end is not None:
                 raise ValueError("there is something after the end line")
             if (count == 0) != isinstance(line, Header):
-                raise ValueError("the header is not the first line" if count else "the first line is no header")
+                raise ValueError(
+                    "the header is not the first line" if count else "the first line is no header"
+                )
             _check(line)
         except (msgspec.DecodeError, ValueError) as e:
-            raise ProblemError(f"{file}, line {number}: {e}", "give a file that `cursorkeeper export` wrote", Kind.USAGE) from None
+            raise ProblemError(
+                f"{file}, line {number}: {e}",
+                "give a file that `cursorkeeper export` wrote",
+                Kind.USAGE,
+            ) from None
         if isinstance(line, EndLine):
             end = line
             if (line.acked, line.partials, line.lines) != (acked, partials, count):
                 raise ProblemError(
-                    f"{file}: holds {count} lines with {acked} acked and {partials} partial batches, its end line says "
-                    f"{line.lines}, {line.acked} and {line.partials}",
+                    f"{file}: holds {count} lines with {acked} acked and {partials} partial "
+                    f"batches, its end line says {line.lines}, {line.acked} and {line.partials}",
                     "a line is missing or was changed: export again",
                     Kind.USAGE,
                 )
@@ -183,14 +205,26 @@ def _check(line: AnyLine) -> None:
             before = -1
             for first, last in line.ranges:
                 if not before < first <= last <= ENTRY_ID_MAX:
-                    raise ValueError(f"range [{first}, {last}] is empty, out of range, or not above the one before it")
+                    raise ValueError(
+                        f"range [{first}, {last}] is empty, out of range, or not above the one "
+                        f"before it"
+                    )
                 before = last
         case PartialLine():
             _check_ledger(line.ledger)
-            if not 0 <= line.entry <= ENTRY_ID_MAX or not line.missing or min(line.missing) < 0 or line.batch_size < 0:
-                raise ValueError(f"the batch at {line.ledger}:{line.entry} is out of range, or misses nothing")
+            if (
+                not 0 <= line.entry <= ENTRY_ID_MAX
+                or not line.missing
+                or min(line.missing) < 0
+                or line.batch_size < 0
+            ):
+                raise ValueError(
+                    f"the batch at {line.ledger}:{line.entry} is out of range, or misses nothing"
+                )
             if line.batch_size and max(line.missing) >= line.batch_size:
-                raise ValueError(f"the batch at {line.ledger}:{line.entry} has no index {max(line.missing)}")
+                raise ValueError(
+                    f"the batch at {line.ledger}:{line.entry} has no index {max(line.missing)}"
+                )
 
 
 def _check_ledger(ledger: int) -> None:

@@ -1,4 +1,6 @@
-"""`import`: the engine's source of state is a file of JSON lines, which is read twice: checked as a whole, then sent."""
+"""`import`: the engine's source of state is a file of JSON lines, which is read twice: checked as a
+whole, then sent.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,14 @@ from cursorkeeper.hold import STALL_S
 from cursorkeeper.inspection.progress import Progress
 from cursorkeeper.migration import exchange
 from cursorkeeper.migration.cursor_maker import Imported, Part, make_cursor
-from cursorkeeper.migration.exchange import AcksLine, AnyLine, EndLine, Header, LayoutLine, PartialLine
+from cursorkeeper.migration.exchange import (
+    AcksLine,
+    AnyLine,
+    EndLine,
+    Header,
+    LayoutLine,
+    PartialLine,
+)
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings
 
@@ -52,7 +61,14 @@ def scan(path: Path, shown: str, name: CursorName | None, bar: Progress) -> Plan
         elif isinstance(line, EndLine):
             end = line
     assert header is not None and end is not None, "parse lets no other file pass"
-    return Plan(path, shown, name or CursorName.checked(header.topic, header.subscription), header, end, count)
+    return Plan(
+        path,
+        shown,
+        name or CursorName.checked(header.topic, header.subscription),
+        header,
+        end,
+        count,
+    )
 
 
 def _lines(path: Path, shown: str) -> Iterator[AnyLine]:
@@ -70,13 +86,21 @@ async def run_import(
     stall_s: float = STALL_S,
     rng: random.Random | None = None,
 ) -> Imported:
-    """Makes the cursor that a file describes. Raises ProblemError also if it then holds something else than the file."""
-    done = await make_cursor(ports, settings, FileSource(plan), bar, replace=replace, stall_s=stall_s, rng=rng)
+    """Makes the cursor that a file describes. Raises ProblemError also if it then holds something
+    else than the file.
+    """
+    done = await make_cursor(
+        ports, settings, FileSource(plan), bar, replace=replace, stall_s=stall_s, rng=rng
+    )
     end = plan.end
     # a file made by hand may let mark-delete move on; one that was exported cannot
-    if done.mark_delete == plan.header.mark_delete and (done.acked, done.partials) != (end.acked, end.partials):
+    if done.mark_delete == plan.header.mark_delete and (done.acked, done.partials) != (
+        end.acked,
+        end.partials,
+    ):
         raise ProblemError(
-            f"{plan.name}: holds {done.acked} acked entries and {done.partials} partial batches, the file {end.acked} and {end.partials}",
+            f"{plan.name}: holds {done.acked} acked entries and {done.partials} partial batches, "
+            f"the file {end.acked} and {end.partials}",
             "keep the file and report this",
         )
     return done
@@ -107,9 +131,18 @@ class FileSource:
 
     def parts(self) -> Iterator[Part]:
         """Of a bounded number of lines each; layout lines are kept for later."""
-        lines = (x for x in _lines(self._plan.path, self._plan.shown) if not isinstance(x, Header | EndLine))
+        lines = (
+            x
+            for x in _lines(self._plan.path, self._plan.shown)
+            if not isinstance(x, Header | EndLine)
+        )
         while batch := list(islice(lines, LINES_PER_BATCH)):
-            self._layout += [i for line in batch if isinstance(line, LayoutLine) for i in exchange.layout_items(line.items)]
+            self._layout += [
+                i
+                for line in batch
+                if isinstance(line, LayoutLine)
+                for i in exchange.layout_items(line.items)
+            ]
             for ledgers in _cut(batch):
                 yield Part(ledgers, 0)
             yield Part((), len(batch))
@@ -127,7 +160,12 @@ def _cut(lines: Sequence[AnyLine]) -> Iterator[tuple[LedgerColumns, ...]]:
             part.append(LedgerColumns(line.ledger, ranges=exchange.range_column(line)))
             size += len(line.ranges)
         elif isinstance(line, PartialLine):
-            part.append(LedgerColumns(line.ledger, partials=((line.entry, Partial(line.batch_size, BitMap(line.missing))),)))
+            part.append(
+                LedgerColumns(
+                    line.ledger,
+                    partials=((line.entry, Partial(line.batch_size, BitMap(line.missing))),),
+                )
+            )
             size += 1 + len(line.missing) // 8
         if size >= RANGES_PER_BATCH:
             yield tuple(part)

@@ -1,7 +1,9 @@
-"""Serves who goes back to Pulsar: our cursors become its own again, in a form that Pulsar opens, and keeps.
+"""Serves who goes back to Pulsar: our cursors become its own again, in a form that Pulsar opens,
+and keeps.
 
-Owns what is done with each cursor, and what it is refused for: a topic that a broker may have, a state that Pulsar could not
-hold, a cursor that is there already and differs. What was written is read back as Pulsar's and compared before it counts.
+Owns what is done with each cursor, and what it is refused for: a topic that a broker may have, a
+state that Pulsar could not hold, a cursor that is there already and differs. What was written is
+read back as Pulsar's and compared before it counts.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from cursorkeeper.bookkeeper.errors import GatewayError
@@ -103,44 +106,85 @@ class Exporting:
         """The journal says so, and ZooKeeper does not say otherwise."""
         if self.journal is None or str(ref) not in self.journal.done:
             return False
-        return await self.patience.repeat(str(ref), lambda: self.pulsar.zookeeper.exists(ref.path)) is not None
+        return (
+            await self.patience.repeat(str(ref), lambda: self.pulsar.zookeeper.exists(ref.path))
+            is not None
+        )
 
     async def _ours(self, ref: PulsarCursorRef) -> tuple[AckState, list[str]]:
         """Our state, and what is to be said of it. Raises ProblemError, MigrationError."""
-        footer, answer, at_least = await read_state(self.ports, ref.name, SILENT, self.patience.wait_s)
+        footer, answer, at_least = await read_state(
+            self.ports, ref.name, SILENT, self.patience.wait_s
+        )
         notes = []
         if footer.state is FooterState.OPEN:
             if is_left_over(footer, IMPORT_KIND, self.settings):
-                raise self._refused(ref, "an import of it died half-way: it does not hold everything", "run import-pulsar again first")
+                raise self._refused(
+                    ref,
+                    "an import of it died half-way: it does not hold everything",
+                    "run import-pulsar again first",
+                )
             if not self.live:
-                remedy = "close it (stop its source, or the daemon), or take what is durable now with --live"
-                raise self._refused(ref, f"it is open (epoch {footer.epoch}, by {footer.writer})", remedy)
+                remedy = (
+                    "close it (stop its source, or the daemon), or take what is durable now "
+                    "with --live"
+                )
+                raise self._refused(
+                    ref, f"it is open (epoch {footer.epoch}, by {footer.writer})", remedy
+                )
             notes.append("it is open: acks that become durable from now on are not in Pulsar")
         if at_least:
-            notes.append("its newest acks may be missing: readers do not see the newest entry of an open ledger")
+            notes.append(
+                "its newest acks may be missing: readers do not see the newest entry of an open "
+                "ledger"
+            )
         if answer.fell_back:
-            notes.append("its newest snapshot is damaged; this is the state from the previous one, and it is complete")
+            notes.append(
+                "its newest snapshot is damaged; this is the state from the previous one, and it "
+                "is complete"
+            )
         if is_only_a_copy(answer.state):
-            raise self._refused(ref, "a broker made it as a part or a copy of Pulsar's own state", "leave Pulsar's as it is")
+            raise self._refused(
+                ref,
+                "a broker made it as a part or a copy of Pulsar's own state",
+                "leave Pulsar's as it is",
+            )
         return answer.state, notes
 
-    def _fitted(self, ref: PulsarCursorRef, state: AckState, there: Destination, notes: list[str]) -> PositionInfo:
+    def _fitted(
+        self, ref: PulsarCursorRef, state: AckState, there: Destination, notes: list[str]
+    ) -> PositionInfo:
         """Ours, fitted to the topic as it is. Raises MigrationError REFUSED."""
         info = from_ack_state(state)
         if is_beyond(info.mark_delete, there.layout):
-            message = f"its mark-delete {info.mark_delete} lies behind the topic's last ledger {there.layout[-1].ledger}"
-            remedy = "the topic was deleted and made anew since, and this state is not of it: delete ours, or reset it"
+            message = (
+                f"its mark-delete {info.mark_delete} lies behind the topic's last ledger "
+                f"{there.layout[-1].ledger}"
+            )
+            remedy = (
+                "the topic was deleted and made anew since, and this state is not of it: "
+                "delete ours, or reset it"
+            )
             raise self._refused(ref, message, remedy)
         fitted, done = repair(info, there.layout)
         notes += done
         return fitted
 
-    def _plan(self, ref: PulsarCursorRef, info: PositionInfo, state: AckState, there: Destination) -> WritePlan:
-        properties = string_properties(state, there.znode.cursor_properties if there.znode is not None else {})
+    def _plan(
+        self, ref: PulsarCursorRef, info: PositionInfo, state: AckState, there: Destination
+    ) -> WritePlan:
+        properties = string_properties(
+            state, there.znode.cursor_properties if there.znode is not None else {}
+        )
         return plan_write(
-            str(ref), info, properties, self.target, now_ms=int(time.time() * 1000),
-            unknown=there.znode.unknown if there.znode is not None else b"", allow_loss=self.allow_loss,
-        )  # fmt: skip
+            str(ref),
+            info,
+            properties,
+            self.target,
+            now_ms=int(time.time() * 1000),
+            unknown=there.znode.unknown if there.znode is not None else b"",
+            allow_loss=self.allow_loss,
+        )
 
     async def _status(self, ref: PulsarCursorRef, state: AckState, there: Destination) -> str:
         """What it will be. Raises MigrationError REFUSED."""
@@ -148,7 +192,9 @@ class Exporting:
             return "exported"
         try:
             theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
-            differs = str(self._difference(state, theirs.state, there, theirs.cursor_properties) or "")
+            differs = str(
+                self._difference(state, theirs.state, there, theirs.cursor_properties) or ""
+            )
         except MigrationError as e:
             if e.kind in (Kind.AWAY, Kind.TOO_NEW):
                 raise
@@ -159,15 +205,29 @@ class Exporting:
         past = gone_past(noted, there) if noted is not None else ""
         if past and not self.replace_newer:
             remedy = (
-                "leave Pulsar's as it is; --replace-newer puts ours in its place: what Pulsar has acked meanwhile is then delivered again"
+                "leave Pulsar's as it is; --replace-newer puts ours in its place: what "
+                "Pulsar has acked meanwhile is then delivered again"
             )
-            raise self._refused(ref, f"Pulsar itself changed this cursor since the daemon held it: {past}", remedy)
+            raise self._refused(
+                ref, f"Pulsar itself changed this cursor since the daemon held it: {past}", remedy
+            )
         if self.replace or past:
             return "replaced"
-        remedy = "look at both; --replace puts ours in its place: what only Pulsar's has acked is then delivered again"
-        raise self._refused(ref, f"Pulsar has this cursor and it is not as ours is: {differs}", remedy)
+        remedy = (
+            "look at both; --replace puts ours in its place: what only Pulsar's has acked "
+            "is then delivered again"
+        )
+        raise self._refused(
+            ref, f"Pulsar has this cursor and it is not as ours is: {differs}", remedy
+        )
 
-    def _difference(self, state: AckState, theirs: PositionInfo, there: Destination, properties: Mapping[str, str]) -> str:
+    def _difference(
+        self,
+        state: AckState,
+        theirs: PositionInfo,
+        there: Destination,
+        properties: Mapping[str, str],
+    ) -> str:
         """Of what Pulsar would recover, from ours as the topic is now; empty: nothing."""
         ours, _ = repair(from_ack_state(state), there.layout)
         own = string_properties(state, properties)
@@ -187,12 +247,21 @@ class Exporting:
             return []
         if self.broker_is_stopped:
             return [f"not heeded, as told: {sign}" for sign in signs]
-        remedy = "unload the topic (`pulsar-admin topics unload`) or stop the broker; if it is stopped or has died, say --broker-is-stopped"
+        remedy = (
+            "unload the topic (`pulsar-admin topics unload`) or stop the broker; if it is "
+            "stopped or has died, say --broker-is-stopped"
+        )
         raise self._refused(there.ref, f"a broker may have the topic: {'; '.join(signs)}", remedy)
 
     async def _drop_orphans(self, ref: PulsarCursorRef, named: int) -> list[str]:
-        """What interrupted runs of this journal made. Only now: their late compare-and-set cannot win any more."""
-        made = self.journal.open_ledgers.get(str(ref), ()) if self.journal is not None and not self.dry_run else ()
+        """What interrupted runs of this journal made. Only now: their late compare-and-set cannot
+        win any more.
+        """
+        made = (
+            self.journal.open_ledgers.get(str(ref), ())
+            if self.journal is not None and not self.dry_run
+            else ()
+        )
         notes = []
         for ledger in made:
             if ledger != named:
@@ -200,7 +269,9 @@ class Exporting:
         return notes
 
     async def drop_unknown(self) -> list[str]:
-        """Ledgers that an interrupted run of this journal made, and died before it wrote their numbers down: nothing can name them."""
+        """Ledgers that an interrupted run of this journal made, and died before it wrote their
+        numbers down: nothing can name them.
+        """
         journal = self.journal
         if journal is None or not journal.is_resumed or not journal.token:
             return []
@@ -208,21 +279,33 @@ class Exporting:
         try:
             async for info in self.pulsar.ledgers.list(mine):
                 if info.ledger not in journal.known_ledgers:
-                    await self.patience.repeat(f"ledger {info.ledger}", lambda found=info.ledger: self.pulsar.ledgers.delete(found))  # type: ignore[misc]
+                    delete = partial(self.pulsar.ledgers.delete, info.ledger)
+                    await self.patience.repeat(f"ledger {info.ledger}", delete)
                     notes.append(f"deleted ledger {info.ledger} of an interrupted run")
         except (GatewayError, MigrationError) as e:
-            notes.append(f"ledgers of an interrupted run may be left, which hold nothing: {e}. What to do: run this again")
+            notes.append(
+                f"ledgers of an interrupted run may be left, which hold nothing: {e}. What to "
+                f"do: run this again"
+            )
         return notes
 
-    async def _write(self, ref: PulsarCursorRef, state: AckState, plan: WritePlan, there: Destination) -> Written:
+    async def _write(
+        self, ref: PulsarCursorRef, state: AckState, plan: WritePlan, there: Destination
+    ) -> Written:
         written = await self._writer(ref).write(plan, there.version, there.cursor_ledger)
         theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
         wrong = self._difference(state, theirs.state, there, theirs.cursor_properties)
         if wrong:
-            raise ProblemError(f"what Pulsar would read is not what was exported: {wrong}", "do not start the broker; report this")
+            raise ProblemError(
+                f"what Pulsar would read is not what was exported: {wrong}",
+                "do not start the broker; report this",
+            )
         owner = await there.owner(self.pulsar)
         if owner and not self.broker_is_stopped:
-            note = f"a broker took the topic meanwhile ({owner}): unload it and look whether it has this state"
+            note = (
+                f"a broker took the topic meanwhile ({owner}): unload it and look whether it "
+                f"has this state"
+            )
             return Written(written.ledger, (*written.notes, note))
         return written
 
@@ -233,7 +316,9 @@ class Exporting:
 
         token = self.journal.token if self.journal is not None else ""
         marks = {JOURNAL_KEY: token.encode()} if token else {}
-        return Writer(self.pulsar, ref, self.spec, self.patience, made, int(time.time() * 1000), marks)
+        return Writer(
+            self.pulsar, ref, self.spec, self.patience, made, int(time.time() * 1000), marks
+        )
 
     def _refused(self, ref: PulsarCursorRef, message: str, remedy: str) -> MigrationError:
         return MigrationError(Kind.REFUSED, str(ref), "", message, remedy)
@@ -254,8 +339,9 @@ def numbers_of(state: PositionInfo) -> dict[str, Any]:
 def text_of(state: PositionInfo, numbers: Mapping[str, Any]) -> str:
     """The same in one line."""
     return (
-        f"mark-delete {state.mark_delete}, {numbers['acked']:,} acked entries in {numbers['ranges']:,} ranges, "
-        f"{numbers['partialBatches']:,} partial batches, {numbers['properties']} mark-delete properties"
+        f"mark-delete {state.mark_delete}, {numbers['acked']:,} acked entries in "
+        f"{numbers['ranges']:,} ranges, {numbers['partialBatches']:,} partial batches, "
+        f"{numbers['properties']} mark-delete properties"
     )
 
 
@@ -263,27 +349,43 @@ def where_of(plan: WritePlan, ledger: int) -> str:
     """In words: how many bytes, in the znode or in which cursor ledger."""
     if plan.entry is None:
         return f"{plan.size_bytes:,} bytes in the znode"
-    return f"{plan.size_bytes:,} bytes in cursor ledger {ledger if ledger >= 0 else '(new)'}, as {plan.form}"
+    return (
+        f"{plan.size_bytes:,} bytes in cursor ledger {ledger if ledger >= 0 else '(new)'}, as "
+        f"{plan.form}"
+    )
 
 
 # ---- the command
 
 
 def ledger_spec(conf: Mapping[str, str]) -> LedgerSpec:
-    """As Pulsar makes cursor ledgers: 2/2/2, CRC32C and no password unless its broker.conf says otherwise. Raises ProblemError."""
+    """As Pulsar makes cursor ledgers: 2/2/2, CRC32C and no password unless its broker.conf says
+    otherwise. Raises ProblemError.
+    """
     try:
-        ensemble, write, ack = (int(conf.get(f"managedLedgerDefault{name}") or 2) for name in ("EnsembleSize", "WriteQuorum", "AckQuorum"))
+        ensemble, write, ack = (
+            int(conf.get(f"managedLedgerDefault{name}") or 2)
+            for name in ("EnsembleSize", "WriteQuorum", "AckQuorum")
+        )
         digest = Digest[conf.get("managedLedgerDigestType") or "CRC32C"]
-        return LedgerSpec(ensemble, write, ack, digest, conf.get("managedLedgerPassword", "").encode())
+        return LedgerSpec(
+            ensemble, write, ack, digest, conf.get("managedLedgerPassword", "").encode()
+        )
     except (ValueError, KeyError) as e:
         raise ProblemError(
-            f"Pulsar's broker.conf: quorums or digest: {e}", "correct it: Pulsar itself would not start with it", Kind.USAGE
+            f"Pulsar's broker.conf: quorums or digest: {e}",
+            "correct it: Pulsar itself would not start with it",
+            Kind.USAGE,
         ) from None
 
 
-async def export_all(exporting: Exporting, selection: Selection, reporter: Reporter, *, jobs: int) -> None:
+async def export_all(
+    exporting: Exporting, selection: Selection, reporter: Reporter, *, jobs: int
+) -> None:
     """Every cursor of the selection. Raises ProblemError, ZooKeeperError."""
-    refs: AsyncIterator[PulsarCursorRef] = iter_ours(exporting.ports.footers, selection, skipped=reporter.skip)
+    refs: AsyncIterator[PulsarCursorRef] = iter_ours(
+        exporting.ports.footers, selection, skipped=reporter.skip
+    )
     await run_all(refs, exporting.one, reporter, jobs=jobs)
     for note in await exporting.drop_unknown():
         reporter.note(note)

@@ -1,10 +1,13 @@
-"""Serves who moves to CursorKeeper: cursors of a Pulsar cluster, live or stopped, become ours. Pulsar's are only read.
+"""Serves who moves to CursorKeeper: cursors of a Pulsar cluster, live or stopped, become ours.
+Pulsar's are only read.
 
-Owns what is done with each cursor: made, made again where an import died half-way, left alone where it is there already and
-the same, refused where it is there and differs. What was made is read back and compared, entry by entry, before it counts.
+Owns what is done with each cursor: made, made again where an import died half-way, left alone where
+it is there already and the same, refused where it is there and differs. What was made is read back
+and compared, entry by entry, before it counts.
 
-Order: our footer, then Pulsar's state, then that very footer is claimed or nothing. So a state that was read before another import's is
-never put in the place of what that one has made: its footer would be another one.
+Order: our footer, then Pulsar's state, then that very footer is claimed or nothing. So a state that
+was read before another import's is never put in the place of what that one has made: its footer
+would be another one.
 """
 
 from __future__ import annotations
@@ -40,8 +43,8 @@ from cursorkeeper.settings import Settings
 KIND = "import-pulsar"
 """Stands in the writer of a footer that an import makes."""
 REPLACE = (
-    "look at both; --replace deletes ours and makes it anew from Pulsar's: whoever has it open is deposed, and what only ours has acked "
-    "is delivered again"
+    "look at both; --replace deletes ours and makes it anew from Pulsar's: whoever has it open is "
+    "deposed, and what only ours has acked is delivered again"
 )
 
 
@@ -51,9 +54,11 @@ class Plan(StrEnum):
     MAKE = "imported"
     REDO = "redone"  # an import died half-way: its cursor is deleted and made anew
     REPLACE = "replaced"
-    REFRESH = "refreshed"  # an import made it and nobody has opened it since: nobody has acked in it
+    # an import made it and nobody has opened it since: nobody has acked in it
+    REFRESH = "refreshed"
     KEEP = "already there"
-    PAST = "imported before"  # by this very run, see `Importing.made_here`; Pulsar has moved on since
+    # by this very run, see `Importing.made_here`; Pulsar has moved on since
+    PAST = "imported before"
 
 
 NOTHING = (Plan.KEEP, Plan.PAST)
@@ -62,10 +67,13 @@ NOTHING = (Plan.KEEP, Plan.PAST)
 
 @dataclass(frozen=True, slots=True)
 class Importing:
-    """One run's settings; `one` does one cursor. `refresh`: a closed cursor that differs is made anew if nobody has had it open since an
-    import made it. `is_left_over`: whether whoever made an open footer is gone, where that is known better than `is_left_over` does.
-    `may_begin`: asked once the footer was seen, and raises where nothing is to be begun any more. `made_here`: whether this run made a
-    closed footer and found it well, where a run is known: then it is done, though a live Pulsar moves on."""
+    """One run's settings; `one` does one cursor. `refresh`: a closed cursor that differs is made
+    anew if nobody has had it open since an import made it. `is_left_over`: whether whoever made an
+    open footer is gone, where that is known better than `is_left_over` does. `may_begin`: asked
+    once the footer was seen, and raises where nothing is to be begun any more. `made_here`: whether
+    this run made a closed footer and found it well, where a run is known: then it is done, though a
+    live Pulsar moves on.
+    """
 
     ports: Ports
     pulsar: PulsarPorts
@@ -90,16 +98,25 @@ class Importing:
             return failed(str(ref), e, numbers=numbers)
 
     async def attempt(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
-        """The same; `numbers` is filled as they become known. Raises one of FORESEEN; Raced: somebody else was quicker."""
+        """The same; `numbers` is filled as they become known. Raises one of FORESEEN; Raced:
+        somebody else was quicker.
+        """
         began_s, name = time.monotonic(), ref.name
         footer = await self._footer(name)  # before Pulsar's state, see the module
         if self.may_begin is not None:
             await self.may_begin()
         if self._is_done(name, footer):
             return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
-        cursor = await read_cursor(self.pulsar, ref, roll_back_unreadable=self.roll_back_unreadable, patience=self.patience)
+        cursor = await read_cursor(
+            self.pulsar, ref, roll_back_unreadable=self.roll_back_unreadable, patience=self.patience
+        )
         numbers |= numbers_of(cursor)
-        state = to_ack_state(cursor.state, cursor.layout, stamp=Stamp(1, 0), cursor_properties=cursor.cursor_properties)
+        state = to_ack_state(
+            cursor.state,
+            cursor.layout,
+            stamp=Stamp(1, 0),
+            cursor_properties=cursor.cursor_properties,
+        )
         self._check_batches(cursor)
         (plan, differs), seen = await self._plan(name, footer, state), mark_of(footer)
         numbers["epoch"] = seen.epoch
@@ -107,37 +124,67 @@ class Importing:
             numbers["epoch"] = await self._make(cursor, state, plan, seen)
         numbers["seconds"] = round(time.monotonic() - began_s, 3)
         status = f"would be {plan}" if self.dry_run and plan not in NOTHING else str(plan)
-        moved_on = (f"Pulsar's has moved on since this run imported it: {differs}",) if plan is Plan.PAST else ()
-        return Outcome(str(ref), status, True, text_of(cursor, numbers), (*cursor.warnings, *moved_on), numbers)
+        moved_on = (
+            (f"Pulsar's has moved on since this run imported it: {differs}",)
+            if plan is Plan.PAST
+            else ()
+        )
+        return Outcome(
+            str(ref), status, True, text_of(cursor, numbers), (*cursor.warnings, *moved_on), numbers
+        )
 
     async def _footer(self, name: CursorName) -> Footer | None:
-        """Waits for ZooKeeper as long as for Pulsar's. Raises ProblemError, DamageError, MigrationError."""
+        """Waits for ZooKeeper as long as for Pulsar's. Raises ProblemError, DamageError,
+        MigrationError.
+        """
         try:
             return await footer_of(self.ports, name)
         except ProblemError as e:
             if e.kind is not Kind.AWAY:
                 raise
-        await self.patience.repeat(name.display, lambda: self.ports.zookeeper.sync(name.path(self.settings.root)))
+        await self.patience.repeat(
+            name.display, lambda: self.ports.zookeeper.sync(name.path(self.settings.root))
+        )
         return await footer_of(self.ports, name)
 
     def _is_done(self, name: CursorName, footer: Footer | None) -> bool:
         """The journal says so, and ZooKeeper does not say otherwise."""
         if self.journal is None or name.display not in self.journal.done:
             return False
-        return footer is not None and footer.state is not FooterState.DELETED and not self._is_left_over(footer)
+        return (
+            footer is not None
+            and footer.state is not FooterState.DELETED
+            and not self._is_left_over(footer)
+        )
 
     def _is_left_over(self, footer: Footer) -> bool:
-        return is_left_over(footer, KIND, self.settings) if self.is_left_over is None else self.is_left_over(footer)
+        return (
+            is_left_over(footer, KIND, self.settings)
+            if self.is_left_over is None
+            else self.is_left_over(footer)
+        )
 
     def _check_batches(self, cursor: PulsarCursor) -> None:
         """Raises MigrationError."""
         if cursor.state.batches and not self.settings.limits.batch_index_acks:
-            message = f"{len(cursor.state.batches):,} partly acked batches would be lost: our settings keep no batch indexes"
-            raise MigrationError(Kind.REFUSED, str(cursor.ref), "", message, "set batch_index_acknowledge_enable = true")
+            message = (
+                f"{len(cursor.state.batches):,} partly acked batches would be lost: our "
+                f"settings keep no batch indexes"
+            )
+            raise MigrationError(
+                Kind.REFUSED,
+                str(cursor.ref),
+                "",
+                message,
+                "set batch_index_acknowledge_enable = true",
+            )
 
-    async def _plan(self, name: CursorName, footer: Footer | None, state: AckState) -> tuple[Plan, str]:
-        """What is to be done with the footer that was seen, and with no other one; how ours differs, if it was read. Raises Exists;
-        Raced: it is another one by now."""
+    async def _plan(
+        self, name: CursorName, footer: Footer | None, state: AckState
+    ) -> tuple[Plan, str]:
+        """What is to be done with the footer that was seen, and with no other one; how ours
+        differs, if it was read. Raises Exists; Raced: it is another one by now.
+        """
         if footer is None or footer.state is FooterState.DELETED:
             return Plan.MAKE, ""
         if self._is_left_over(footer):
@@ -145,7 +192,10 @@ class Importing:
         if footer.state is FooterState.OPEN:
             if self.replace:
                 return Plan.REPLACE, ""
-            raise Exists(f"it exists and is open (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}")
+            raise Exists(
+                f"it exists and is open (epoch {footer.epoch}, by {footer.writer})",
+                f"close it, or {REPLACE}",
+            )
         now, is_read = footer, True
         try:
             now, ours = await self._read(name)
@@ -162,30 +212,54 @@ class Importing:
             return Plan.PAST, differs
         if self.refresh and is_made_by(footer, KIND):
             return Plan.REFRESH, differs
-        raise Exists(f"it exists (epoch {footer.epoch}, closed) and is not as Pulsar's is: {differs}", REPLACE)
+        raise Exists(
+            f"it exists (epoch {footer.epoch}, closed) and is not as Pulsar's is: {differs}",
+            REPLACE,
+        )
 
     async def _make(self, cursor: PulsarCursor, state: AckState, plan: Plan, seen: Mark) -> int:
-        """The epoch. Raises ProblemError; Raced, and then what somebody else has done is as it was."""
+        """The epoch. Raises ProblemError; Raced, and then what somebody else has done is as it
+        was.
+        """
         source = PulsarSource(cursor)
         again = plan is not Plan.MAKE
         try:
-            done = await make_cursor(self.ports, self.settings, source, _OneOfMany(self.bar), kind=KIND, replace=again, seen=seen)
+            done = await make_cursor(
+                self.ports,
+                self.settings,
+                source,
+                _OneOfMany(self.bar),
+                kind=KIND,
+                replace=again,
+                seen=seen,
+            )
         except ProblemError as e:
             footer = await footer_of(self.ports, source.name)
-            if footer is None or mark_of(footer) == seen or footer.writer.startswith(f"{self.settings.identity}/"):
+            if (
+                footer is None
+                or mark_of(footer) == seen
+                or footer.writer.startswith(f"{self.settings.identity}/")
+            ):
                 raise
             raise raced(footer) from e
         try:
             footer, ours = await self._read(source.name)
         except NotFound as e:
-            raise Raced("it was made, and deleted before it was read back", "run this again if it is to be here") from e
+            raise Raced(
+                "it was made, and deleted before it was read back",
+                "run this again if it is to be here",
+            ) from e
         wrong = difference(state, ours)
         if wrong and (footer.epoch, footer.state) != (done.epoch, FooterState.CLOSED):
             who = f"epoch {footer.epoch}, by {footer.writer}"
             message = f"it was made, and opened before it was read back ({who}): {wrong}"
-            raise Raced(message, "its source acks here already: that is as it should be; else " + REPLACE)
+            raise Raced(
+                message, "its source acks here already: that is as it should be; else " + REPLACE
+            )
         if wrong:
-            raise Unlike(f"what was made is not what was read: {wrong}", "keep both and report this")
+            raise Unlike(
+                f"what was made is not what was read: {wrong}", "keep both and report this"
+            )
         return done.epoch
 
     async def _read(self, name: CursorName) -> tuple[Footer, AckState]:
@@ -212,9 +286,14 @@ class Unlike(ProblemError):
 def raced(footer: Footer) -> Raced:
     """The error where somebody has made the cursor meanwhile."""
     if is_made_by(footer, KIND):
-        remedy = "let one of the two runs finish, and run this again: what is the same is left alone"
+        remedy = (
+            "let one of the two runs finish, and run this again: what is the same is left alone"
+        )
         return Raced(f"another import makes it at the same time ({footer.writer})", remedy)
-    return Raced(f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})", f"close it, or {REPLACE}")
+    return Raced(
+        f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})",
+        f"close it, or {REPLACE}",
+    )
 
 
 class _OneOfMany(Silence):
@@ -247,13 +326,16 @@ def numbers_of(cursor: PulsarCursor) -> dict[str, Any]:
 def text_of(cursor: PulsarCursor, numbers: dict[str, Any]) -> str:
     """The same in one line."""
     return (
-        f"mark-delete {cursor.state.mark_delete}, {numbers['acked']:,} acked entries in {numbers['ranges']:,} ranges, "
-        f"{numbers['partialBatches']:,} partial batches, {numbers['properties'] + numbers['cursorProperties']} properties, "
-        f"{cursor.bytes_read:,} bytes read; {cursor.freshness.sentence}"
+        f"mark-delete {cursor.state.mark_delete}, {numbers['acked']:,} acked entries in "
+        f"{numbers['ranges']:,} ranges, {numbers['partialBatches']:,} partial batches, "
+        f"{numbers['properties'] + numbers['cursorProperties']} properties, {cursor.bytes_read:,} "
+        f"bytes read; {cursor.freshness.sentence}"
     )
 
 
-async def import_all(importing: Importing, selection: Selection, reporter: Reporter, *, jobs: int) -> None:
+async def import_all(
+    importing: Importing, selection: Selection, reporter: Reporter, *, jobs: int
+) -> None:
     """Every cursor of the selection. Raises ProblemError."""
     refs: AsyncIterator[PulsarCursorRef] = iter_cursors(
         importing.pulsar.zookeeper, selection, skipped=reporter.skip, patience=importing.patience

@@ -1,10 +1,12 @@
-"""What a run over many cursors has done so far: JSON lines, each on disk before the next cursor's is written.
+"""What a run over many cursors has done so far: JSON lines, each on disk before the next cursor's
+is written.
 
-Owns the file: a header that says which run it is, then one line per cursor. A line that a crash cut off is dropped. A
-journal never decides what is true, only what need not be looked at again.
+Owns the file: a header that says which run it is, then one line per cursor. A line that a crash cut
+off is dropped. A journal never decides what is true, only what need not be looked at again.
 
-Its header holds a random token, which marks the ledgers that its runs make: a ledger number alone says nothing (the same address may be
-another cluster today), so none is deleted that does not carry the token. Journals of earlier releases have none.
+Its header holds a random token, which marks the ledgers that its runs make: a ledger number alone
+says nothing (the same address may be another cluster today), so none is deleted that does not carry
+the token. Journals of earlier releases have none.
 """
 
 from __future__ import annotations
@@ -27,13 +29,17 @@ class JournalError(ProblemError):
     """The file is not this run's journal."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, "give the journal that the interrupted run named, or none", Kind.USAGE)
+        super().__init__(
+            message, "give the journal that the interrupted run named, or none", Kind.USAGE
+        )
 
 
 class Journal:
-    """One file, written by one process. `done`: the cursors that need not be done again; `open_ledgers`: cursor -> ledgers that
-    were made for it, before it was done, and that nobody may have named; `known_ledgers`: all that are in it; `is_resumed`: an earlier run
-    wrote in it; `token`: on every ledger that its runs make, empty in a journal of an earlier release."""
+    """One file, written by one process. `done`: the cursors that need not be done again;
+    `open_ledgers`: cursor -> ledgers that were made for it, before it was done, and that nobody may
+    have named; `known_ledgers`: all that are in it; `is_resumed`: an earlier run wrote in it;
+    `token`: on every ledger that its runs make, empty in a journal of an earlier release.
+    """
 
     def __init__(self, path: Path, token: str, file: BinaryIO, is_resumed: bool) -> None:
         self.path, self.token, self.is_resumed, self._file = path, token, is_resumed, file
@@ -43,7 +49,9 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, command: str, target: Mapping[str, Any]) -> Journal:
-        """A new one, or that of an earlier run of the same command with the same target. Raises JournalError, OSError."""
+        """A new one, or that of an earlier run of the same command with the same target. Raises
+        JournalError, OSError.
+        """
         header = {"journal": command, "format": FORMAT, **target}
         lines: list[tuple[int, bytes]] = []
         file = path.open("a+b")
@@ -59,7 +67,9 @@ class Journal:
                     token = _token_of(line, header, path)
                 else:
                     lines.append((number, line))
-            journal = cls(path, token or ("" if whole else secrets.token_hex(16)), file, is_resumed=whole > 0)
+            journal = cls(
+                path, token or ("" if whole else secrets.token_hex(16)), file, is_resumed=whole > 0
+            )
             for number, line in lines:
                 journal._take(line, number)
             file.truncate(whole)
@@ -96,7 +106,9 @@ class Journal:
         read = _read(line, number, self.path)
         cursor = read.get("cursor")
         if not isinstance(cursor, str):
-            raise JournalError(f"{self.path}, line {number}: names no cursor: this is not a journal")
+            raise JournalError(
+                f"{self.path}, line {number}: names no cursor: this is not a journal"
+            )
         if isinstance(read.get("ledger"), int) and "status" not in read:
             self._made(cursor, read["ledger"])
         elif read.get("ok") is True:
@@ -114,7 +126,9 @@ def _read(line: bytes, number: int, path: Path) -> dict[str, Any]:
     try:
         read = msgspec.json.decode(line)
     except msgspec.DecodeError as e:
-        raise JournalError(f"{path}, line {number}: {e}: this is not a journal, or it was changed") from None
+        raise JournalError(
+            f"{path}, line {number}: {e}: this is not a journal, or it was changed"
+        ) from None
     if not isinstance(read, dict):
         raise JournalError(f"{path}, line {number}: not an object: this is not a journal")
     return read

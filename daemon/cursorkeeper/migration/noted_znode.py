@@ -1,7 +1,8 @@
-"""Serves who takes a cursor back to Pulsar: whether Pulsar itself changed a cursor since the broker plugin held it. Pure.
+"""Serves who takes a cursor back to Pulsar: whether Pulsar itself changed a cursor since the broker
+plugin held it. Pure.
 
-The plugin notes the version of Pulsar's znode that its state belongs to, and what tells who wrote it (`Imprint` in java/pulsar-plugin);
-a load asks the same of it.
+The plugin notes the version of Pulsar's znode that its state belongs to, and what tells who wrote
+it (`Imprint` in java/pulsar-plugin); a load asks the same of it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ def gone_past(noted: str, there: Destination) -> str:
     if there.version != version:
         return f"its znode has version {there.version}, ours belongs to {version}"
     info = there.znode
-    if info is not None and (info.cursors_ledger, info.last_active_ms or 0) != (ledger, active_at_ms):
+    if info is not None and (info.cursors_ledger, info.last_active_ms or 0) != (
+        ledger,
+        active_at_ms,
+    ):
         return f"version {version} of its znode is Pulsar's own work"
     return ""

@@ -14,8 +14,9 @@ from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
 async def iter_ours(
     footers: FooterStore, selection: Selection, *, skipped: Callable[[SkippedPath], None]
 ) -> AsyncIterator[PulsarCursorRef]:
-    """Every cursor that has a footer and that Pulsar can have; a tombstone is none. One footer that cannot be read is one. Raises
-    ZooKeeperError."""
+    """Every cursor that has a footer and that Pulsar can have; a tombstone is none. One footer that
+    cannot be read is one. Raises ZooKeeperError.
+    """
     if selection.topic and selection.subscription:
         alone = CursorName(selection.topic, selection.subscription)
         if await _living(footers, [alone]):
@@ -44,7 +45,8 @@ async def _living(footers: FooterStore, found: list[CursorName]) -> list[PulsarC
     return [
         PulsarCursorRef(name.topic, name.subscription)
         for name, footer in zip(found, read, strict=True)
-        if footer is not None and not (isinstance(footer, Footer) and footer.state is FooterState.DELETED)
+        if footer is not None
+        and not (isinstance(footer, Footer) and footer.state is FooterState.DELETED)
     ]
 
 

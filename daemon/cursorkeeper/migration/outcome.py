@@ -1,4 +1,6 @@
-"""Serves who migrates many cursors: what became of each, and a bounded number of them at once. One that fails harms no other."""
+"""Serves who migrates many cursors: what became of each, and a bounded number of them at once. One
+that fails harms no other.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one cursor. `numbers` go into the JSON line, `text` is the line for people, `notes` are lines below it."""
+    """What became of one cursor. `numbers` go into the JSON line, `text` is the line for people,
+    `notes` are lines below it.
+    """
 
     cursor: str
     status: str
@@ -47,10 +51,23 @@ class Outcome:
 
     def as_json(self) -> dict[str, Any]:
         told = {"problem": str(self.problem), "remedy": self.problem.remedy} if self.problem else {}
-        return {"cursor": self.cursor, "status": self.status, "ok": self.ok, **self.numbers, "notes": list(self.notes), **told}
+        return {
+            "cursor": self.cursor,
+            "status": self.status,
+            "ok": self.ok,
+            **self.numbers,
+            "notes": list(self.notes),
+            **told,
+        }
 
 
-def failed(cursor: str, error: Exception, *, status: str = "failed", numbers: Mapping[str, Any] | None = None) -> Outcome:
+def failed(
+    cursor: str,
+    error: Exception,
+    *,
+    status: str = "failed",
+    numbers: Mapping[str, Any] | None = None,
+) -> Outcome:
     """The outcome that an error stands for."""
     problem = replace(problem_of(error), cursor="")
     if problem.kind in (Kind.REFUSED, Kind.CHANGED):
@@ -66,10 +83,18 @@ BEFORE = "done before"
 """Status of a cursor that the journal says is done."""
 
 
-async def run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcome]], reporter: Reporter, *, jobs: int) -> None:
-    """`work` for each, `jobs` at once. What has begun is finished even if finding more fails; that is raised at the end.
+async def run_all(
+    things: AsyncIterator[T],
+    work: Callable[[T], Awaitable[Outcome]],
+    reporter: Reporter,
+    *,
+    jobs: int,
+) -> None:
+    """`work` for each, `jobs` at once. What has begun is finished even if finding more fails; that
+    is raised at the end.
 
-    Raises ProblemError; BrokenPipeError: nobody reads the report any more, and the run ends as if it was interrupted.
+    Raises ProblemError; BrokenPipeError: nobody reads the report any more, and the run ends as if
+    it was interrupted.
     """
     try:
         await _run_all(things, work, reporter, jobs=jobs)
@@ -80,7 +105,13 @@ async def run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcom
         raise BrokenPipeError(errno.EPIPE, "nobody reads the report") from several
 
 
-async def _run_all(things: AsyncIterator[T], work: Callable[[T], Awaitable[Outcome]], reporter: Reporter, *, jobs: int) -> None:
+async def _run_all(
+    things: AsyncIterator[T],
+    work: Callable[[T], Awaitable[Outcome]],
+    reporter: Reporter,
+    *,
+    jobs: int,
+) -> None:
     queue: asyncio.Queue[T | None] = asyncio.Queue(maxsize=jobs)
 
     async def worker() -> None:

@@ -1,9 +1,11 @@
 """Waiting for systems that are away: the same read again with a growing pause, for a limited time.
 
-Owns the pause and the limit. Only for what may be repeated as it is: reads, and ZooKeeper's `NotSent`.
+Owns the pause and the limit. Only for what may be repeated as it is: reads, and ZooKeeper's
+`NotSent`.
 
-The limit counts from the first failure, and one more try always follows it: a caller whose loop stood still while a request was under
-way (a Spark task between two batches) finds that request too late, however soon its system answered.
+The limit counts from the first failure, and one more try always follows it: a caller whose loop
+stood still while a request was under way (a Spark task between two batches) finds that request too
+late, however soon its system answered.
 """
 
 from __future__ import annotations
@@ -25,13 +27,17 @@ PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Waits `wait_s` for each call from its first failure on; `say` hears what it waits for ("" = for nothing any more)."""
+    """Waits `wait_s` for each call from its first failure on; `say` hears what it waits for ("" =
+    for nothing any more).
+    """
 
     wait_s: float = 30.0
     say: Callable[[str], None] = lambda _what: None
 
     async def repeat(self, cursor: str, call: Callable[[], Awaitable[T]]) -> T:
-        """`call()` until its systems answer. Raises MigrationError AWAY, and what `call` raises otherwise."""
+        """`call()` until its systems answer. Raises MigrationError AWAY, and what `call` raises
+        otherwise.
+        """
         loop = asyncio.get_running_loop()
         until: float | None = None
         pause_s = PAUSE_MIN_S
@@ -42,10 +48,18 @@ class Patience:
                     self.say("")
                 return result
             except (zk.Disconnected, bk.GatewayRetry) as e:
-                what = f"BookKeeper: {e.reason}" if isinstance(e, bk.GatewayError) else f"ZooKeeper: {e}"
+                what = (
+                    f"BookKeeper: {e.reason}"
+                    if isinstance(e, bk.GatewayError)
+                    else f"ZooKeeper: {e}"
+                )
                 if until is not None and loop.time() + pause_s > until:
                     raise MigrationError(
-                        Kind.AWAY, cursor, "", f"waited {self.wait_s:g} s for {what}", "look at it and run this again: it is not damage"
+                        Kind.AWAY,
+                        cursor,
+                        "",
+                        f"waited {self.wait_s:g} s for {what}",
+                        "look at it and run this again: it is not damage",
                     ) from e
             until = loop.time() + self.wait_s if until is None else until
             self.say(f"waiting for {what}")

@@ -1,4 +1,6 @@
-"""A Pulsar cursor that was read, as the engine's source of state: bounded batches of its bitmaps."""
+"""A Pulsar cursor that was read, as the engine's source of state: bounded batches of its
+bitmaps.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ class PulsarSource:
         while some := list(islice(batches, PARTIALS_PER_BATCH)):
             by_ledger = groupby(some, key=lambda item: item[0].ledger)
             columns = [
-                LedgerColumns(ledger, partials=tuple((key.entry, Partial(0, missing)) for key, missing in items))
+                LedgerColumns(
+                    ledger,
+                    partials=tuple((key.entry, Partial(0, missing)) for key, missing in items),
+                )
                 for ledger, items in by_ledger
             ]
             yield Part(tuple(columns), 0)

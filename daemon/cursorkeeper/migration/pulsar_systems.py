@@ -1,4 +1,6 @@
-"""Serves who migrates or assesses: the settings of a Pulsar cluster, and connections to its metadata store and ledgers."""
+"""Serves who migrates or assesses: the settings of a Pulsar cluster, and connections to its
+metadata store and ledgers.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,27 @@ def pulsar_conf(file: Path | None) -> dict[str, str]:
 
 
 def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str | None) -> Settings:
-    """Our own settings, pointed at Pulsar's metadata store and at ledgers with Pulsar's password."""
-    address = zookeeper or conf.get("metadataStoreUrl", "").removeprefix("zk:") or conf.get("zookeeperServers") or settings.zookeeper
-    return structs.replace(settings, zookeeper=address, password=conf.get("managedLedgerPassword", ""))
+    """Our own settings, pointed at Pulsar's metadata store and at ledgers with Pulsar's
+    password.
+    """
+    address = (
+        zookeeper
+        or conf.get("metadataStoreUrl", "").removeprefix("zk:")
+        or conf.get("zookeeperServers")
+        or settings.zookeeper
+    )
+    return structs.replace(
+        settings, zookeeper=address, password=conf.get("managedLedgerPassword", "")
+    )
 
 
 @asynccontextmanager
 async def pulsar_ports(
     settings: Settings, pulsar: Settings, ours: connections.Ports, role: str, *, own: bool = False
 ) -> AsyncIterator[PulsarPorts]:
-    """Our own connections where they reach the same; `own`: a gateway client of its own, for its role. Raises ProblemError."""
+    """Our own connections where they reach the same; `own`: a gateway client of its own, for its
+    role. Raises ProblemError.
+    """
     async with AsyncExitStack() as stack:
         zookeeper, ledgers = ours.zookeeper, ours.ledgers
         if pulsar.zookeeper != settings.zookeeper:
@@ -48,7 +61,11 @@ async def pulsar_ports(
         yield PulsarPorts(zookeeper, ledgers)
 
 
-def cluster_settings(version: str, conf: Mapping[str, str], frame_bytes: int | None, znode_bytes: int) -> PulsarSettings:
+def cluster_settings(
+    version: str, conf: Mapping[str, str], frame_bytes: int | None, znode_bytes: int
+) -> PulsarSettings:
     """How the cluster that is looked at is set. Raises PulsarSettingsError."""
     found = with_broker_conf(of_version(version), conf)
-    return replace(found, frame_bytes_max=frame_bytes or found.frame_bytes_max, znode_bytes_max=znode_bytes)
+    return replace(
+        found, frame_bytes_max=frame_bytes or found.frame_bytes_max, znode_bytes_max=znode_bytes
+    )

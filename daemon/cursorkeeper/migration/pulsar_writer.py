@@ -1,8 +1,10 @@
-"""Writing one cursor into a Pulsar cluster: a new ledger if one is needed, then the znode by compare-and-set.
+"""Writing one cursor into a Pulsar cluster: a new ledger if one is needed, then the znode by
+compare-and-set.
 
-Nothing of Pulsar's is touched before the znode's compare-and-set; after it the state is Pulsar's. A ledger that the znode
-does not name is deleted again, and told to the journal before anything is written to it, in case this process dies. The
-old cursor ledger goes only after that, and only if it was closed and is this cursor's.
+Nothing of Pulsar's is touched before the znode's compare-and-set; after it the state is Pulsar's. A
+ledger that the znode does not name is deleted again, and told to the journal before anything is
+written to it, in case this process dies. The old cursor ledger goes only after that, and only if it
+was closed and is this cursor's.
 """
 
 from __future__ import annotations
@@ -26,8 +28,12 @@ from cursorkeeper.zookeeper.values import Node
 
 ABSENT = -1
 CAS_TRIES_MAX = 10
-CHANGED = "its znode changed while it was exported: a broker has the topic, or somebody else exports it"
-TOKENLESS = "An earlier release made it, or it is another cluster's: look at it before you delete it"
+CHANGED = (
+    "its znode changed while it was exported: a broker has the topic, or somebody else exports it"
+)
+TOKENLESS = (
+    "An earlier release made it, or it is another cluster's: look at it before you delete it"
+)
 AGAIN = "find out who; then run this again: nothing of Pulsar's was changed"
 
 T = TypeVar("T")
@@ -60,7 +66,9 @@ def named_by(znode: bytes) -> int | None:
 
 
 def limited(spec: LedgerSpec, bookies: int) -> LedgerSpec:
-    """The same quorums, as far as there are bookies: Pulsar's next ledger has the full ones again."""
+    """The same quorums, as far as there are bookies: Pulsar's next ledger has the full ones
+    again.
+    """
     ensemble = max(1, min(spec.ensemble, bookies))
     write = min(spec.write_quorum, ensemble)
     return LedgerSpec(ensemble, write, min(spec.ack_quorum, write), spec.digest, spec.password)
@@ -68,8 +76,9 @@ def limited(spec: LedgerSpec, bookies: int) -> LedgerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """One cursor's. `made_ledger` hears of a new ledger before it is used; `now_ms` goes into the znode; `marks`: of new ledgers, beside
-    what Pulsar looks at."""
+    """One cursor's. `made_ledger` hears of a new ledger before it is used; `now_ms` goes into the
+    znode; `marks`: of new ledgers, beside what Pulsar looks at.
+    """
 
     ports: PulsarPorts
     ref: PulsarCursorRef
@@ -80,16 +89,20 @@ class Writer:
     marks: Mapping[str, bytes] = field(default_factory=dict)
 
     async def write(self, plan: WritePlan, version: int, old_ledger: int) -> Written:
-        """`version` of the znode that the plan replaces, ABSENT for none; `old_ledger` that it names, -1 for none. Raises
-        MigrationError; the clients' errors."""
+        """`version` of the znode that the plan replaces, ABSENT for none; `old_ledger` that it
+        names, -1 for none. Raises MigrationError; the clients' errors.
+        """
         notes: list[str] = []
         ledger = -1
         if plan.entry is not None:
             ledger = await self._new_ledger(plan.entry, notes)
         try:
-            await self._swap(plan.znode if ledger < 0 else plan.znode_for(ledger, self.now_ms), version, ledger)
+            await self._swap(
+                plan.znode if ledger < 0 else plan.znode_for(ledger, self.now_ms), version, ledger
+            )
         except MigrationError as e:
-            if e.kind in (Kind.REFUSED, Kind.CHANGED) and ledger >= 0:  # certainly not named by the znode
+            # certainly not named by the znode
+            if e.kind in (Kind.REFUSED, Kind.CHANGED) and ledger >= 0:
                 notes += await self._delete(ledger, "the new ledger")
             raise
         if old_ledger >= 0:
@@ -101,15 +114,25 @@ class Writer:
         bookies = (await self._wait(ledgers.describe)).writable_bookies
         spec = limited(self.spec, bookies)
         if spec != self.spec:
-            notes.append(f"{bookies} bookies: written with {spec.ensemble}/{spec.write_quorum}/{spec.ack_quorum}")
+            notes.append(
+                f"{bookies} bookies: written with "
+                f"{spec.ensemble}/{spec.write_quorum}/{spec.ack_quorum}"
+            )
         ledger = await self._wait(lambda: self._create(spec))
         self.made_ledger(ledger)
         try:
             await ledgers.append(ledger, 0, entry)
             end = await ledgers.close_ledger(ledger)
-            back = [payload async for chunk in ledgers.read(ledger, 0) for payload in chunk.payloads]
+            back = [
+                payload async for chunk in ledgers.read(ledger, 0) for payload in chunk.payloads
+            ]
             if end.last_entry != 0 or back != [entry]:
-                raise self._error(Kind.AWAY, f"ledger {ledger}", "what was written is not what is read", "run this again")
+                raise self._error(
+                    Kind.AWAY,
+                    f"ledger {ledger}",
+                    "what was written is not what is read",
+                    "run this again",
+                )
         except BaseException:
             notes += await self._delete(ledger, "the new ledger")
             raise
@@ -117,7 +140,9 @@ class Writer:
 
     async def _create(self, spec: LedgerSpec) -> int:
         try:
-            return await self.ports.ledgers.create(spec, {**custom_metadata(self.ref), **self.marks})
+            return await self.ports.ledgers.create(
+                spec, {**custom_metadata(self.ref), **self.marks}
+            )
         except bk.GatewayRetry as e:
             if e.outcome is bk.Outcome.NOT_DONE:
                 raise
@@ -128,8 +153,9 @@ class Writer:
     # ---- the znode
 
     async def _swap(self, value: bytes, version: int, ledger: int) -> None:
-        """Compare-and-set, decided. `ledger`: that `value` names, -1 for none. Raises MigrationError: REFUSED = the znode does not name
-        the ledger, AWAY = not known."""
+        """Compare-and-set, decided. `ledger`: that `value` names, -1 for none. Raises
+        MigrationError: REFUSED = the znode does not name the ledger, AWAY = not known.
+        """
         path, keeper = self.ref.path, self.ports.zookeeper
         for _ in range(CAS_TRIES_MAX):
             try:
@@ -143,13 +169,22 @@ class Writer:
                     return  # an earlier try arrived after all
                 raise self._error(Kind.CHANGED, path, CHANGED, AGAIN) from e
             except zk.NoNode as e:
-                raise self._error(Kind.REFUSED, path, "the topic or its cursor was deleted meanwhile", AGAIN) from e
+                raise self._error(
+                    Kind.REFUSED, path, "the topic or its cursor was deleted meanwhile", AGAIN
+                ) from e
             except zk.Disconnected:
                 await self._wait(lambda: keeper.sync(path))
-        raise self._error(Kind.AWAY, path, f"no answer to {CAS_TRIES_MAX} tries", "run this again: it finds out what is there")
+        raise self._error(
+            Kind.AWAY,
+            path,
+            f"no answer to {CAS_TRIES_MAX} tries",
+            "run this again: it finds out what is there",
+        )
 
     async def _is_mine(self, value: bytes, version: int, ledger: int) -> bool:
-        """Whether an earlier try was done: what it wrote is there, or what a broker has made of it since, which still names the ledger."""
+        """Whether an earlier try was done: what it wrote is there, or what a broker has made of it
+        since, which still names the ledger.
+        """
 
         async def look() -> Node:
             await self.ports.zookeeper.sync(self.ref.path)
@@ -160,7 +195,12 @@ class Writer:
             return node.data == value and node.version == version + 1
         named = named_by(node.data)
         if named is None:
-            raise self._error(Kind.AWAY, self.ref.path, f"{CHANGED}, and cannot be read", f"look at it; ledger {ledger} is left")
+            raise self._error(
+                Kind.AWAY,
+                self.ref.path,
+                f"{CHANGED}, and cannot be read",
+                f"look at it; ledger {ledger} is left",
+            )
         return named == ledger
 
     # ---- ledgers that nobody names any more
@@ -174,8 +214,14 @@ class Writer:
             return [f"the old cursor ledger {ledger} is left: {e}"]
         if info.state is not LedgerState.CLOSED:
             return [f"the old cursor ledger {ledger} is left: it is not closed"]
-        if any(info.custom_metadata.get(key) != value for key, value in custom_metadata(self.ref).items()):
-            return [f"the old cursor ledger {ledger} is left: its metadata does not say that it is this cursor's"]
+        if any(
+            info.custom_metadata.get(key) != value
+            for key, value in custom_metadata(self.ref).items()
+        ):
+            return [
+                f"the old cursor ledger {ledger} is left: its metadata does not say that it is "
+                f"this cursor's"
+            ]
         return await self._delete(ledger, "the old cursor ledger")
 
     async def _delete(self, ledger: int, what: str) -> list[str]:
@@ -186,8 +232,10 @@ class Writer:
         return []
 
     async def delete_orphan(self, ledger: int) -> list[str]:
-        """One that an interrupted run made and the znode does not name, if it carries this writer's marks: a number that was noted down
-        may by now, or at another cluster behind the same address, be anybody's ledger."""
+        """One that an interrupted run made and the znode does not name, if it carries this writer's
+        marks: a number that was noted down may by now, or at another cluster behind the same
+        address, be anybody's ledger.
+        """
         try:
             info = await self._wait(lambda: self.ports.ledgers.metadata(ledger))
         except bk.NoSuchLedger:
@@ -195,9 +243,16 @@ class Writer:
         except (bk.GatewayError, MigrationError) as e:
             return [f"ledger {ledger} of an interrupted run is left: {e}"]
         wanted = {**custom_metadata(self.ref), **self.marks}
-        if not self.marks or any(info.custom_metadata.get(key) != value for key, value in wanted.items()):
-            return [f"ledger {ledger} is left: the journal names it, and it does not carry the journal's token. {TOKENLESS}"]
-        return await self._delete(ledger, "the ledger of an interrupted export") or [f"deleted ledger {ledger} of an interrupted run"]
+        if not self.marks or any(
+            info.custom_metadata.get(key) != value for key, value in wanted.items()
+        ):
+            return [
+                f"ledger {ledger} is left: the journal names it, and it does not carry the "
+                f"journal's token. {TOKENLESS}"
+            ]
+        return await self._delete(ledger, "the ledger of an interrupted export") or [
+            f"deleted ledger {ledger} of an interrupted run"
+        ]
 
     async def _wait(self, call: Callable[[], Awaitable[T]]) -> T:
         return await self.patience.repeat(str(self.ref), call)

@@ -1,8 +1,9 @@
-"""What a search for orphans found, whether it can be believed, and which of them may go. Values and decisions only, for operators.
+"""What a search for orphans found, whether it can be believed, and which of them may go. Values and
+decisions only, for operators.
 
-An orphan is a cursor whose znode Pulsar has no more: a topic that is deleted by force takes its cursors from Pulsar's store without
-telling anybody else. A search that looks in the wrong store finds nothing but orphans, so that nothing is deleted after one that
-looks wrong as a whole.
+An orphan is a cursor whose znode Pulsar has no more: a topic that is deleted by force takes its
+cursors from Pulsar's store without telling anybody else. A search that looks in the wrong store
+finds nothing but orphans, so that nothing is deleted after one that looks wrong as a whole.
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ class Why(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A cursor of ours that Pulsar does not have, as its footer was read. `version` is the znode's, `written_ms` the time of the last
-    write by ZooKeeper's clock, `stored_bytes` what the footer knows of: itself, the snapshot, the deltas."""
+    """A cursor of ours that Pulsar does not have, as its footer was read. `version` is the znode's,
+    `written_ms` the time of the last write by ZooKeeper's clock, `stored_bytes` what the footer
+    knows of: itself, the snapshot, the deltas.
+    """
 
     name: CursorName
     why: Why
@@ -44,11 +47,30 @@ class Orphan:
     fencing_token: int = 0
 
     @classmethod
-    def of(cls, name: CursorName, why: Why, footer: Footer, *, version: int, written_ms: int, footer_bytes: int) -> Orphan:
+    def of(
+        cls,
+        name: CursorName,
+        why: Why,
+        footer: Footer,
+        *,
+        version: int,
+        written_ms: int,
+        footer_bytes: int,
+    ) -> Orphan:
         snapshot_bytes = footer.base.length if isinstance(footer.base, SnapshotBase) else 0
         stored_bytes = footer_bytes + snapshot_bytes + footer.stats.delta_bytes
         ledgers = len(footer.named_ledgers())
-        return cls(name, why, footer.state, footer.writer, version, written_ms, ledgers, stored_bytes, footer.fencing_token)
+        return cls(
+            name,
+            why,
+            footer.state,
+            footer.writer,
+            version,
+            written_ms,
+            ledgers,
+            stored_bytes,
+            footer.fencing_token,
+        )
 
     @property
     def is_open(self) -> bool:
@@ -67,10 +89,17 @@ class Orphan:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "cursor": self.name.display, "topic": self.name.topic, "subscription": self.name.subscription, "gone": str(self.why),
-            "state": str(self.state), "writer": self.writer, "writtenMs": self.written_ms, "ledgers": self.ledgers,
-            "storedBytes": self.stored_bytes, "fencingToken": self.fencing_token,
-        }  # fmt: skip
+            "cursor": self.name.display,
+            "topic": self.name.topic,
+            "subscription": self.name.subscription,
+            "gone": str(self.why),
+            "state": str(self.state),
+            "writer": self.writer,
+            "writtenMs": self.written_ms,
+            "ledgers": self.ledgers,
+            "storedBytes": self.stored_bytes,
+            "fencingToken": self.fencing_token,
+        }
 
 
 @dataclass(slots=True)
@@ -78,7 +107,9 @@ class Fleet:
     """Counts of one search, of cursors that are not deleted."""
 
     cursors: int = 0
-    """That a topic of Pulsar's can have. The others are in `foreign`, those with a footer that cannot be read in `unreadable`."""
+    """That a topic of Pulsar's can have. The others are in `foreign`, those with a footer that
+    cannot be read in `unreadable`.
+    """
     with_topic: int = 0
     foreign: int = 0
     unreadable: int = 0
@@ -97,24 +128,34 @@ class Fleet:
         return 100 * self.orphans_count / self.cursors if self.cursors else 0.0
 
     def doubt(self, percent_max: float) -> str:
-        """Why the search is not believed; empty: it is. With 100 percent allowed, all of them may be orphans."""
+        """Why the search is not believed; empty: it is. With 100 percent allowed, all of them may
+        be orphans.
+        """
         if self.orphans_count and not self.with_topic and percent_max < 100:
             return f"Pulsar's metadata store has no topic of any of the {self.cursors:,} cursors"
         if self.percent > percent_max:
             share = f"{self.orphans_count:,} of {self.cursors:,} cursors"
-            return f"{share} are orphans, {self.percent:.1f} percent; {percent_max:g} percent are believed"
+            return (
+                f"{share} are orphans, {self.percent:.1f} percent; {percent_max:g} percent "
+                f"are believed"
+            )
         return ""
 
     def as_json(self) -> dict[str, Any]:
         """Its part of the last line of `--json`."""
         return {
-            "orphans": self.orphans_count, "cursors": self.cursors, "foreign": self.foreign, "unreadable": self.unreadable,
-        }  # fmt: skip
+            "orphans": self.orphans_count,
+            "cursors": self.cursors,
+            "foreign": self.foreign,
+            "unreadable": self.unreadable,
+        }
 
 
 class Ages:
-    """For how long each orphan has been one, seen by one daemon: from the first of the searches that all found it, its footer unwritten.
-    What a search does not find, or finds written, begins anew; so does everything with the daemon."""
+    """For how long each orphan has been one, seen by one daemon: from the first of the searches
+    that all found it, its footer unwritten. What a search does not find, or finds written, begins
+    anew; so does everything with the daemon.
+    """
 
     def __init__(self) -> None:
         self._since_s: dict[CursorName, tuple[int, float]] = {}
@@ -127,7 +168,10 @@ class Ages:
         before, self._since_s = self._since_s, {}
         for orphan in orphans:
             version, since_s = before.get(orphan.name, (orphan.version, now_s))
-            self._since_s[orphan.name] = (orphan.version, since_s if version == orphan.version else now_s)
+            self._since_s[orphan.name] = (
+                orphan.version,
+                since_s if version == orphan.version else now_s,
+            )
 
     def age_s(self, orphan: Orphan, now_s: float) -> float:
         """0 for one that the last search did not find."""

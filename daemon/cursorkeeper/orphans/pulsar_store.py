@@ -1,9 +1,11 @@
-"""What Pulsar's metadata store says of a cursor of ours: whether Pulsar has it. Only reads, for the search for orphans.
+"""What Pulsar's metadata store says of a cursor of ours: whether Pulsar has it. Only reads, for the
+search for orphans.
 
-A name may be spelt in more than one way: persistent://tenant/namespace/topic, or tenant/namespace/persistent/topic as a broker's
-managed ledger is called; and Pulsar encodes names of topics and subscriptions in paths, so that a source may know them as they are encoded.
-A cursor is there if any spelling is. Only ZooKeeper is known: a cluster that was moved off
-ZooKeeper (PIP-454) leaves its old nodes there, and a flag that says so.
+A name may be spelt in more than one way: persistent://tenant/namespace/topic, or
+tenant/namespace/persistent/topic as a broker's managed ledger is called; and Pulsar encodes names
+of topics and subscriptions in paths, so that a source may know them as they are encoded. A cursor
+is there if any spelling is. Only ZooKeeper is known: a cluster that was moved off ZooKeeper
+(PIP-454) leaves its old nodes there, and a flag that says so.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ STAYS = ("NOT_STARTED", "FAILED")
 
 
 def topic_paths(topic: str) -> list[str]:
-    """Where the topic's znode may be, the usual place first. Raises ValueError for what is no persistent topic."""
+    """Where the topic's znode may be, the usual place first. Raises ValueError for what is no
+    persistent topic.
+    """
     if _is_managed_ledger(topic):
         return _legal(f"{names.ROOT}/{topic}")
     usual = names.topic_path(topic)
@@ -35,14 +39,18 @@ def topic_paths(topic: str) -> list[str]:
 
 
 def cursor_paths(name: CursorName) -> list[str]:
-    """Where the cursor's znode may be, the usual place first. Raises ValueError for what is no cursor of a persistent topic."""
+    """Where the cursor's znode may be, the usual place first. Raises ValueError for what is no
+    cursor of a persistent topic.
+    """
     encoded = names.encode_name(name.subscription)
     spelt = [encoded] if "/" in name.subscription else [encoded, name.subscription]
     return _legal(*(f"{topic}/{child}" for topic, child in product(topic_paths(name.topic), spelt)))
 
 
 def _is_managed_ledger(topic: str) -> bool:
-    """Whether it is what a broker calls a topic's managed ledger, `tenant/namespace/persistent/topic`, as it is in paths."""
+    """Whether it is what a broker calls a topic's managed ledger,
+    `tenant/namespace/persistent/topic`, as it is in paths.
+    """
     parts = topic.split("/")
     return len(parts) in (4, 5) and all(parts) and parts[-2] == names.DOMAIN
 
@@ -85,10 +93,17 @@ class PulsarStore:
             phase = _phase((await self._zk.get(MOVING)).data)
         except zk.NoNode:
             return ""
-        return "" if phase in STAYS else f"the cluster was moved to another metadata store, or is being moved: {MOVING} says {phase}"
+        return (
+            ""
+            if phase in STAYS
+            else f"the cluster was moved to another metadata store, or is being moved: {MOVING} "
+            f"says {phase}"
+        )
 
     async def gone(self, name: CursorName) -> Why | None:
-        """What this server does not show; None: the cursor is there. It may lag: see `is_proved_gone`. Raises ValueError, too."""
+        """What this server does not show; None: the cursor is there. It may lag: see
+        `is_proved_gone`. Raises ValueError, too.
+        """
         for path in cursor_paths(name):
             if await self._zk.exists(path) is not None:
                 return None
@@ -98,7 +113,9 @@ class PulsarStore:
         return Why.TOPIC
 
     async def is_proved_gone(self, name: CursorName) -> bool:
-        """Whether the quorum says, after this call, that the cursor is not there: no server that lags can."""
+        """Whether the quorum says, after this call, that the cursor is not there: no server that
+        lags can.
+        """
         for path in cursor_paths(name):
             if await self._checks.check(path, ABSENT) is not Verdict.SAME:
                 return False

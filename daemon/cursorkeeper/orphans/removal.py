@@ -1,17 +1,23 @@
-"""Deleting one orphan: proof that Pulsar does not have it, then its tombstone, then its ledgers. For operators.
+"""Deleting one orphan: proof that Pulsar does not have it, then its tombstone, then its ledgers.
+For operators.
 
 The order, and what it prevents:
 
-1. The footer is read once more. It must be the one that the search saw, and closed: an open cursor is its owner's.
+1. The footer is read once more. It must be the one that the search saw, and closed: an open cursor
+   is its owner's.
 2. Pulsar's store is asked, through the quorum, whether the cursor is still gone.
-3. One compare-and-set on the footer that was read makes the tombstone. Whoever has opened the cursor since, wins: nothing was changed.
-   Whoever opens it later finds a tombstone, and creates it anew. At no time is there an open footer of which nobody would know
-   whether its writer still lives, so that a crash leaves nothing behind but ledgers, which are garbage then.
-4. The ledgers that the footer had named are deleted. Those that cannot be are left to garbage collection.
+3. One compare-and-set on the footer that was read makes the tombstone. Whoever has opened the
+   cursor since, wins: nothing was changed.
+   Whoever opens it later finds a tombstone, and creates it anew. At no time is there an open footer
+   of which nobody would know
+   whether its writer still lives, so that a crash leaves nothing behind but ledgers, which are
+   garbage then.
+4. The ledgers that the footer had named are deleted. Those that cannot be are left to garbage
+   collection.
 
-An answer that is lost is found out as every footer write is: the same bytes again at the same version, until it is decided. Each try
-asks Pulsar first. If the cursor has come back by then, an earlier try may still arrive: a write at the same version, with the
-footer as it was, keeps it out.
+An answer that is lost is found out as every footer write is: the same bytes again at the same
+version, until it is decided. Each try asks Pulsar first. If the cursor has come back by then, an
+earlier try may still arrive: a write at the same version, with the footer as it was, keeps it out.
 """
 
 from __future__ import annotations
@@ -51,7 +57,9 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """`said`: more about it, for people. `ledgers_left`: of a deleted one, for garbage collection."""
+    """`said`: more about it, for people. `ledgers_left`: of a deleted one, for garbage
+    collection.
+    """
 
     ending: Ending
     said: str = ""
@@ -105,7 +113,11 @@ class _Removal:
             sent = True
             ending = await self._write(tombstone)
             if ending is not None:
-                return await self._delete_ledgers(footer) if ending else await self._whose(footer, tombstone)
+                return (
+                    await self._delete_ledgers(footer)
+                    if ending
+                    else await self._whose(footer, tombstone)
+                )
 
     async def _footer(self) -> Footer | Removed:
         """As the search saw it."""
@@ -124,10 +136,16 @@ class _Removal:
                 return Removed(Ending.TAKEN, "its footer is gone")
             if isinstance(footer, DamageError):
                 return Removed(Ending.TAKEN, str(footer))
-            if stored.stat.version != self._orphan.version or footer.state is not FooterState.CLOSED:
+            if (
+                stored.stat.version != self._orphan.version
+                or footer.state is not FooterState.CLOSED
+            ):
                 return Removed(Ending.TAKEN, _by(footer))
             if footer.epoch >= NUMBER_MAX:
-                return Removed(Ending.TAKEN, f"its footer is of epoch {footer.epoch}, and there is none after that")
+                return Removed(
+                    Ending.TAKEN,
+                    f"its footer is of epoch {footer.epoch}, and there is none after that",
+                )
             return footer
 
     async def _write(self, footer: Footer) -> bool | None:
@@ -153,7 +171,9 @@ class _Removal:
 
     async def _keep(self, footer: Footer, tombstone: Footer) -> Removed:
         """It came back while it was not known whether the tombstone is there, or may come yet."""
-        kept = replace(footer, epoch=tombstone.epoch, writer=tombstone.writer, write=tombstone.write + 1)
+        kept = replace(
+            footer, epoch=tombstone.epoch, writer=tombstone.writer, write=tombstone.write + 1
+        )
         while True:
             done = await self._write(kept)
             if done:
@@ -165,7 +185,11 @@ class _Removal:
                 return Removed(Ending.CAME_BACK)
             if now is not None and now.is_same_write(tombstone):
                 deleted = await self._delete_ledgers(footer)
-                return replace(deleted, said="and Pulsar has it again: it came back between the proof and the answer, which was lost")
+                return replace(
+                    deleted,
+                    said="and Pulsar has it again: it came back between the proof and the "
+                    "answer, which was lost",
+                )
             return Removed(Ending.TAKEN, said)
 
     async def _now(self) -> tuple[Footer | None, str]:
@@ -174,7 +198,9 @@ class _Removal:
             answer = await self._r.footers.read(self._name, 0, sync=True)
             match answer:
                 case ev.FooterRead():
-                    return answer.footer, "its footer is gone" if answer.footer is None else _by(answer.footer)
+                    return answer.footer, "its footer is gone" if answer.footer is None else _by(
+                        answer.footer
+                    )
                 case ev.FooterUnreadable():
                     return None, answer.reason
                 case ev.FooterReadFailed():
@@ -192,7 +218,9 @@ class _Removal:
         return Removed(Ending.DELETED, ledgers_left=left)
 
     async def _again(self, problem: object) -> None:
-        """After a pause; _AwayError if the time is over. Raises what ZooKeeper would refuse again."""
+        """After a pause; _AwayError if the time is over. Raises what ZooKeeper would refuse
+        again.
+        """
         if isinstance(problem, zk.ZooKeeperError) and problem.kind is zk.Kind.REFUSED:
             raise problem
         if asyncio.get_running_loop().time() + self._pause_s > self._until_s:

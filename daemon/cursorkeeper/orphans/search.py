@@ -1,7 +1,8 @@
-"""One search for orphans: every footer of ours against Pulsar's metadata store. Only reads, for operators.
+"""One search for orphans: every footer of ours against Pulsar's metadata store. Only reads, for
+operators.
 
-Footers are read in batches, and a bounded number of cursors is looked up at once. A footer is read before Pulsar is asked, so that
-whoever opens the cursor in between writes a newer one.
+Footers are read in batches, and a bounded number of cursors is looked up at once. A footer is read
+before Pulsar is asked, so that whoever opens the cursor in between writes a newer one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ async def search(
     pace: Callable[[int], Awaitable[None]] = at_once,
     looked: Callable[[int], None] = lambda _count: None,
 ) -> Fleet:
-    """`pace` is awaited after so many cursors each, `looked` is told of them. Raises ZooKeeperError."""
+    """`pace` is awaited after so many cursors each, `looked` is told of them. Raises
+    ZooKeeperError.
+    """
     fleet, batch = Fleet(), list[CursorName]()
     await footers.sync()
     await pulsar.sync()
@@ -45,7 +48,9 @@ async def search(
     return fleet
 
 
-async def _look(names: list[CursorName], footers: FooterStore, pulsar: PulsarStore, fleet: Fleet) -> None:
+async def _look(
+    names: list[CursorName], footers: FooterStore, pulsar: PulsarStore, fleet: Fleet
+) -> None:
     living: list[tuple[CursorName, Footer, Stored]] = []
     for name, stored in zip(names, await footers.read_stored(names), strict=True):
         footer = stored.footer
@@ -63,7 +68,16 @@ async def _look(names: list[CursorName], footers: FooterStore, pulsar: PulsarSto
         fleet.with_topic += gone is not Why.TOPIC
         if gone is not None and stored.stat is not None:
             stat = stored.stat
-            fleet.add(Orphan.of(name, gone, footer, version=stat.version, written_ms=stat.mtime_ms, footer_bytes=stat.data_bytes))
+            fleet.add(
+                Orphan.of(
+                    name,
+                    gone,
+                    footer,
+                    version=stat.version,
+                    written_ms=stat.mtime_ms,
+                    footer_bytes=stat.data_bytes,
+                )
+            )
 
 
 def _is_pulsars(name: CursorName) -> bool:

@@ -1,7 +1,9 @@
-"""The daemon's own search for orphans, again and again: it counts them, tells them, and deletes them if it was told to.
+"""The daemon's own search for orphans, again and again: it counts them, tells them, and deletes
+them if it was told to.
 
-Any number of daemons may search: what one of them deletes, the others find deleted. A search is slow on purpose, and lasts as long as
-the fleet is large; a daemon begins at a random time, so that daemons that were started together do not search together.
+Any number of daemons may search: what one of them deletes, the others find deleted. A search is
+slow on purpose, and lasts as long as the fleet is large; a daemon begins at a random time, so that
+daemons that were started together do not search together.
 """
 
 from __future__ import annotations
@@ -21,8 +23,14 @@ LOOKUPS_PER_S = 500
 DELETED_PER_SEARCH_MAX = 1_000
 NAMED_MAX = 5
 """In a line of the log."""
-REMEDY = "see them with `cursorkeeper orphans`; it deletes them with --delete, and a daemon does with orphans_delete_after_s"
-DOUBT_REMEDY = "check pulsar_metadata; if it is right, look at `cursorkeeper orphans`, which deletes what you allow it to"
+REMEDY = (
+    "see them with `cursorkeeper orphans`; it deletes them with --delete, and a daemon does "
+    "with orphans_delete_after_s"
+)
+DOUBT_REMEDY = (
+    "check pulsar_metadata; if it is right, look at `cursorkeeper orphans`, which "
+    "deletes what you allow it to"
+)
 
 
 class OrphanTelemetry(Protocol):
@@ -37,7 +45,9 @@ class OrphanTelemetry(Protocol):
 
 @dataclass(slots=True)
 class OrphanWatch:
-    """`delete_after_s`: since the first of the searches that all found an orphan; 0: none is deleted."""
+    """`delete_after_s`: since the first of the searches that all found an orphan; 0: none is
+    deleted.
+    """
 
     remover: Remover
     telemetry: OrphanTelemetry
@@ -60,7 +70,11 @@ class OrphanWatch:
         """One search, and what follows from it. Raises ZooKeeperError."""
         await self.remover.pulsar.start()
         trouble = await self.remover.pulsar.trouble()
-        fleet = Fleet() if trouble else await search(self.remover.footers, self.remover.pulsar, pace=_pace)
+        fleet = (
+            Fleet()
+            if trouble
+            else await search(self.remover.footers, self.remover.pulsar, pace=_pace)
+        )
         problem = trouble or fleet.doubt(PERCENT_MAX)
         if problem:
             self.telemetry.log("orphans not believed", problem=problem, remedy=DOUBT_REMEDY)
@@ -71,7 +85,13 @@ class OrphanWatch:
         if fleet.orphans_count:
             self._tell(fleet)
         if self.delete_after_s > 0:
-            await self._delete([o for o in fleet.orphans if not o.is_open and self.ages.age_s(o, now_s) >= self.delete_after_s])
+            await self._delete(
+                [
+                    o
+                    for o in fleet.orphans
+                    if not o.is_open and self.ages.age_s(o, now_s) >= self.delete_after_s
+                ]
+            )
 
     def _tell(self, fleet: Fleet) -> None:
         self.telemetry.log(
@@ -86,9 +106,19 @@ class OrphanWatch:
         for orphan in ripe[:DELETED_PER_SEARCH_MAX]:
             removed = await self.remover.remove(orphan)
             if removed.ending is Ending.DELETED:
-                self.telemetry.log("orphan deleted", cursor=str(orphan.name), gone=str(orphan.why), ledgers_left=removed.ledgers_left)
+                self.telemetry.log(
+                    "orphan deleted",
+                    cursor=str(orphan.name),
+                    gone=str(orphan.why),
+                    ledgers_left=removed.ledgers_left,
+                )
             else:
-                self.telemetry.log("orphan not deleted", cursor=str(orphan.name), ending=str(removed.ending), problem=removed.said)
+                self.telemetry.log(
+                    "orphan not deleted",
+                    cursor=str(orphan.name),
+                    ending=str(removed.ending),
+                    problem=removed.said,
+                )
 
 
 async def _pace(count: int) -> None:

@@ -1,13 +1,16 @@
-"""What one flush of a Pulsar cursor keeps: its long array, its range list, its frame, its fall-back to the znode.
+"""What one flush of a Pulsar cursor keeps: its long array, its range list, its frame, its fall-back
+to the znode.
 
-A pure model of `ManagedCursorImpl` as it was read and measured (4.2.4, 5.0.0-M1): given what the broker holds in memory and
-its settings, it tells what a recovery would find, how many bytes that takes, and for each acked entry that it would not
-find, the first limit that dropped it. It never guesses about the past: a flush that fails keeps whatever was stored before.
+A pure model of `ManagedCursorImpl` as it was read and measured (4.2.4, 5.0.0-M1): given what the
+broker holds in memory and its settings, it tells what a recovery would find, how many bytes that
+takes, and for each acked entry that it would not find, the first limit that dropped it. It never
+guesses about the past: a flush that fails keeps whatever was stored before.
 
-The order of limits. In the entry: the long array is cut where the number of acked *entries* of the ledgers before passes
-the cap (whole ledgers); a range list where the number of ranges does. Partly acked batches have a cap of their own. Then
-the frame: an entry that is too large is not cut but fails, and everything is tried again as ranges in the znode, which
-fails too when it is over ZooKeeper's limit. Then nothing is written at all.
+The order of limits. In the entry: the long array is cut where the number of acked *entries* of the
+ledgers before passes the cap (whole ledgers); a range list where the number of ranges does. Partly
+acked batches have a cap of their own. Then the frame: an entry that is too large is not cut but
+fails, and everything is tried again as ranges in the znode, which fails too when it is over
+ZooKeeper's limit. Then nothing is written at all.
 """
 
 from __future__ import annotations
@@ -58,8 +61,10 @@ Acked = Mapping[int, BitMap]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """`state` = what a recovery finds, None if nothing was written. `stored_bytes` of the entry or the znode (0: nothing);
-    `tried_bytes` of the entry that did not fit a frame (0: it fitted). `dropped` and `dropped_batches`: what is lost, by reason."""
+    """`state` = what a recovery finds, None if nothing was written. `stored_bytes` of the entry or
+    the znode (0: nothing); `tried_bytes` of the entry that did not fit a frame (0: it fitted).
+    `dropped` and `dropped_batches`: what is lost, by reason.
+    """
 
     form: KeptForm
     stored_bytes: int
@@ -96,11 +101,21 @@ def what_pulsar_keeps(
     flushed: bool = True,
     cursor_properties: Mapping[str, str] | None = None,
 ) -> Kept:
-    """One flush of `state`, or (`closing`) the write of a graceful unload. `state` holds what is in the broker's memory. `flushed`:
-    since it was recovered it has been flushed once, so that it has a ledger to write to; an unload before that goes to the znode."""
-    if closing and (not flushed or settings.ranges_max == 0 or range_count(state.acked) <= settings.znode_ranges_max):
+    """One flush of `state`, or (`closing`) the write of a graceful unload. `state` holds what is in
+    the broker's memory. `flushed`: since it was recovered it has been flushed once, so that it has
+    a ledger to write to; an unload before that goes to the znode.
+    """
+    if closing and (
+        not flushed
+        or settings.ranges_max == 0
+        or range_count(state.acked) <= settings.znode_ranges_max
+    ):
         znode = _in_znode(state, settings, cursor_properties or {})
-        return znode if _fits_znode(znode, settings) else _nothing(state, znode.stored_bytes, Reason.ZNODE)
+        return (
+            znode
+            if _fits_znode(znode, settings)
+            else _nothing(state, znode.stored_bytes, Reason.ZNODE)
+        )
     entry = _in_ledger(state, settings)
     if entry.stored_bytes + ADD_OVERHEAD_BYTES <= settings.frame_bytes_max:
         return entry
@@ -121,21 +136,38 @@ def _in_ledger(state: PositionInfo, settings: PulsarSettings) -> Kept:
     kept = replace(state, acked=acked, batches=batches, crossing=(), form=form if acked else None)
     return Kept(
         KeptForm.LONG_ARRAY if form is Form.LONG_ARRAY else KeptForm.RANGES,
-        position_info.encoded_bytes(kept, form), kept, _reasons(reason, minus(state.acked, acked)), lost_batches,
-    )  # fmt: skip
+        position_info.encoded_bytes(kept, form),
+        kept,
+        _reasons(reason, minus(state.acked, acked)),
+        lost_batches,
+    )
 
 
-def _in_znode(state: PositionInfo, settings: PulsarSettings, cursor_properties: Mapping[str, str]) -> Kept:
+def _in_znode(
+    state: PositionInfo, settings: PulsarSettings, cursor_properties: Mapping[str, str]
+) -> Kept:
     batches, lost_batches = _cut_batches(state, settings)
     acked = _cut_ranges(state.acked, settings)
-    info = ManagedCursorInfo(-1, state.mark_delete, acked, batches, state.properties, cursor_properties, last_active_ms=1)
-    stored = cursor_info.wrap(cursor_info.encode(info), settings.compression, settings.compression_threshold_bytes)
+    info = ManagedCursorInfo(
+        -1, state.mark_delete, acked, batches, state.properties, cursor_properties, last_active_ms=1
+    )
+    stored = cursor_info.wrap(
+        cursor_info.encode(info), settings.compression, settings.compression_threshold_bytes
+    )
     lost = dict(lost_batches)
     if batches and not settings.znode_restores_batches:
         lost[Reason.ZNODE] = tuple(batches)
         batches = {}
-    kept = replace(state, acked=acked, batches=batches, crossing=(), form=Form.RANGES if acked else None)
-    return Kept(KeptForm.ZNODE, len(stored), kept, _reasons(Reason.RANGE_CAP, minus(state.acked, acked)), lost)
+    kept = replace(
+        state, acked=acked, batches=batches, crossing=(), form=Form.RANGES if acked else None
+    )
+    return Kept(
+        KeptForm.ZNODE,
+        len(stored),
+        kept,
+        _reasons(Reason.RANGE_CAP, minus(state.acked, acked)),
+        lost,
+    )
 
 
 def _fits_znode(kept: Kept, settings: PulsarSettings) -> bool:
@@ -176,12 +208,16 @@ def _first_runs(entries: BitMap, wanted: int) -> BitMap:
     return bitmaps.from_sorted(values[: int(starts[wanted - 1])])
 
 
-def _cut_batches(state: PositionInfo, settings: PulsarSettings) -> tuple[dict[PartialKey, BitMap], dict[Reason, tuple[PartialKey, ...]]]:
+def _cut_batches(
+    state: PositionInfo, settings: PulsarSettings
+) -> tuple[dict[PartialKey, BitMap], dict[Reason, tuple[PartialKey, ...]]]:
     if not settings.batch_index:
         return {}, ({Reason.BATCH_CAP: tuple(state.batches)} if state.batches else {})
     keys = sorted(state.batches)
     kept, lost = keys[: settings.batches_max], keys[settings.batches_max :]
-    return {key: state.batches[key] for key in kept}, ({Reason.BATCH_CAP: tuple(lost)} if lost else {})
+    return {key: state.batches[key] for key in kept}, (
+        {Reason.BATCH_CAP: tuple(lost)} if lost else {}
+    )
 
 
 def minus(acked: Acked, other: Acked) -> dict[int, BitMap]:

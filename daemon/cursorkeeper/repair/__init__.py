@@ -1,1 +1,3 @@
-"""Serves operators who put right what somebody else did to a cursor: its footer, its fencing token, ledgers that nobody names."""
+"""Serves operators who put right what somebody else did to a cursor: its footer, its fencing token,
+ledgers that nobody names.
+"""

@@ -1,4 +1,6 @@
-"""Serves who deletes ledgers that no footer names: one pass, and what it found. The judgement is in `runtime.gc`."""
+"""Serves who deletes ledgers that no footer names: one pass, and what it found. The judgement is in
+`runtime.gc`.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Swept:
     garbage: list[Garbage]
     doubts: list[Doubt]
     older: list[Garbage]
-    """Kept: older than the znode of their footer, which was made anew, or put back after it was lost."""
+    """Kept: older than the znode of their footer, which was made anew, or put back after it was
+    lost.
+    """
 
 
 async def sweep(ports: Ports, progress: Progress, *, dry_run: bool) -> Swept:
@@ -53,5 +57,12 @@ async def sweep(ports: Ports, progress: Progress, *, dry_run: bool) -> Swept:
     def kept(ledger: int, cursor: CursorName) -> None:
         older.append(Garbage(ledger, cursor))
 
-    report = await collect(ports.ledgers, ports.footers, dry_run=dry_run, on_garbage=garbage, on_doubt=doubt, on_older=kept)
+    report = await collect(
+        ports.ledgers,
+        ports.footers,
+        dry_run=dry_run,
+        on_garbage=garbage,
+        on_doubt=doubt,
+        on_older=kept,
+    )
     return Swept(report, found, doubts, older)

@@ -1,4 +1,6 @@
-"""Serves who lets sources without fencing tokens open a cursor again: a claim with no token, by nobody."""
+"""Serves who lets sources without fencing tokens open a cursor again: a claim with no token, by
+nobody.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,20 @@ class Seen:
         footer = self.footer
         if footer.state is FooterState.OPEN:
             who = f"it is open (epoch {footer.epoch}, by {footer.writer})"
-            raise ProblemError(f"{self.name}: {who}", "close it there, or unload its topic; then run this again")
+            raise ProblemError(
+                f"{self.name}: {who}", "close it there, or unload its topic; then run this again"
+            )
         if footer.epoch >= NUMBER_MAX:
-            raise ProblemError(f"{self.name}: its footer is of epoch {footer.epoch}, and there is none after that", "keep it as it is")
+            raise ProblemError(
+                f"{self.name}: its footer is of epoch {footer.epoch}, and there is none after that",
+                "keep it as it is",
+            )
 
     def forgotten(self, writer: str) -> Footer:
         """What is written: a claim by a writer that nobody else is, with no token."""
-        return replace(self.footer, epoch=self.footer.epoch + 1, writer=writer, write=1, fencing_token=0)
+        return replace(
+            self.footer, epoch=self.footer.epoch + 1, writer=writer, write=1, fencing_token=0
+        )
 
 
 async def look(ports: Ports, name: CursorName) -> Seen:
@@ -63,4 +72,8 @@ async def forget(ports: Ports, seen: Seen, writer: str, *, pause_s: float = PAUS
                 if now.footer.is_same_write(wanted):
                     return now.version
                 raise ProblemError(f"{seen.name}: its footer has changed since it was shown", AGAIN)
-    raise ProblemError(f"{seen.name}: ZooKeeper did not say whether it took the footer", f"when it is back, {AGAIN}", Kind.AWAY)
+    raise ProblemError(
+        f"{seen.name}: ZooKeeper did not say whether it took the footer",
+        f"when it is back, {AGAIN}",
+        Kind.AWAY,
+    )

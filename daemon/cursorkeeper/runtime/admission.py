@@ -1,8 +1,9 @@
 """Whose turn it is: work that costs others something is let in so much at a time, the oldest first.
 
-Owns the places of one kind of work, and who waits for one. Does not own the work. What waits here costs nothing, is not
-sent, and so is no evidence that anybody does not answer. Invariants: never more than `at_once_max` at work that were let in
-within `lease_s`; whoever waited longest is let in first; a place is given back once.
+Owns the places of one kind of work, and who waits for one. Does not own the work. What waits here
+costs nothing, is not sent, and so is no evidence that anybody does not answer. Invariants: never
+more than `at_once_max` at work that were let in within `lease_s`; whoever waited longest is let in
+first; a place is given back once.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ UNUSED_MAX = 32
 
 
 class Lane:
-    """`enter` begins a work now or later. Work that is not answered within `lease_s` keeps its place from nobody: a few that are
-    stuck must not hold up all others."""
+    """`enter` begins a work now or later. Work that is not answered within `lease_s` keeps its
+    place from nobody: a few that are stuck must not hold up all others.
+    """
 
     def __init__(self, at_once_max: int, lease_s: float = 1.0) -> None:
         self._at_once_max, self._lease_s = at_once_max, lease_s
@@ -42,8 +44,9 @@ class Lane:
         return len(self._working) + len(self._stuck)
 
     def enter(self, age: Age, begin: Callable[[int], bool]) -> bool:
-        """`begin(place)` is called when it is this work's turn, here or later; False: it is not wanted any more. Returns whether it
-        was called here."""
+        """`begin(place)` is called when it is this work's turn, here or later; False: it is not
+        wanted any more. Returns whether it was called here.
+        """
         self._count += 1
         entry = (age, self._count, begin)
         if self._waiting or not self._has_place():
@@ -65,7 +68,10 @@ class Lane:
             self._timer.cancel()
 
     def _has_place(self) -> bool:
-        return len(self._working) < self._at_once_max and self.at_work < STUCK_FACTOR * self._at_once_max
+        return (
+            len(self._working) < self._at_once_max
+            and self.at_work < STUCK_FACTOR * self._at_once_max
+        )
 
     def _let_in(self) -> None:
         while self._waiting and self._has_place():
@@ -95,7 +101,9 @@ class Lane:
 
 
 class Turn:
-    """A place that is given back while the work rests: who waits before it tries again keeps nobody else waiting."""
+    """A place that is given back while the work rests: who waits before it tries again keeps nobody
+    else waiting.
+    """
 
     def __init__(self, lane: Lane, place: int) -> None:
         self._lane, self._place = lane, place
@@ -129,7 +137,9 @@ class Pace:
         self._timer: asyncio.TimerHandle | None = None
 
     def ask(self, age: Age, begin: Callable[[], bool]) -> None:
-        """`begin()` is called when it is its turn, never from within this call; False: it did not use it, the next one may."""
+        """`begin()` is called when it is its turn, never from within this call; False: it did not
+        use it, the next one may.
+        """
         self._count += 1
         heapq.heappush(self._waiting, (age, self._count, begin))
         self._arm()

@@ -1,7 +1,9 @@
-"""Reading a cursor's ledgers: every record checked, joined into a state. The answer is an event of the core.
+"""Reading a cursor's ledgers: every record checked, joined into a state. The answer is an event of
+the core.
 
-Owns the order of reads and the judgement of damage (ARCHITECTURE rules 18 and 41); the joins are the core's. Retries
-what may succeed later without end and says what it waits for; "not enough bookies" is never damage.
+Owns the order of reads and the judgement of damage (ARCHITECTURE rules 18 and 41); the joins are
+the core's. Retries what may succeed later without end and says what it waits for; "not enough
+bookies" is never damage.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from cursorkeeper.core.footer import (
     PulsarBase,
     SnapshotBase,
     is_pulsar,
-)  # fmt: skip
+)
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.state import AckState, newer
@@ -43,13 +45,19 @@ from cursorkeeper.runtime import pulsar_ledger
 READ_CHUNK_BYTES = 4 << 20
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 5.0
 THREAD_BYTES = 64 << 10
-"""Records whose bodies have more bytes together are joined beside the event loop: one may take seconds, and nobody else waits for it."""
+"""Records whose bodies have more bytes together are joined beside the event loop: one may take
+seconds, and nobody else waits for it.
+"""
 DAMAGE_REASONS = frozenset({"DAMAGED", "DIGEST_MISMATCH", "NO_SUCH_ENTRY"})
-"""No copy of an entry is there or matches its digest. Every other refusal (rights, a closed client) may be mended: it is waited for."""
+"""No copy of an entry is there or matches its digest. Every other refusal (rights, a closed client)
+may be mended: it is waited for.
+"""
 YIELD_EVERY_RECORDS = 5_000
 """Records that are read and joined at once, if their bodies are small; see `replay.BATCH_BYTES`."""
 UNDECIDABLE = (TooNewError, OverBudgetError)
-"""Of a newer version, or more than this reader may take: neither is damage, so nothing older is read instead."""
+"""Of a newer version, or more than this reader may take: neither is damage, so nothing older is
+read instead.
+"""
 
 
 class SnapshotDamaged(Exception):
@@ -81,7 +89,9 @@ class Distrusted(bytes):
 
 
 class ChainReader:
-    """Reads for one cursor. `on_waiting` is told what a retry waits for ("" when it goes on); `rest` waits so many seconds for it."""
+    """Reads for one cursor. `on_waiting` is told what a retry waits for ("" when it goes on);
+    `rest` waits so many seconds for it.
+    """
 
     def __init__(
         self,
@@ -96,15 +106,24 @@ class ChainReader:
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._budget, self._rest = budget, rest
-        self._name, self._ledgers, self._on_waiting, self._on_bytes = name, ledgers, on_waiting, on_bytes
+        self._name, self._ledgers, self._on_waiting, self._on_bytes = (
+            name,
+            ledgers,
+            on_waiting,
+            on_bytes,
+        )
         self._unconfirmed = unconfirmed
-        """Read ledgers of whole states beyond what is confirmed: for those who look and do not own."""
+        """Read ledgers of whole states beyond what is confirmed: for those who look and do not
+        own.
+        """
         self._window = window
-        """What of the state is wanted. The segments of other windows are not read, so of all segments together nothing is checked
-        then; each by itself is."""
+        """What of the state is wanted. The segments of other windows are not read, so of all
+        segments together nothing is checked then; each by itself is.
+        """
         self._skippable: set[tuple[int, int]] = set()
-        """(ledger, entry) of a snapshot that was found damaged, now or (the footer says) earlier: what is read instead of it
-        does without them."""
+        """(ledger, entry) of a snapshot that was found damaged, now or (the footer says) earlier:
+        what is read instead of it does without them.
+        """
 
     async def read(self, token: int, footer: Footer) -> ev.Event:
         """ChainRead, ChainMissing or ChainDamaged."""
@@ -115,9 +134,13 @@ class ChainReader:
                 return self._answer(token, done, fell_back=False)
             except SnapshotDamaged as damage:
                 if footer.previous is None:
-                    return ev.ChainDamaged(token, f"{damage}; there is no previous snapshot to fall back to")
+                    return ev.ChainDamaged(
+                        token, f"{damage}; there is no previous snapshot to fall back to"
+                    )
                 known = {c.ledger for c in footer.previous.chain}
-                chain = footer.previous.chain + tuple(c for c in footer.chain if c.ledger not in known)
+                chain = footer.previous.chain + tuple(
+                    c for c in footer.chain if c.ledger not in known
+                )
                 try:
                     done = await self._replay(footer, footer.previous.base, chain)
                 except SnapshotDamaged as second:
@@ -126,7 +149,9 @@ class ChainReader:
         except LedgerMissing as e:
             return ev.ChainMissing(token, e.ledger)
         except DamageError as e:
-            return ev.ChainDamaged(token, str(e), isinstance(e, TooNewError), isinstance(e, OverBudgetError))
+            return ev.ChainDamaged(
+                token, str(e), isinstance(e, TooNewError), isinstance(e, OverBudgetError)
+            )
 
     @staticmethod
     def _answer(token: int, done: Replayed, *, fell_back: bool) -> ev.ChainRead:
@@ -168,19 +193,27 @@ class ChainReader:
             end = got.body
             if not isinstance(end, SnapshotEnd):
                 raise DamageError("is not a snapshot's end record", place)
-            if record.peek(payload).crc32c != base.crc32c or end.segment_entries[0] != base.first_entry:
+            if (
+                record.peek(payload).crc32c != base.crc32c
+                or end.segment_entries[0] != base.first_entry
+            ):
                 raise DamageError("is not the end record that the footer names", place)
             if got.generation != footer.generation:
-                raise DamageError(f"is of generation {got.generation}, the footer of {footer.generation}", place)
+                raise DamageError(
+                    f"is of generation {got.generation}, the footer of {footer.generation}", place
+                )
         except UNDECIDABLE:
             raise
         except DamageError as e:
             raise SnapshotDamaged(str(e if e.place else e.at(place))) from e
         if (len(end.segment_entries), end.length) != (base.num_parts, base.length):
-            # the record is the one that the footer names, so it is the footer that is wrong: no older state mends that
+            # the record is the one that the footer names, so it is the footer that is wrong: no
+            # older state mends that
             lists = f"lists {len(end.segment_entries)} segments of {end.length} bytes"
             raise DamageError(f"{lists}, the footer says {base.num_parts} of {base.length}", place)
-        out.state.join_segment(Segment(end.mark_delete, end.mark_delete_properties, end.cursor_properties))
+        out.state.join_segment(
+            Segment(end.mark_delete, end.mark_delete_properties, end.cursor_properties)
+        )
         self._end = end
         self._skippable |= {(base.ledger, e) for e in end.segment_entries}
         return {entry: at for at, entry in enumerate(end.segment_entries)}
@@ -194,9 +227,13 @@ class ChainReader:
 
         async def entries(first: int, last: int) -> list[bytes]:
             found = await self._entries(item.ledger, first, last, unconfirmed=self._unconfirmed)
-            bad = [first + at for at, payload in enumerate(found) if isinstance(payload, Distrusted)]
+            bad = [
+                first + at for at, payload in enumerate(found) if isinstance(payload, Distrusted)
+            ]
             if bad:
-                raise DamageError("BookKeeper has no copy that it trusts", f"{place} entry {bad[0]}")
+                raise DamageError(
+                    "BookKeeper has no copy that it trusts", f"{place} entry {bad[0]}"
+                )
             return found
 
         try:
@@ -223,7 +260,12 @@ class ChainReader:
     # ---- one ledger of records
 
     async def _read_ledger(
-        self, footer: Footer, item: ChainLedger, base: SnapshotBase | None, listed: dict[int, int], out: Replayed
+        self,
+        footer: Footer,
+        item: ChainLedger,
+        base: SnapshotBase | None,
+        listed: dict[int, int],
+        out: Replayed,
     ) -> None:
         if item.last_entry is None:
             raise DamageError("was not recovered before it was read", f"ledger {item.ledger}")
@@ -233,13 +275,20 @@ class ChainReader:
                 await self._join_chunk(footer, item.ledger, at, payloads, base, listed, crcs, out)
                 at += len(payloads)
             if at != last + 1:
-                raise DamageError(f"ends at entry {at - 1}, the footer says {item.last_entry}", f"ledger {item.ledger}")
+                raise DamageError(
+                    f"ends at entry {at - 1}, the footer says {item.last_entry}",
+                    f"ledger {item.ledger}",
+                )
         if base is not None:
             wanted = self._window.wanted(base, listed)
             is_all = len(wanted) == len(listed)
-            if any(e not in crcs for e in wanted) or (is_all and combined([crcs[e] for e in listed]) != self._end.segments_crc32c):
+            if any(e not in crcs for e in wanted) or (
+                is_all and combined([crcs[e] for e in listed]) != self._end.segments_crc32c
+            ):
                 place = f"ledger {item.ledger} entry {base.last_entry}"
-                raise SnapshotDamaged(f"{place}: the segments are not those that the end record was made of")
+                raise SnapshotDamaged(
+                    f"{place}: the segments are not those that the end record was made of"
+                )
 
     async def _join_chunk(
         self,
@@ -253,7 +302,9 @@ class ChainReader:
         out: Replayed,
     ) -> None:
         for start, part in replay.batches(payloads, YIELD_EVERY_RECORDS):
-            joining = partial(self._join_part, footer, ledger, first + start, part, base, listed, crcs, out)
+            joining = partial(
+                self._join_part, footer, ledger, first + start, part, base, listed, crcs, out
+            )
             if sum(map(record.announced_bytes, part)) > THREAD_BYTES:
                 await asyncio.to_thread(joining)
             else:
@@ -272,10 +323,18 @@ class ChainReader:
         out: Replayed,
     ) -> None:
         try:
-            batch = replay.split_bodies(part, self._name.record_hash, place_of=lambda i: f"ledger {ledger} entry {begin + i}")
+            batch = replay.split_bodies(
+                part,
+                self._name.record_hash,
+                place_of=lambda i: f"ledger {ledger} entry {begin + i}",
+            )
             self._join_batch(footer, ledger, begin, part, batch, base, listed, crcs, out)
         except OverBudgetError as e:
-            raise (e if e.place else e.at(f"ledger {ledger} entries {begin} to {begin + len(part) - 1}")) from None
+            raise (
+                e
+                if e.place
+                else e.at(f"ledger {ledger} entries {begin} to {begin + len(part) - 1}")
+            ) from None
         except TooNewError:
             raise
         except DamageError:
@@ -299,13 +358,18 @@ class ChainReader:
             return
         if int(batch.epoch.max()) > footer.epoch:
             place = f"ledger {ledger} entry {begin + int(batch.epoch.argmax())}"
-            raise ForeignRecordError(f"is of epoch {int(batch.epoch.max())}, the footer of {footer.epoch}", place)
+            raise ForeignRecordError(
+                f"is of epoch {int(batch.epoch.max())}, the footer of {footer.epoch}", place
+            )
         current = batch.generation == footer.generation
         # what stands in front of the snapshot, the snapshot holds too: checked, not joined
         needed = np.arange(begin, begin + len(part)) >= (base.first_entry if base else 0)
         deltas = np.flatnonzero(current & needed & (batch.kind == Kind.DELTA)).tolist()
         if deltas:
-            merged = replay.merge_deltas([batch.bodies[i] for i in deltas], place_of=lambda i: f"ledger {ledger} entry {begin + deltas[i]}")
+            merged = replay.merge_deltas(
+                [batch.bodies[i] for i in deltas],
+                place_of=lambda i: f"ledger {ledger} entry {begin + deltas[i]}",
+            )
             self._window.join_delta(out.state, merged)
             out.delta_records += len(deltas)
             out.delta_bytes += sum(len(part[i]) for i in deltas)
@@ -328,7 +392,9 @@ class ChainReader:
     ) -> None:
         place = f"ledger {ledger} entry {entry}"
         try:
-            batch = replay.split_bodies([payload], self._name.record_hash, place_of=lambda _i: place)
+            batch = replay.split_bodies(
+                [payload], self._name.record_hash, place_of=lambda _i: place
+            )
             self._join_batch(footer, ledger, entry, [payload], batch, base, listed, crcs, out)
         except UNDECIDABLE:
             raise
@@ -336,7 +402,8 @@ class ChainReader:
             if base is not None and (entry in listed or entry == base.last_entry):
                 raise SnapshotDamaged(str(e)) from e
             if base is not None and 0 < entry < base.first_entry:
-                # what a delta in front of the snapshot holds, the snapshot holds too; but nothing to fall back to any more
+                # what a delta in front of the snapshot holds, the snapshot holds too; but nothing
+                # to fall back to any more
                 out.bars_fallback = True
                 out.damage.append(str(e))
                 return
@@ -350,17 +417,24 @@ class ChainReader:
 
     # ---- reads with retries
 
-    async def _entries(self, ledger: int, first: int, last: int, *, unconfirmed: bool = False) -> list[bytes]:
+    async def _entries(
+        self, ledger: int, first: int, last: int, *, unconfirmed: bool = False
+    ) -> list[bytes]:
         found: list[bytes] = []
         async for payloads in self._chunks(ledger, first, last, unconfirmed=unconfirmed):
             found.extend(payloads)
         if len(found) != last - first + 1:
-            raise DamageError(f"has {len(found)} of the entries {first}..{last}", f"ledger {ledger}")
+            raise DamageError(
+                f"has {len(found)} of the entries {first}..{last}", f"ledger {ledger}"
+            )
         return found
 
-    async def _chunks(self, ledger: int, first: int, last: int, *, unconfirmed: bool = False) -> AsyncIterator[Sequence[bytes]]:
-        """Entries first..last as far as the ledger goes. One that BookKeeper itself does not trust comes as `Distrusted`: empty
-        bytes, and as no record is empty it counts as damaged."""
+    async def _chunks(
+        self, ledger: int, first: int, last: int, *, unconfirmed: bool = False
+    ) -> AsyncIterator[Sequence[bytes]]:
+        """Entries first..last as far as the ledger goes. One that BookKeeper itself does not trust
+        comes as `Distrusted`: empty bytes, and as no record is empty it counts as damaged.
+        """
         delay = RETRY_MIN_S
         at = first
         how = {"unconfirmed": True} if unconfirmed else {}
@@ -369,7 +443,9 @@ class ChainReader:
         while at <= last:
             upto = at if alone else last
             try:
-                async for chunk in self._ledgers.read(ledger, at, upto, max_bytes=READ_CHUNK_BYTES, **how):
+                async for chunk in self._ledgers.read(
+                    ledger, at, upto, max_bytes=READ_CHUNK_BYTES, **how
+                ):
                     if chunk.payloads:
                         self._on_waiting("")
                         delay = RETRY_MIN_S
@@ -400,13 +476,16 @@ def _base_state(base: Base, footer: Footer, window: StateWindow, budget: StateBu
     state = AckState(base.mark_delete if isinstance(base, EmptyBase) else FIRST, budget=budget)
     if isinstance(base, InlineBase):
         if base.generation != footer.generation or base.epoch > footer.epoch:
-            told = f"of epoch {base.epoch} and generation {base.generation}, the footer of {footer.epoch} and {footer.generation}"
+            told = (
+                f"of epoch {base.epoch} and generation {base.generation}, the footer of "
+                f"{footer.epoch} and {footer.generation}"
+            )
             raise ForeignRecordError(f"the inline state is {told}", "footer")
         window.join_segment(state, base.state)
     elif isinstance(base, PulsarBase):
         window.join_delta(state, pulsar_ledger.delta_of_base(base))
     state.cursor_properties = newer(state.cursor_properties, footer.cursor_properties)
-    # it may be ahead of every record: acks that were accepted when the footer was written. True acks all the same, and handles
-    # were told of it as a bound
+    # it may be ahead of every record: acks that were accepted when the footer was written. True
+    # acks all the same, and handles were told of it as a bound
     state.join_delta(Delta(mark_delete=footer.mark_delete))
     return state

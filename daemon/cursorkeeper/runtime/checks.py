@@ -1,12 +1,14 @@
 """Checks of footers' versions by the quorum, many in one request.
 
-A check is a transaction that holds nothing but conditions. Unlike a read it goes through the leader's log, so a server
-that lags and a leader that was deposed cannot answer it. Whoever asks within one turn of the loop shares a request; at
-most `CHECKS_MAX` go into one, and at most `REQUESTS_MAX` are in flight: what comes meanwhile shares the next one.
+A check is a transaction that holds nothing but conditions. Unlike a read it goes through the
+leader's log, so a server that lags and a leader that was deposed cannot answer it. Whoever asks
+within one turn of the loop shares a request; at most `CHECKS_MAX` go into one, and at most
+`REQUESTS_MAX` are in flight: what comes meanwhile shares the next one.
 
-Owns the queue and what becomes of a request in which a condition fails: the culprit has its answer, the others are
-asked again in two halves. That never costs more requests than one for each check.
-Invariants: a check is sent after it was asked for; a request that was not answered is not repeated here.
+Owns the queue and what becomes of a request in which a condition fails: the culprit has its answer,
+the others are asked again in two halves. That never costs more requests than one for each check.
+Invariants: a check is sent after it was asked for; a request that was not answered is not repeated
+here.
 """
 
 from __future__ import annotations
@@ -45,15 +47,19 @@ class FooterChecks:
         self._zk = zookeeper
         self._waiting: deque[_Asked] = deque()
         self._groups: deque[list[_Asked]] = deque()
-        """What goes out by itself: the halves of a request in which a condition failed, and a node that is not there, which
-        fails its request; that is its answer, and must not spoil the others'."""
+        """What goes out by itself: the halves of a request in which a condition failed, and a node
+        that is not there, which fails its request; that is its answer, and must not spoil the
+        others'.
+        """
         self._in_flight = 0
         self.requests = 0
         """Requests sent so far."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def check(self, path: str, version: int) -> Verdict:
-        """Whether the node has this version now (`ABSENT`: is not there). Raises ZooKeeperError if nobody could say."""
+        """Whether the node has this version now (`ABSENT`: is not there). Raises ZooKeeperError if
+        nobody could say.
+        """
         loop = asyncio.get_running_loop()
         asked = _Asked(path, version, loop.create_future())
         if version == ABSENT:
@@ -68,7 +74,9 @@ class FooterChecks:
             if self._groups:
                 group = self._groups.popleft()
             else:
-                group = [self._waiting.popleft() for _ in range(min(CHECKS_MAX, len(self._waiting)))]
+                group = [
+                    self._waiting.popleft() for _ in range(min(CHECKS_MAX, len(self._waiting)))
+                ]
             group = [a for a in group if not a.answer.done()]  # whoever gave up asks nothing
             if not group:
                 continue
@@ -105,7 +113,9 @@ class FooterChecks:
             gone = isinstance(failed.culprit, zk_errors.NoNode)
             _answer(culprit, Verdict.SAME if absent and gone else Verdict.OTHER)
             rest = group[:at] + group[at + 1 :]
-            self._groups.extendleft(half for half in (rest[: len(rest) // 2], rest[len(rest) // 2 :]) if half)
+            self._groups.extendleft(
+                half for half in (rest[: len(rest) // 2], rest[len(rest) // 2 :]) if half
+            )
             return
         for asked in group:
             _answer(asked, Verdict.OTHER if absent else Verdict.SAME)

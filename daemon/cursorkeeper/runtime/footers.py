@@ -1,9 +1,12 @@
-"""Footers in ZooKeeper: reads, checks, compare-and-sets, watches, listings. Answers come back as the core's events.
+"""Footers in ZooKeeper: reads, checks, compare-and-sets, watches, listings. Answers come back as
+the core's events.
 
-Nothing is retried here: an unknown outcome is an event, and the machine repeats the same bytes (ARCHITECTURE rule 4).
+Nothing is retried here: an unknown outcome is an event, and the machine repeats the same bytes
+(ARCHITECTURE rule 4).
 
-The root node's data is the deployment id: a random name of everything below this root, written once by compare-and-set.
-Several roots may share one BookKeeper; the id in a ledger's custom metadata says which of them may delete it.
+The root node's data is the deployment id: a random name of everything below this root, written once
+by compare-and-set. Several roots may share one BookKeeper; the id in a ledger's custom metadata
+says which of them may delete it.
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ DEPLOYMENT = re.compile(rb"[0-9a-f]{32}")
 
 
 def random_deployment() -> str:
-    """128 bits as hex: two deployments must not meet, so chance comes from the system and not from a seed."""
+    """128 bits as hex: two deployments must not meet, so chance comes from the system and not from
+    a seed.
+    """
     return secrets.token_hex(16)
 
 
@@ -43,7 +48,9 @@ class Stored(NamedTuple):
 
 
 class FooterStore:
-    """The footers below one root. `encode` says how inline states are written; `new_deployment` makes 32 hex digits."""
+    """The footers below one root. `encode` says how inline states are written; `new_deployment`
+    makes 32 hex digits.
+    """
 
     def __init__(
         self,
@@ -54,7 +61,12 @@ class FooterStore:
         inline_max_bytes: int = 512 * 1024,
         new_deployment: Callable[[], str] = random_deployment,
     ) -> None:
-        self._zk, self._encode, self._root, self._inline_max = zookeeper, encode, root, inline_max_bytes
+        self._zk, self._encode, self._root, self._inline_max = (
+            zookeeper,
+            encode,
+            root,
+            inline_max_bytes,
+        )
         self.checks = FooterChecks(zookeeper)
         self._new_deployment, self._deployment = new_deployment, ""
 
@@ -72,10 +84,14 @@ class FooterStore:
             try:
                 await self._zk.set(self._root, made.encode(), node.version)
             except (zk_errors.BadVersion, zk_errors.NoNode, zk_errors.OutcomeUnknown):
-                continue  # what the root says now counts, whoever wrote it; a write that is late meets a new version
+                # what the root says now counts, whoever wrote it; a write that is late meets a new
+                # version
+                continue
             self._deployment = made
             return made
-        raise zk_errors.NotSent(f"the deployment id was not decided in {DEPLOYMENT_TRIES_MAX} tries", path=self._root)
+        raise zk_errors.NotSent(
+            f"the deployment id was not decided in {DEPLOYMENT_TRIES_MAX} tries", path=self._root
+        )
 
     async def known_deployment(self) -> str | None:
         """The id of this root, None if it has none yet. Writes nothing. Raises ZooKeeperError."""
@@ -87,12 +103,18 @@ class FooterStore:
         except zk_errors.NoNode:
             return None
         if not DEPLOYMENT.fullmatch(data):
-            return None  # empty, or what a person or another client's default put there: not an id, so it names nobody
+            # empty, or what a person or another client's default put there: not an id, so it names
+            # nobody
+            return None
         self._deployment = data.decode()
         return self._deployment
 
-    async def read(self, name: CursorName, token: int, *, sync: bool, watch: WatchCallback | None = None) -> ev.Event:
-        """FooterRead, FooterUnreadable or FooterReadFailed. `watch`: the same function every time, or watches pile up."""
+    async def read(
+        self, name: CursorName, token: int, *, sync: bool, watch: WatchCallback | None = None
+    ) -> ev.Event:
+        """FooterRead, FooterUnreadable or FooterReadFailed. `watch`: the same function every time,
+        or watches pile up.
+        """
         path = name.path(self._root)
         try:
             if sync:
@@ -106,14 +128,18 @@ class FooterStore:
         try:
             return ev.FooterRead(token, codec.decode(node.data, name, node.version), node.version)
         except DamageError as e:
-            return ev.FooterUnreadable(token, str(e), isinstance(e, TooNewError), isinstance(e, ReplacedError))
+            return ev.FooterUnreadable(
+                token, str(e), isinstance(e, TooNewError), isinstance(e, ReplacedError)
+            )
 
     def encoded(self, footer: Footer) -> bytes:
         """The bytes that `write` would send."""
         return codec.encode(footer, self._encode)
 
     async def write(self, name: CursorName, token: int, footer: Footer, expected: int) -> ev.Event:
-        """Compare-and-set, or create if `expected` is -1. NodeExists is a BadVersion: absent is a version."""
+        """Compare-and-set, or create if `expected` is -1. NodeExists is a BadVersion: absent is a
+        version.
+        """
         path = name.path(self._root)
         try:
             data = codec.encode(footer, self._encode)
@@ -127,8 +153,11 @@ class FooterStore:
         except (zk_errors.BadVersion, zk_errors.NodeExists):
             return ev.FooterBadVersion(token)
         except zk_errors.NoNode as e:
-            # a create that misses its parent even now: somebody removes nodes while we make them; try again
-            return ev.FooterWriteUnknown(token, str(e)) if expected == ABSENT else ev.FooterGone(token)
+            # a create that misses its parent even now: somebody removes nodes while we make them;
+            # try again
+            return (
+                ev.FooterWriteUnknown(token, str(e)) if expected == ABSENT else ev.FooterGone(token)
+            )
         except zk_errors.ValueTooLarge as e:
             return ev.FooterTooLarge(token, str(e))
         except zk_errors.ZooKeeperError as e:
@@ -151,7 +180,9 @@ class FooterStore:
             await self._zk.create(path, data)
 
     async def names(self, *, pause_s: float = 0.0) -> AsyncIterator[CursorName]:
-        """Every cursor that has a footer, bucket by bucket, with a pause behind each. Raises ZooKeeperError."""
+        """Every cursor that has a footer, bucket by bucket, with a pause behind each. Raises
+        ZooKeeperError.
+        """
         try:
             buckets = await self._zk.children(self._root)
         except zk_errors.NoNode:
@@ -177,9 +208,16 @@ class FooterStore:
         """What is read from now on is no older than this. Raises ZooKeeperError."""
         await self._zk.sync(self._root)
 
-    async def read_nodes(self, names: Sequence[CursorName]) -> list[tuple[Footer | DamageError | None, int]]:
-        """As `read_many`, each with the time at which its znode was made, in milliseconds since 1970 by ZooKeeper's clock."""
-        return [(stored.footer, stored.stat.ctime_ms if stored.stat is not None else 0) for stored in await self.read_stored(names)]
+    async def read_nodes(
+        self, names: Sequence[CursorName]
+    ) -> list[tuple[Footer | DamageError | None, int]]:
+        """As `read_many`, each with the time at which its znode was made, in milliseconds since
+        1970 by ZooKeeper's clock.
+        """
+        return [
+            (stored.footer, stored.stat.ctime_ms if stored.stat is not None else 0)
+            for stored in await self.read_stored(names)
+        ]
 
     async def read_stored(self, names: Sequence[CursorName]) -> list[Stored]:
         """As `read_many`, with what ZooKeeper says of their znodes."""

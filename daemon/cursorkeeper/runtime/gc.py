@@ -1,16 +1,18 @@
 """Garbage collection of cursor ledgers that no footer names (ARCHITECTURE rule 21).
 
-A ledger is deleted only if a footer exists, does not name it, and could never name it again: the footer's epoch is
-greater than the ledger's, or equal while the footer is closed or deleted. Age proves nothing: a paused process may
-still commit. No footer, an unreadable one, metadata that does not say whose it is, or a ledger of another deployment
-(another root or chroot on the same BookKeeper has footers that are not seen here): touch nothing.
+A ledger is deleted only if a footer exists, does not name it, and could never name it again: the
+footer's epoch is greater than the ledger's, or equal while the footer is closed or deleted. Age
+proves nothing: a paused process may still commit. No footer, an unreadable one, metadata that does
+not say whose it is, or a ledger of another deployment (another root or chroot on the same
+BookKeeper has footers that are not seen here): touch nothing.
 
-A footer may be older than the truth: an older copy that was put back, or one that was deleted and made anew. Its ledgers
-show it: one of an epoch above the footer's, or of the footer's epoch by another writer (`doubt`). Nothing of such a cursor
-is deleted, so all ledgers are looked at before the first one goes. A ledger that is older than the footer's znode itself
-was never this footer's, whatever epoch that has reached by now; it is kept, too. One time is of the gateway's clock, the other
-of ZooKeeper's: where the gateway's is behind, a cursor's first ledger may seem older, and is kept as well. Whoever only tells
-(the pipeline's table of ledgers) looks with the same `Judge`.
+A footer may be older than the truth: an older copy that was put back, or one that was deleted and
+made anew. Its ledgers show it: one of an epoch above the footer's, or of the footer's epoch by
+another writer (`doubt`). Nothing of such a cursor is deleted, so all ledgers are looked at before
+the first one goes. A ledger that is older than the footer's znode itself was never this footer's,
+whatever epoch that has reached by now; it is kept, too. One time is of the gateway's clock, the
+other of ZooKeeper's: where the gateway's is behind, a cursor's first ledger may seem older, and is
+kept as well. Whoever only tells (the pipeline's table of ledgers) looks with the same `Judge`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Verdict(StrEnum):
     UNKNOWN = "unknown"
     GARBAGE = "garbage"
     KEPT = "kept"
-    """Named by no footer, and it stays: that footer is in doubt, or its znode is younger than the ledger. Of a `Judge` alone."""
+    """Named by no footer, and it stays: that footer is in doubt, or its znode is younger than the
+    ledger. Of a `Judge` alone.
+    """
 
 
 @dataclass(slots=True)
@@ -50,11 +54,15 @@ class GcReport:
     unknown: int = 0
     garbage: int = 0
     kept: int = 0
-    """Named by no footer, and kept because that footer is in doubt, or because they are older than its znode."""
+    """Named by no footer, and kept because that footer is in doubt, or because they are older than
+    its znode.
+    """
     deleted: int = 0
     failed: int = 0
     doubtful: int = 0
-    """Cursors whose footer is not the newest of what their ledgers show, or was not written by a CursorKeeper."""
+    """Cursors whose footer is not the newest of what their ledgers show, or was not written by a
+    CursorKeeper.
+    """
 
     def as_fields(self) -> dict[str, int]:
         return asdict(self)
@@ -72,7 +80,9 @@ class Owned:
 
 
 def judge(ledger: int, epoch: int, footer: Footer | None) -> Verdict:
-    """Pure: a ledger of `epoch` against the footer of its cursor as it was read (it may be stale: that is safe)."""
+    """Pure: a ledger of `epoch` against the footer of its cursor as it was read (it may be stale:
+    that is safe).
+    """
     if footer is None:
         return Verdict.UNKNOWN
     if ledger in footer.named_ledgers():
@@ -83,18 +93,34 @@ def judge(ledger: int, epoch: int, footer: Footer | None) -> Verdict:
 
 
 def doubt(owned: Owned, footer: Footer) -> str:
-    """Pure: why this ledger shows that the footer is not the newest one that its cursor had; empty: it does not."""
+    """Pure: why this ledger shows that the footer is not the newest one that its cursor had; empty:
+    it does not.
+    """
     if owned.epoch > footer.epoch:
         by = f" by {owned.writer}" if owned.writer else ""
-        return f"ledger {owned.ledger} is of epoch {owned.epoch}{by}, and the footer only of epoch {footer.epoch}"
+        return (
+            f"ledger {owned.ledger} is of epoch {owned.epoch}{by}, and the footer only of "
+            f"epoch {footer.epoch}"
+        )
     if owned.epoch == footer.epoch and owned.writer not in ("", footer.writer):
-        return f"ledger {owned.ledger} is of epoch {owned.epoch} by {owned.writer}, and the footer of that epoch by {footer.writer}"
+        return (
+            f"ledger {owned.ledger} is of epoch {owned.epoch} by {owned.writer}, and the "
+            f"footer of that epoch by {footer.writer}"
+        )
     return ""
 
 
-def owner_of(metadata: Mapping[str, bytes], deployment: str | None) -> tuple[CursorName, int] | None:
-    """(cursor, epoch) that a ledger's custom metadata names; None: not a cursor's ledger, or none of this deployment."""
-    if deployment is None or metadata.get("deployment") != deployment.encode() or "purpose" in metadata:
+def owner_of(
+    metadata: Mapping[str, bytes], deployment: str | None
+) -> tuple[CursorName, int] | None:
+    """(cursor, epoch) that a ledger's custom metadata names; None: not a cursor's ledger, or none
+    of this deployment.
+    """
+    if (
+        deployment is None
+        or metadata.get("deployment") != deployment.encode()
+        or "purpose" in metadata
+    ):
         return None
     try:
         name = CursorName.from_znode(metadata["cursor"].decode())
@@ -108,7 +134,12 @@ def owned_of(info: LedgerInfo, deployment: str | None) -> Owned | None:
     owner = owner_of(info.custom_metadata, deployment)
     if owner is None:
         return None
-    return Owned(info.ledger, *owner, info.custom_metadata.get("writer", b"").decode(errors="replace"), info.created_ms)
+    return Owned(
+        info.ledger,
+        *owner,
+        info.custom_metadata.get("writer", b"").decode(errors="replace"),
+        info.created_ms,
+    )
 
 
 async def collect(
@@ -120,8 +151,9 @@ async def collect(
     on_doubt: Callable[[CursorName, str], None] = lambda _name, _why: None,
     on_older: Callable[[int, CursorName], None] = lambda _ledger, _name: None,
 ) -> GcReport:
-    """One pass over every ledger of this application. `on_garbage` is told each ledger that may go, `on_doubt` each cursor of which
-    nothing goes although a footer is there, `on_older` each ledger that is kept because its footer's znode is younger.
+    """One pass over every ledger of this application. `on_garbage` is told each ledger that may go,
+    `on_doubt` each cursor of which nothing goes although a footer is there, `on_older` each ledger
+    that is kept because its footer's znode is younger.
 
     Raises GatewayError, ZooKeeperError when the listing fails.
     """
@@ -157,7 +189,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """`why`: this ledger, or the footer itself, puts the footer in doubt; empty: neither does. `has_footer`: one that can be read."""
+    """`why`: this ledger, or the footer itself, puts the footer in doubt; empty: neither does.
+    `has_footer`: one that can be read.
+    """
 
     owned: Owned
     verdict: Verdict
@@ -166,15 +200,19 @@ class Judged:
 
 
 class Judge:
-    """Looks at ledgers, some at a time, and changes nothing. `doubts`: the cursors of those that were looked at whose footers are in
-    doubt, each with the first reason. One more ledger may put a cursor there whose others were called garbage before: `last_word`."""
+    """Looks at ledgers, some at a time, and changes nothing. `doubts`: the cursors of those that
+    were looked at whose footers are in doubt, each with the first reason. One more ledger may put a
+    cursor there whose others were called garbage before: `last_word`.
+    """
 
     def __init__(self, footers: FooterStore) -> None:
         self._footers = footers
         self.doubts: dict[CursorName, str] = {}
 
     async def look(self, batch: list[Owned]) -> list[Judged]:
-        """In the same order. A server that lags shows older footers: a doubt counts only behind a sync. Raises ZooKeeperError."""
+        """In the same order. A server that lags shows older footers: a doubt counts only behind a
+        sync. Raises ZooKeeperError.
+        """
         seen = await self.read(batch)
         suspects = [owned for owned in batch if _doubt(owned, seen[owned.name])]
         if suspects:
@@ -203,13 +241,23 @@ class Judge:
         if not names:
             return {}
         found = zip(names, await self._footers.read_nodes(names), strict=True)
-        return {name: Seen(None, at, str(f)) if isinstance(f, DamageError) else Seen(f, at) for name, (f, at) in found}
+        return {
+            name: Seen(None, at, str(f)) if isinstance(f, DamageError) else Seen(f, at)
+            for name, (f, at) in found
+        }
 
 
 class _Pass:
-    """First everything is looked at, then something goes: any ledger of a cursor may put its footer in doubt."""
+    """First everything is looked at, then something goes: any ledger of a cursor may put its footer
+    in doubt.
+    """
 
-    def __init__(self, ledgers: LedgerStore, footers: FooterStore, on_older: Callable[[int, CursorName], None]) -> None:
+    def __init__(
+        self,
+        ledgers: LedgerStore,
+        footers: FooterStore,
+        on_older: Callable[[int, CursorName], None],
+    ) -> None:
         self._ledgers, self._judge, self._on_older = ledgers, Judge(footers), on_older
         self.report = GcReport()
         self._garbage: list[Owned] = []
@@ -231,7 +279,9 @@ class _Pass:
         self.report.doubtful = len(self.doubts)
 
     async def sweep(self, on_garbage: Callable[[int, CursorName], None], *, dry_run: bool) -> None:
-        """What may go, goes. The footers are asked once more: it is a while since they were read."""
+        """What may go, goes. The footers are asked once more: it is a while since they were
+        read.
+        """
         for start in range(0, len(self._garbage), BATCH_LEDGERS):
             batch = self._garbage[start : start + BATCH_LEDGERS]
             seen = await self._judge.read(batch)

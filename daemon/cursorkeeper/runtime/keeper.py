@@ -1,7 +1,7 @@
 """All cursors of one daemon: who holds what, whose turn it is, and the limits they share.
 
-Owns the cursors by name, the daemon-wide append window, the one timer, and the slow poll of footers. A bug in one
-cursor's machine ends that cursor (its source is told) and no other.
+Owns the cursors by name, the daemon-wide append window, the one timer, and the slow poll of
+footers. A bug in one cursor's machine ends that cursor (its source is told) and no other.
 """
 
 from __future__ import annotations
@@ -37,13 +37,24 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.patience import PatientClock
-from cursorkeeper.runtime.runner import CursorRunner, Gone, Held, Lanes, Proof, Services, Telemetry, Unknown
+from cursorkeeper.runtime.runner import (
+    CursorRunner,
+    Gone,
+    Held,
+    Lanes,
+    Proof,
+    Services,
+    Telemetry,
+    Unknown,
+)
 from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.runtime.timers import Timers
 from cursorkeeper.zookeeper.port import ZooKeeper
 
 DELETES_WAIT_MAX_S = 2.0
-"""How long a close waits for deletions of dropped ledgers; what is left then is garbage collection's."""
+"""How long a close waits for deletions of dropped ledgers; what is left then is garbage
+collection's.
+"""
 ROOM_MIN = 2
 """A turn may take two places: a segment goes with the delta in front of it."""
 ROOM_LOOKS = 8
@@ -53,14 +64,22 @@ END_LOOKS = 8
 TURNS_MAX = 32
 """Cursors that get their turn before the loop looks at everything else."""
 AT_ONCE_MAX, AT_ONCE_PER_S = 4, 500
-"""Where nothing is in flight, so many cursors append without waiting for more acks or for a pause of the messages; and so many times a
-second, so that a daemon whose loop is busy spends little on them."""
+"""Where nothing is in flight, so many cursors append without waiting for more acks or for a pause
+of the messages; and so many times a second, so that a daemon whose loop is busy spends little on
+them.
+"""
 PAUSE_S, PAUSE_TURNS = 0.001, 5
-"""Intake makes a pause when no message came for so long, and in so many turns of the loop after that."""
+"""Intake makes a pause when no message came for so long, and in so many turns of the loop after
+that.
+"""
 INTAKE_MIN_S, INTAKE_MAX_S, INTAKE_SHARE = 0.005, 2.0, 4.0
-"""How long messages are taken in without a pause before cursors append again: so many times as long as they appended before."""
+"""How long messages are taken in without a pause before cursors append again: so many times as long
+as they appended before.
+"""
 POLL_GAP_S, POLL_GAPS_MIN = 0.1, 16
-"""The slow poll looks at some cursors so often: between every so many seconds and so many times in its period."""
+"""The slow poll looks at some cursors so often: between every so many seconds and so many times in
+its period.
+"""
 
 
 @dataclass(slots=True)
@@ -115,15 +134,19 @@ class WaitingHandles:
 
     def fencing_token(self, name: CursorName) -> int:
         """The highest of those that want this cursor."""
-        return max((self._by_number[number].fencing_token for number in self._numbers.get(name, ())), default=0)
+        return max(
+            (self._by_number[number].fencing_token for number in self._numbers.get(name, ())),
+            default=0,
+        )
 
     def all(self) -> list[Waiting]:
         return list(self._by_number.values())
 
 
 class Intake:
-    """When cursors may append: in a pause of the messages that come in, or when these have had their share of the time. All
-    times are of the loop's clock."""
+    """When cursors may append: in a pause of the messages that come in, or when these have had
+    their share of the time. All times are of the loop's clock.
+    """
 
     def __init__(self) -> None:
         self._took_at_s = self._ends_at_s = self._appended_s = 0.0
@@ -142,7 +165,9 @@ class Intake:
         return min(self._took_at_s + PAUSE_S, self._ends_at_s)
 
     def is_over(self, now: float) -> bool:
-        """Asked once in a turn of the loop: what lies in a socket becomes a message a turn or two later."""
+        """Asked once in a turn of the loop: what lies in a socket becomes a message a turn or two
+        later.
+        """
         if now >= self._ends_at_s:
             return True
         self._quiet_turns += now >= self._took_at_s + PAUSE_S
@@ -154,7 +179,9 @@ class Intake:
             self._since_s = now
 
     def waits(self, now: float) -> None:
-        """They wait for room. Meanwhile messages are taken in, so that this time takes none from them."""
+        """They wait for room. Meanwhile messages are taken in, so that this time takes none from
+        them.
+        """
         if self._since_s is not None:
             self._appended_s += now - self._since_s
             self._since_s = None
@@ -190,10 +217,13 @@ class KeeperLimits:
     footer_poll_s: float = 60.0
     close_timeout_s: float = 20.0
     openings_at_once_max: int = 24
-    """Reads, claims, recoveries and chain reads of cursors that are being opened, and what the first ledger of one that was just opened
-    takes; the others wait, the oldest first."""
+    """Reads, claims, recoveries and chain reads of cursors that are being opened, and what the
+    first ledger of one that was just opened takes; the others wait, the oldest first.
+    """
     ledger_requests_at_once_max: int = 64
-    """Ledgers of open cursors that are created or ended at the same time; and, counted apart, deleted."""
+    """Ledgers of open cursors that are created or ended at the same time; and, counted apart,
+    deleted.
+    """
     footer_requests_at_once_max: int = 128
     """Footers of open cursors that are read or written at the same time."""
     inline_states_per_s_max: int = 50
@@ -208,8 +238,9 @@ DEFAULT_POLICY = LedgerPolicy()
 
 
 class Keeper:
-    """See the module. `identity` goes into every footer; `rng` makes nonces and jitter; `state_writer`: cursors are written in
-    its format, None: natively."""
+    """See the module. `identity` goes into every footer; `rng` makes nonces and jitter;
+    `state_writer`: cursors are written in its format, None: natively.
+    """
 
     def __init__(
         self,
@@ -272,7 +303,9 @@ class Keeper:
         self._wanting: dict[CursorRunner, None] = {}
         """They have something to append and wait for room; in that order."""
         self._gathering: dict[CursorRunner, None] = {}
-        """They wait for more acks, which nothing but what is in flight is a reason for; in the order in which they began."""
+        """They wait for more acks, which nothing but what is in flight is a reason for; in the
+        order in which they began.
+        """
         self._running = False
         self._appending = 0
         """So many of those who want room have their turn before messages are taken in again."""
@@ -289,7 +322,9 @@ class Keeper:
         self._waiting = WaitingHandles()
         self._poll: asyncio.Task[None] | None = None
         self._polling: deque[CursorRunner] = deque()
-        """The slow poll's next one first; those that have ended are dropped when it comes to them."""
+        """The slow poll's next one first; those that have ended are dropped when it comes to
+        them.
+        """
         self.draining = False
         self.failures: list[BaseException] = []
 
@@ -297,12 +332,16 @@ class Keeper:
 
     async def start(self) -> None:
         """Begin the slow poll. Clients must be started by whoever owns them."""
-        self._poll = asyncio.get_running_loop().create_task(supervised("the poll of footers", self._poll_footers, self.task_ended))
+        self._poll = asyncio.get_running_loop().create_task(
+            supervised("the poll of footers", self._poll_footers, self.task_ended)
+        )
 
     async def close(self, timeout_s: float | None = None) -> list[CursorName]:
-        """Close every cursor: last flush, footer, end. One that is being claimed is closed when it is open; a claim that was not
-        sent is not begun. So many at once that those who began also end: what the time allows is closed. Returns those that did
-        not make it: what they had confirmed is durable all the same."""
+        """Close every cursor: last flush, footer, end. One that is being claimed is closed when it
+        is open; a claim that was not sent is not begun. So many at once that those who began also
+        end: what the time allows is closed. Returns those that did not make it: what they had
+        confirmed is durable all the same.
+        """
         self.draining = True
         limit = self.keeper_limits.close_timeout_s if timeout_s is None else timeout_s
         ends = asyncio.get_running_loop().time() + limit
@@ -316,8 +355,10 @@ class Keeper:
         return left
 
     async def _close_all(self) -> None:
-        """Claims that were not sent are given up first. Of the others, those with acks that are not durable go first; one that is
-        being opened closes when it is open, and keeps nobody else from closing meanwhile."""
+        """Claims that were not sent are given up first. Of the others, those with acks that are not
+        durable go first; one that is being opened closes when it is open, and keeps nobody else
+        from closing meanwhile.
+        """
         runners = [r for r in self.cursors.values() if not r.is_ended]
         live = [r for r in runners if r.machine.state not in OPENING]
         places, done = asyncio.Semaphore(self.keeper_limits.closings_at_once_max), asyncio.Event()
@@ -348,7 +389,9 @@ class Keeper:
             await done.wait()
 
     async def wait_tasks(self, limit_s: float) -> None:
-        """Until what runners do beside the protocol (deleting dropped ledgers) is done, at most so long."""
+        """Until what runners do beside the protocol (deleting dropped ledgers) is done, at most so
+        long.
+        """
         ends = asyncio.get_running_loop().time() + limit_s
         while self._tasks and (left_s := ends - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait(self._tasks, timeout=left_s)
@@ -386,7 +429,9 @@ class Keeper:
     def open(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
         """Attach to a cursor, claiming it if it is not held here. Raises RefusedError."""
         self._check_draining(name)
-        IntakeCheck(name.display, self.limits).opening(request.start, request.layout, request.cursor_properties)
+        IntakeCheck(name.display, self.limits).opening(
+            request.start, request.layout, request.cursor_properties
+        )
         runner = self.cursors.get(name)
         self._check_token(name, runner, request.fencing_token)
         if runner is not None and not runner.is_ended:
@@ -403,7 +448,10 @@ class Keeper:
         runner.dispatch(replace(request, own=self.own))
         if runner.is_ended:
             raise RefusedError(
-                Refusal.UNAVAILABLE, name.display, "an internal error stopped this cursor", "open it again; report this with the log"
+                Refusal.UNAVAILABLE,
+                name.display,
+                "an internal error stopped this cursor",
+                "open it again; report this with the log",
             )
         runner.attach(attach, listener, request)
 
@@ -411,32 +459,45 @@ class Keeper:
         if self.draining:
             raise RefusedError(Refusal.SHUTTING_DOWN, name.display, STOPPING, STOPPING_REMEDY)
 
-    def _attach(self, runner: CursorRunner, request: ev.Open, attach: int, listener: Listener) -> None:
+    def _attach(
+        self, runner: CursorRunner, request: ev.Open, attach: int, listener: Listener
+    ) -> None:
         if runner.machine.is_leaving:
-            waiting = self._waiting.add(attach, Waiting(listener, runner.name, request.fencing_token))
+            waiting = self._waiting.add(
+                attach, Waiting(listener, runner.name, request.fencing_token)
+            )
             runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
             self._look_at_end(runner, attach, waiting)
             return
         if runner.handle is not None and not (request.takeover or request.fencing_token > 0):
             self._waiting.add(attach, Waiting(listener, runner.name))
-            runner.prove(attach, lambda proof: self._held_by_another(runner, proof, request, attach, listener), request.waited_s)
+            runner.prove(
+                attach,
+                lambda proof: self._held_by_another(runner, proof, request, attach, listener),
+                request.waited_s,
+            )
             return
         if runner.machine.state in OPENING:
             runner.machine.claim.allow(request)
         runner.attach(attach, listener, request)
 
     def _check_token(self, name: CursorName, runner: CursorRunner | None, given: int) -> None:
-        """Raises RefusedError if a higher fencing token was seen: of the footer that is held, or of somebody who waits. One of a
-        cursor that is not held is compared with the footer by its claim."""
+        """Raises RefusedError if a higher fencing token was seen: of the footer that is held, or of
+        somebody who waits. One of a cursor that is not held is compared with the footer by its
+        claim.
+        """
         known = self._waiting.fencing_token(name)
         if runner is not None and not runner.is_ended:
             known = max(known, runner.machine.ownership.fencing.known)
         if given < known:
-            raise RefusedError(Refusal.FENCED, name.display, fencing.why_fenced(given, known), fencing.REMEDY)
+            raise RefusedError(
+                Refusal.FENCED, name.display, fencing.why_fenced(given, known), fencing.REMEDY
+            )
 
     def _look_at_end(self, runner: CursorRunner, attach: int, waiting: Waiting) -> None:
-        """Who waits for the end of a cursor waits for ZooKeeper no longer than an open does (`proof`), and who wants to delete it by
-        name waits no longer whatever the end waits for."""
+        """Who waits for the end of a cursor waits for ZooKeeper no longer than an open does
+        (`proof`), and who wants to delete it by name waits no longer whatever the end waits for.
+        """
         if self._waiting.get(attach) is not waiting or runner.is_ended:
             return
         now, limit_s = self._clock(), self.limits.answer_wait_max_ms / 1000
@@ -450,27 +511,48 @@ class Keeper:
             self._waiting.pop(attach)
             runner.forget(attach)
             if waiting.by_name:
-                waits_for = f", which waits for {runner.machine.waiting_for}" if runner.machine.waiting_for else ""
-                why = f"it was not deleted: another handle's opening or end goes before{waits_for}, not within {limit_s:g} s"
+                waits_for = (
+                    f", which waits for {runner.machine.waiting_for}"
+                    if runner.machine.waiting_for
+                    else ""
+                )
+                why = (
+                    f"it was not deleted: another handle's opening or end goes "
+                    f"before{waits_for}, not within {limit_s:g} s"
+                )
                 waiting.listener.on_refused(Refusal.UNAVAILABLE, why, DELETE_AGAIN)
                 return
-            why = f"the cursor is on its way out, and ZooKeeper did not take its footer, not within {limit_s:g} s"
+            why = (
+                f"the cursor is on its way out, and ZooKeeper did not take its footer, not "
+                f"within {limit_s:g} s"
+            )
             waiting.listener.on_refused(Refusal.UNAVAILABLE, why, UNAVAILABLE_REMEDY)
             return
-        asyncio.get_running_loop().call_later(limit_s / END_LOOKS, self._look_at_end, runner, attach, waiting)
+        asyncio.get_running_loop().call_later(
+            limit_s / END_LOOKS, self._look_at_end, runner, attach, waiting
+        )
 
     @property
     def ends_waited_for(self) -> int:
         """Opens and deletions that wait for a cursor's end, which waits for ZooKeeper."""
-        return sum(w.since_s is not None for w in self._waiting.all())  # the metrics' thread asks, too
+        # the metrics' thread asks, too
+        return sum(w.since_s is not None for w in self._waiting.all())
 
-    def _held_by_another(self, runner: CursorRunner, proof: Proof, request: ev.Open, attach: int, listener: Listener) -> None:
-        """That another handle holds the cursor is an answer, too: it may be held elsewhere since, or by nobody."""
+    def _held_by_another(
+        self, runner: CursorRunner, proof: Proof, request: ev.Open, attach: int, listener: Listener
+    ) -> None:
+        """That another handle holds the cursor is an answer, too: it may be held elsewhere since,
+        or by nobody.
+        """
         if self._waiting.get(attach) is None:
             return
         if isinstance(proof, Held) and runner.handle is not None:
             self._waiting.pop(attach)
-            listener.on_refused(Refusal.ALREADY_OPEN, "another handle of this daemon holds it", "close that one, or open with takeover")
+            listener.on_refused(
+                Refusal.ALREADY_OPEN,
+                "another handle of this daemon holds it",
+                "close that one, or open with takeover",
+            )
         elif isinstance(proof, Unknown):
             self._waiting.pop(attach)
             listener.on_refused(Refusal.UNAVAILABLE, proof.reason, UNAVAILABLE_REMEDY)
@@ -488,7 +570,9 @@ class Keeper:
         finally:
             runner.forget(question)
 
-    def _open_again(self, runner: CursorRunner, attach: int, listener: Listener, waited_s: float) -> None:
+    def _open_again(
+        self, runner: CursorRunner, attach: int, listener: Listener, waited_s: float
+    ) -> None:
         """The cursor ends only to be read again for this handle."""
         self._waiting.add(attach, Waiting(listener, runner.name, runner.request.fencing_token))
         request = replace(runner.request, waited_s=waited_s)
@@ -503,8 +587,9 @@ class Keeper:
             runner.detach(attach)
 
     def end(self, name: CursorName, wish: ev.Close | ev.Delete) -> None:
-        """A handle's own close or delete. One that still waits for its turn is answered here: the cursor that it waits for is
-        another handle's."""
+        """A handle's own close or delete. One that still waits for its turn is answered here: the
+        cursor that it waits for is another handle's.
+        """
         assert wish.attach is not None
         waiting = self._waiting.get(wish.attach)
         if waiting is None:
@@ -522,41 +607,66 @@ class Keeper:
         if waiting is None:
             return  # whoever waited is gone: a cursor must not be held for nobody
         try:
-            self.open(name, replace(request, waited_s=request.waited_s + waiting.waited_until_s(self._clock())), attach, listener)
+            self.open(
+                name,
+                replace(request, waited_s=request.waited_s + waiting.waited_until_s(self._clock())),
+                attach,
+                listener,
+            )
         except RefusedError as e:
             listener.on_refused(e.code, e.message, e.remedy)
             return
         if waiting.deletes:
             self.end(name, ev.Delete(attach))
 
-    def delete_unopened(self, name: CursorName, listener: Listener, only: Mark | None = None, fencing_token: int = 0) -> None:
-        """Delete a cursor that nobody has open here: claim, fence, tombstone. One that is on its way out is deleted when it has
-        ended. With a fencing token it is also deleted when a handle has it open, which falls. `only`, `fencing_token`: see `Open`.
-        Where that takes too long it is refused as UNAVAILABLE: what was sent by then goes on, and nothing else. Raises RefusedError."""
+    def delete_unopened(
+        self, name: CursorName, listener: Listener, only: Mark | None = None, fencing_token: int = 0
+    ) -> None:
+        """Delete a cursor that nobody has open here: claim, fence, tombstone. One that is on its
+        way out is deleted when it has ended. With a fencing token it is also deleted when a handle
+        has it open, which falls. `only`, `fencing_token`: see `Open`. Where that takes too long it
+        is refused as UNAVAILABLE: what was sent by then goes on, and nothing else. Raises
+        RefusedError.
+        """
         self._delete(name, listener, only, fencing_token, 0.0)
 
-    def _delete(self, name: CursorName, listener: Listener, only: Mark | None, fencing_token: int, waited_s: float) -> None:
+    def _delete(
+        self,
+        name: CursorName,
+        listener: Listener,
+        only: Mark | None,
+        fencing_token: int,
+        waited_s: float,
+    ) -> None:
         self._check_draining(name)
         runner, number = self.cursors.get(name), self.attach_id()
         if only is None:
             self._check_token(name, runner, fencing_token)
         wish = ev.Delete(fencing_token=fencing_token, asker=number, waited_s=waited_s)
         if runner is None or runner.is_ended:
-            claim = ev.Open(create=False, takeover=True, for_delete=True, only=only, fencing_token=fencing_token)
+            claim = ev.Open(
+                create=False, takeover=True, for_delete=True, only=only, fencing_token=fencing_token
+            )
             self._new(name).delete(listener, wish, claim)
             return
         is_leaving = runner.machine.is_leaving
         if not is_leaving and (runner.handle is None or fencing_token > 0):
             runner.delete(listener, wish)
             return
-        waiting = self._waiting.add(number, Waiting(listener, name, fencing_token, by_name=True, waited_s=waited_s))
+        waiting = self._waiting.add(
+            number, Waiting(listener, name, fencing_token, by_name=True, waited_s=waited_s)
+        )
         if is_leaving:
             runner.on_ended.append(lambda _r: self._delete_later(number, only))
         else:
-            runner.prove(number, lambda proof: self._not_deleted(runner, proof, number, only), waited_s)
+            runner.prove(
+                number, lambda proof: self._not_deleted(runner, proof, number, only), waited_s
+            )
         self._look_at_end(runner, number, waiting)
 
-    def _not_deleted(self, runner: CursorRunner, proof: Proof, number: int, only: Mark | None) -> None:
+    def _not_deleted(
+        self, runner: CursorRunner, proof: Proof, number: int, only: Mark | None
+    ) -> None:
         is_held = isinstance(proof, Held) and runner.handle is not None
         if not is_held and not isinstance(proof, Unknown):
             asyncio.get_running_loop().call_soon(self._delete_later, number, only)
@@ -567,7 +677,11 @@ class Keeper:
         if isinstance(proof, Unknown):
             waiting.listener.on_refused(Refusal.UNAVAILABLE, proof.reason, DELETE_AGAIN)
         else:
-            waiting.listener.on_refused(Refusal.ALREADY_OPEN, "it is open on another handle", "delete it there, or close it first")
+            waiting.listener.on_refused(
+                Refusal.ALREADY_OPEN,
+                "it is open on another handle",
+                "delete it there, or close it first",
+            )
 
     def _delete_later(self, number: int, only: Mark | None) -> None:
         """What it waited for is over."""
@@ -575,14 +689,26 @@ class Keeper:
         if waiting is None:
             return
         try:
-            self._delete(waiting.name, waiting.listener, only, waiting.fencing_token, waiting.waited_until_s(self._clock()))
+            self._delete(
+                waiting.name,
+                waiting.listener,
+                only,
+                waiting.fencing_token,
+                waiting.waited_until_s(self._clock()),
+            )
         except RefusedError as e:
             waiting.listener.on_refused(e.code, e.message, e.remedy)
 
     def _new(self, name: CursorName) -> CursorRunner:
         self._claims += 1
         writer = f"{self.own}{self._claims:x}"
-        machine = CursorMachine(name, self.limits, writer, jitter=self.rng.uniform(-0.1, 0.1), state_writer=self.state_writer)
+        machine = CursorMachine(
+            name,
+            self.limits,
+            writer,
+            jitter=self.rng.uniform(-0.1, 0.1),
+            state_writer=self.state_writer,
+        )
         runner = CursorRunner(machine, self._services, self._changed, self._claims)
         if name in self.cursors:
             self._forget(self.cursors[name])
@@ -598,7 +724,9 @@ class Keeper:
                 self._counted.add(runner.machine.counters)
 
     def counted(self) -> tuple[Counters, list[CursorRunner]]:
-        """What the cursors that ended here counted, and those that count yet. For the metrics' thread: no cursor is in both."""
+        """What the cursors that ended here counted, and those that count yet. For the metrics'
+        thread: no cursor is in both.
+        """
         with self._counting:
             return replace(self._counted), list(self.cursors.values())
 
@@ -613,9 +741,12 @@ class Keeper:
         listeners = list(runner.listeners.values())
         runner.listeners.clear()
         for listener in listeners:
-            with contextlib.suppress(Exception):  # whoever listens must not keep the others from hearing it
+            # whoever listens must not keep the others from hearing it
+            with contextlib.suppress(Exception):
                 listener.on_refused(
-                    Refusal.UNAVAILABLE, f"an internal error stopped this cursor: {error!r}", "open it again; report this with the log"
+                    Refusal.UNAVAILABLE,
+                    f"an internal error stopped this cursor: {error!r}",
+                    "open it again; report this with the log",
                 )
         runner.tell_ended()
 
@@ -673,7 +804,9 @@ class Keeper:
 
     def _schedule(self) -> None:
         is_light = self._is_light
-        if self._running or not (self._ready or is_light or (self._wanting and self._room >= ROOM_MIN)):
+        if self._running or not (
+            self._ready or is_light or (self._wanting and self._room >= ROOM_MIN)
+        ):
             return
         loop = asyncio.get_running_loop()
         at = loop.time() if self._ready or self._appending or is_light else self._intake.over_at_s
@@ -684,9 +817,11 @@ class Keeper:
             self._pause = loop.call_at(at, self._run_ready)
 
     def _run_ready(self) -> None:
-        """A slice of those whose time has come, then of those who want room, as far as there is room. Time is everybody's: only
-        appends queue, and taking messages in goes before them. So what there is too much of waits in its cursor, where all of it
-        becomes one record, and not in a stream, from where each message would become one of its own."""
+        """A slice of those whose time has come, then of those who want room, as far as there is
+        room. Time is everybody's: only appends queue, and taking messages in goes before them. So
+        what there is too much of waits in its cursor, where all of it becomes one record, and not
+        in a stream, from where each message would become one of its own.
+        """
         self._running = False
         if self._pause is not None:
             self._pause.cancel()
@@ -729,11 +864,22 @@ class Keeper:
         if runner.is_ended or self.cursors.get(runner.name) is not runner:
             return
         over = self.keeper_limits.detached_cursor_max_ms / 1000
-        if runner.detached_at is not None and runner.machine.state in LIVE and self._clock() >= runner.detached_at + over:
+        if (
+            runner.detached_at is not None
+            and runner.machine.state in LIVE
+            and self._clock() >= runner.detached_at + over
+        ):
             runner.detached_at = None
             runner.dispatch(ev.Close())
             return
-        runner.dispatch(ev.Tick(room, None if self._room >= ROOM_MIN else self._oldest_sent_s, self._heard_s, at_once))
+        runner.dispatch(
+            ev.Tick(
+                room,
+                None if self._room >= ROOM_MIN else self._oldest_sent_s,
+                self._heard_s,
+                at_once,
+            )
+        )
 
     def _heard(self) -> None:
         self._heard_s = self._clock()
@@ -743,13 +889,17 @@ class Keeper:
         return next(iter(self._sent.values()), None)
 
     def _watch_room(self) -> None:
-        """Those who wait for room are told when what takes it is not answered: it keeps their acks from being durable, too."""
+        """Those who wait for room are told when what takes it is not answered: it keeps their acks
+        from being durable, too.
+        """
         oldest = self._oldest_sent_s
         if self._no_room is None and oldest is not None:
             away_s = self.limits.bookkeeper_away_ms / 1000
             loop = asyncio.get_running_loop()
             due = self._clock.loop_time(oldest + away_s)
-            self._no_room = loop.call_at(due if due > loop.time() else loop.time() + away_s / ROOM_LOOKS, self._look_for_room)
+            self._no_room = loop.call_at(
+                due if due > loop.time() else loop.time() + away_s / ROOM_LOOKS, self._look_for_room
+            )
 
     def _look_for_room(self) -> None:
         self._no_room = None
@@ -785,14 +935,21 @@ class Keeper:
     @property
     def flush_interval_ms(self) -> int:
         """The longest wait of an ack before it is sent, when nothing is in the way."""
-        return self.limits.flush_interval_ms if self.state_writer is None else self.limits.whole_state_interval_ms
+        return (
+            self.limits.flush_interval_ms
+            if self.state_writer is None
+            else self.limits.whole_state_interval_ms
+        )
 
     @property
     def oldest_unconfirmed_s(self) -> float:
-        """For how long the oldest accepted message of all cursors has waited to be durable; 0: none waits."""
+        """For how long the oldest accepted message of all cursors has waited to be durable; 0: none
+        waits.
+        """
         now, waits = self._clock(), [0.0]
         for runner in list(self.cursors.values()):
-            with contextlib.suppress(IndexError):  # the metrics' thread asks while the loop confirms
+            # the metrics' thread asks while the loop confirms
+            with contextlib.suppress(IndexError):
                 at = runner.machine.progress.oldest_unconfirmed_s
                 if at is not None:
                     waits.append(now - at)
@@ -815,17 +972,23 @@ class Keeper:
         """Work that should go on for ever did not: see `supervised`."""
         if error is not None:
             self.failures.append(error)
-        self.telemetry.log("bug: a task ended, and begins again", task=what, error=repr(error), exc_info=error)
+        self.telemetry.log(
+            "bug: a task ended, and begins again", task=what, error=repr(error), exc_info=error
+        )
 
     # ---- the slow poll
 
     async def _poll_footers(self) -> None:
-        """Watches can be lost; an idle deposed owner must learn it. Every cursor once in a period, and spread over it: 10,000 reads
-        at once would hold up everybody's acks. Also rolls back to the full ensemble."""
+        """Watches can be lost; an idle deposed owner must learn it. Every cursor once in a period,
+        and spread over it: 10,000 reads at once would hold up everybody's acks. Also rolls back to
+        the full ensemble.
+        """
         loop, period_s = asyncio.get_running_loop(), self.keeper_limits.footer_poll_s
         due, unshrink_at = 0.0, loop.time() + period_s
         while True:
-            gap_s = min(max(period_s / max(1, len(self.cursors)), POLL_GAP_S), period_s / POLL_GAPS_MIN)
+            gap_s = min(
+                max(period_s / max(1, len(self.cursors)), POLL_GAP_S), period_s / POLL_GAPS_MIN
+            )
             await asyncio.sleep(gap_s)
             due = min(due + len(self.cursors) * gap_s / period_s, len(self.cursors))
             while due > 0.999 and self._polling:
@@ -846,5 +1009,6 @@ class Keeper:
             return
         if info.writable_bookies >= self.policy.ensemble:
             for runner in list(self.cursors.values()):
-                if runner.shrunk_ledger:  # until a full one was created: a roll may come at a bad time
+                # until a full one was created: a roll may come at a bad time
+                if runner.shrunk_ledger:
                     runner.dispatch(ev.Roll())

@@ -1,4 +1,6 @@
-"""How cursor ledgers are created: quorums, custom metadata, and the smaller ensemble when bookies are missing."""
+"""How cursor ledgers are created: quorums, custom metadata, and the smaller ensemble when bookies
+are missing.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ APPLICATION = b"cursorkeeper"
 
 @dataclass(frozen=True, slots=True)
 class LedgerPolicy:
-    """Quorums of cursor ledgers. `shrink`: with a bookie missing, create with an ensemble of the ack quorum rather
-    than not at all; the daemon rolls back to the full one when bookies return."""
+    """Quorums of cursor ledgers. `shrink`: with a bookie missing, create with an ensemble of the
+    ack quorum rather than not at all; the daemon rolls back to the full one when bookies return.
+    """
 
     ensemble: int = 3
     write_quorum: int = 3
@@ -29,12 +32,16 @@ class LedgerPolicy:
     @property
     def full(self) -> LedgerSpec:
         """The wanted ensemble and quorums, as long as enough bookies are there."""
-        return LedgerSpec(self.ensemble, self.write_quorum, self.ack_quorum, self.digest, self.password)
+        return LedgerSpec(
+            self.ensemble, self.write_quorum, self.ack_quorum, self.digest, self.password
+        )
 
     @property
     def smallest(self) -> LedgerSpec:
         """The least that still meets the ack quorum."""
-        return LedgerSpec(self.ack_quorum, self.ack_quorum, self.ack_quorum, self.digest, self.password)
+        return LedgerSpec(
+            self.ack_quorum, self.ack_quorum, self.ack_quorum, self.digest, self.password
+        )
 
 
 def custom_metadata(
@@ -47,8 +54,10 @@ def custom_metadata(
     form: str = FORMAT_NATIVE,
     more: Mapping[str, bytes] = MappingProxyType({}),
 ) -> dict[str, bytes]:
-    """What every cursor ledger says of itself; `repair` and garbage collection read it. `deployment`: the id of the root
-    whose footers may name the ledger (`FooterStore.deployment`). `form`: how its entries are read; `more`: what else a reader needs."""
+    """What every cursor ledger says of itself; `repair` and garbage collection read it.
+    `deployment`: the id of the root whose footers may name the ledger (`FooterStore.deployment`).
+    `form`: how its entries are read; `more`: what else a reader needs.
+    """
     return {
         "application": APPLICATION,
         "deployment": deployment.encode(),
@@ -61,7 +70,9 @@ def custom_metadata(
     }
 
 
-async def create(ledgers: LedgerStore, policy: LedgerPolicy, metadata: dict[str, bytes]) -> tuple[int, bool]:
+async def create(
+    ledgers: LedgerStore, policy: LedgerPolicy, metadata: dict[str, bytes]
+) -> tuple[int, bool]:
     """(ledger, whether its ensemble is smaller than wanted). Raises GatewayError."""
     try:
         return await ledgers.create(policy.full, metadata), False

@@ -12,8 +12,9 @@ class Listener(Protocol):
     """One handle. Calls come from the event loop and must not block."""
 
     def on_state(self, machine: CursorMachine, *, created: bool) -> None:
-        """The cursor is proved to be held here, and everything accepted is durable: stream the state. It does not change until
-        acks of this handle arrive. `created`: as of Opened."""
+        """The cursor is proved to be held here, and everything accepted is durable: stream the
+        state. It does not change until acks of this handle arrive. `created`: as of Opened.
+        """
         ...
 
     def on_continued(self, machine: CursorMachine) -> None:
@@ -35,7 +36,9 @@ class Listener(Protocol):
         ...
 
     def on_refused(self, code: str, message: str, remedy: str, seq: int = 0) -> None:
-        """The handle has ended: a bad message, whose number `seq` is, or a cursor that cannot be opened."""
+        """The handle has ended: a bad message, whose number `seq` is, or a cursor that cannot be
+        opened.
+        """
         ...
 
     def on_deposed(self, epoch: int) -> None:

@@ -1,9 +1,9 @@
 """The clock of the cursors' machines: seconds in which this process could have heard an answer.
 
-While something was sent and is not answered, the clock beats, and from one beat to the next it goes on by little more than
-a beat. A loop that was busy for three seconds has not listened for three seconds: an answer may lie in its socket. So a limit
-of two seconds means twenty beats of listening, however busy the daemon is. While nothing is unanswered it does not beat, and
-is the loop's clock.
+While something was sent and is not answered, the clock beats, and from one beat to the next it goes
+on by little more than a beat. A loop that was busy for three seconds has not listened for three
+seconds: an answer may lie in its socket. So a limit of two seconds means twenty beats of listening,
+however busy the daemon is. While nothing is unanswered it does not beat, and is the loop's clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ ROUNDING_S = 1e-6
 
 
 class PatientClock:
-    """Monotonic; never faster than the loop's clock. `watch` and `rest` count what is unanswered."""
+    """Monotonic; never faster than the loop's clock. `watch` and `rest` count what is
+    unanswered.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -31,8 +33,9 @@ class PatientClock:
         return self._at + (since if self._beat is None else min(since, STEP_MAX_S))
 
     def loop_time(self, at: float) -> float:
-        """When the loop's clock will say so, should nothing hold it up. Not earlier by a rounding error: who is called too early
-        finds that it is not time yet, and asks to be called at once."""
+        """When the loop's clock will say so, should nothing hold it up. Not earlier by a rounding
+        error: who is called too early finds that it is not time yet, and asks to be called at once.
+        """
         return self._loop_at + (at - self._at) + ROUNDING_S
 
     def watch(self) -> None:

@@ -1,8 +1,10 @@
-"""Reading one cursor ledger that holds whole states in Pulsar's form: whose it is, and the newest complete state.
+"""Reading one cursor ledger that holds whole states in Pulsar's form: whose it is, and the newest
+complete state.
 
-Owns what is asked of the ledger's custom metadata before an entry is believed. Does not own the reads and their retries
-(`chain`), nor which entries make a state (`format.pulsar.chunks`). Invariant: damage is an error, never an older state;
-only a state that was never complete, so never confirmed, is stepped over, and it is told.
+Owns what is asked of the ledger's custom metadata before an entry is believed. Does not own the
+reads and their retries (`chain`), nor which entries make a state (`format.pulsar.chunks`).
+Invariant: damage is an error, never an older state; only a state that was never complete, so never
+confirmed, is stepped over, and it is told.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from cursorkeeper.format.pulsar.values import Compression, PositionInfo
 from cursorkeeper.format.whole_state import ENTRY_BYTES_KEY, STATE_BYTES_MAX
 
 Entries = Callable[[int, int], Awaitable[list[bytes]]]
-"""first, last (inclusive) -> their bytes. Raises DamageError for one that BookKeeper itself does not trust."""
+"""first, last (inclusive) -> their bytes. Raises DamageError for one that BookKeeper itself does
+not trust.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +39,42 @@ class Written:
 
 
 def written_by(metadata: Mapping[str, bytes], name: CursorName) -> Written:
-    """Raises DamageError (another cursor, another format, no numbers), TooNewError (a codec this version does not know)."""
+    """Raises DamageError (another cursor, another format, no numbers), TooNewError (a codec this
+    version does not know).
+    """
     if metadata.get("cursor") != name.canonical.encode():
-        raise DamageError(f"belongs to {metadata.get('cursor', b'nobody').decode(errors='replace')}, not to {name.canonical}")
+        raise DamageError(
+            f"belongs to {metadata.get('cursor', b'nobody').decode(errors='replace')}, not to "
+            f"{name.canonical}"
+        )
     form = metadata.get("format", b"").decode(errors="replace")
     if form != FORMAT_PULSAR:
         raise DamageError(f"is of format {form!r}, the footer says {FORMAT_PULSAR!r}")
     try:
-        epoch, generation, size = (int(metadata[key]) for key in ("epoch", "generation", ENTRY_BYTES_KEY))
+        epoch, generation, size = (
+            int(metadata[key]) for key in ("epoch", "generation", ENTRY_BYTES_KEY)
+        )
     except (KeyError, ValueError):
-        raise DamageError(f"its custom metadata lacks epoch, generation or {ENTRY_BYTES_KEY}") from None
+        raise DamageError(
+            f"its custom metadata lacks epoch, generation or {ENTRY_BYTES_KEY}"
+        ) from None
     codec = metadata.get(chunks.COMPRESSION_KEY)
     if codec is not None and codec.decode(errors="replace") not in Compression.__members__:
-        raise TooNewError(f"is compressed with {codec.decode(errors='replace')}: upgrade this program")
+        raise TooNewError(
+            f"is compressed with {codec.decode(errors='replace')}: upgrade this program"
+        )
     return Written(epoch, generation, size, None if codec is None else Compression[codec.decode()])
 
 
 async def read_newest(last_entry: int, written: Written, entries: Entries) -> Found:
-    """The newest complete state of a ledger that ends with `last_entry`. Raises DamageError, TooNewError."""
+    """The newest complete state of a ledger that ends with `last_entry`. Raises DamageError,
+    TooNewError.
+    """
     asking = chunks.newest_state(
-        last_entry, compression=written.compression, max_entry_bytes=written.max_entry_bytes, limit_bytes=STATE_BYTES_MAX
+        last_entry,
+        compression=written.compression,
+        max_entry_bytes=written.max_entry_bytes,
+        limit_bytes=STATE_BYTES_MAX,
     )
     try:
         wanted = next(asking)
@@ -68,16 +88,22 @@ async def read_newest(last_entry: int, written: Written, entries: Entries) -> Fo
 
 
 def check_owner(written: Written, footer: Footer) -> None:
-    """Raises DamageError: a ledger of a later owner, or of another generation, is none that this footer can name."""
+    """Raises DamageError: a ledger of a later owner, or of another generation, is none that this
+    footer can name.
+    """
     if written.epoch > footer.epoch:
         raise DamageError(f"is of epoch {written.epoch}, the footer of {footer.epoch}")
     if written.generation != footer.generation:
-        raise DamageError(f"is of generation {written.generation}, the footer of {footer.generation}")
+        raise DamageError(
+            f"is of generation {written.generation}, the footer of {footer.generation}"
+        )
 
 
 def delta_of(info: PositionInfo, epoch: int) -> Delta:
     """A whole state as something that joins: it says what is acked, and nothing of what is not."""
-    properties = MarkDeleteProperties(Stamp(epoch, 0), dict(info.properties)) if info.properties else None
+    properties = (
+        MarkDeleteProperties(Stamp(epoch, 0), dict(info.properties)) if info.properties else None
+    )
     partials = {key: Partial(0, missing) for key, missing in info.batches.items()}
     return Delta(info.mark_delete, properties, acks=info.acked, partials=partials)
 

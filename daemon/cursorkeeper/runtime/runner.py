@@ -1,7 +1,8 @@
 """One cursor at work: gives events to its machine and does what the machine wants, in order.
 
-Owns no decision. An effect's outcome comes back as an event of the same machine; a runner whose machine has ended
-ignores what is still on its way. Tasks exist only while something is awaited: an idle cursor has none.
+Owns no decision. An effect's outcome comes back as an event of the same machine; a runner whose
+machine has ended ignores what is still on its way. Tasks exist only while something is awaited: an
+idle cursor has none.
 """
 
 from __future__ import annotations
@@ -35,13 +36,29 @@ from cursorkeeper.zookeeper.values import WatchFired
 
 P = ParamSpec("P")
 
-HEARD = (ev.FooterRead, ev.FooterUnreadable, ev.FooterWritten, ev.FooterBadVersion, ev.FooterGone, ev.FooterChecked, ev.FooterCheckFailed)
+HEARD = (
+    ev.FooterRead,
+    ev.FooterUnreadable,
+    ev.FooterWritten,
+    ev.FooterBadVersion,
+    ev.FooterGone,
+    ev.FooterChecked,
+    ev.FooterCheckFailed,
+)
 """Events that only ZooKeeper itself can have caused."""
 SETTLING_S = 5.0
-"""An opened cursor whose first acks come within this time needs its first ledger as part of being opened."""
+"""An opened cursor whose first acks come within this time needs its first ledger as part of being
+opened.
+"""
 FAILED = (ev.FooterReadFailed, ev.FooterWriteUnknown, ev.LedgerEndFailed, ev.LedgerCreateFailed)
 """It will be asked again."""
-KINDS: dict[type, str] = {Delta: "delta", Segment: "segment", SnapshotEnd: "snapshot_end", OpenRecord: "open", RawEntry: "state"}
+KINDS: dict[type, str] = {
+    Delta: "delta",
+    Segment: "segment",
+    SnapshotEnd: "snapshot_end",
+    OpenRecord: "open",
+    RawEntry: "state",
+}
 
 
 class OpenResult(StrEnum):
@@ -113,7 +130,9 @@ class Lanes:
     """What the cursors of a daemon take turns for."""
 
     openings: Lane
-    """Whatever an opening asks: reads, claims, recoveries, chains, and what the first ledger that follows takes."""
+    """Whatever an opening asks: reads, claims, recoveries, chains, and what the first ledger that
+    follows takes.
+    """
     ledgers: Lane
     """Creating and ending ledgers of cursors that are open."""
     footers: Lane
@@ -148,10 +167,14 @@ class Services:
     failed: Callable[[CursorRunner, BaseException], None]
     """A bug: this cursor cannot go on."""
     reopen: Callable[[CursorRunner, int, Listener, float], None]
-    """A handle wants the cursor that ends now, and has waited so many seconds for ZooKeeper: open it again for it."""
+    """A handle wants the cursor that ends now, and has waited so many seconds for ZooKeeper: open
+    it again for it.
+    """
 
     async def own_ledgers(self) -> LedgerStore:
-        """The ledgers, as those of this root's deployment: the gateway ends and deletes no others. Raises ZooKeeperError."""
+        """The ledgers, as those of this root's deployment: the gateway ends and deletes no others.
+        Raises ZooKeeperError.
+        """
         self.ledgers.act_for(await self.footers.deployment())
         return self.ledgers
 
@@ -161,11 +184,23 @@ class Unwanted(Exception):
 
 
 class CursorRunner:
-    """See the module. `changed(runner)` is called after every step: the hub sets its timer or lets it tick. `number`: in the order in which
-    a daemon began with its cursors."""
+    """See the module. `changed(runner)` is called after every step: the hub sets its timer or lets
+    it tick. `number`: in the order in which a daemon began with its cursors.
+    """
 
-    def __init__(self, machine: CursorMachine, services: Services, changed: Callable[[CursorRunner], None], number: int) -> None:
-        self.machine, self._services, self._changed, self._number = machine, services, changed, number
+    def __init__(
+        self,
+        machine: CursorMachine,
+        services: Services,
+        changed: Callable[[CursorRunner], None],
+        number: int,
+    ) -> None:
+        self.machine, self._services, self._changed, self._number = (
+            machine,
+            services,
+            changed,
+            number,
+        )
         self.listeners: dict[int, Listener] = {}
         self.handle: int | None = None
         """The attachment that is live or waits for the state."""
@@ -200,7 +235,16 @@ class CursorRunner:
             self._displace()
         self.listeners[attach] = listener
         self.handle, self.detached_at = attach, None
-        self.dispatch(ev.Attach(attach, request.layout, request.resume, request.source, request.waited_s, request.fencing_token))
+        self.dispatch(
+            ev.Attach(
+                attach,
+                request.layout,
+                request.resume,
+                request.source,
+                request.waited_s,
+                request.fencing_token,
+            )
+        )
 
     def _displace(self) -> None:
         old = self.listeners.pop(self.handle, None) if self.handle is not None else None
@@ -208,8 +252,9 @@ class CursorRunner:
             old.on_deposed(self.machine.epoch)
 
     def delete(self, listener: Listener, wish: ev.Delete, claim: ev.Open | None = None) -> None:
-        """For somebody who has no handle (the wish says its number); whoever has one is told that the cursor was taken over. `claim`: of
-        a cursor that is not held."""
+        """For somebody who has no handle (the wish says its number); whoever has one is told that
+        the cursor was taken over. `claim`: of a cursor that is not held.
+        """
         assert wish.asker is not None
         self._displace()
         self.handle = None
@@ -244,8 +289,14 @@ class CursorRunner:
             self._services.failed(self, e)
             return
         if self._recovering_since is not None and self.machine.state in LIVE:
-            self._services.telemetry.recovered(asyncio.get_running_loop().time() - self._recovering_since)
-            self._recovering_since, self._is_retrying, self._live_s = None, False, self._services.clock()
+            self._services.telemetry.recovered(
+                asyncio.get_running_loop().time() - self._recovering_since
+            )
+            self._recovering_since, self._is_retrying, self._live_s = (
+                None,
+                False,
+                self._services.clock(),
+            )
         self._changed(self)
 
     def _perform(self, effect: fx.Effect) -> None:
@@ -265,23 +316,37 @@ class CursorRunner:
             case fx.CreateLedger():
                 self._admit(self._lanes.ledgers, effect.token, lambda _turn: self._create(effect))
             case fx.FenceLedger():
-                self._admit(self._lanes.ledgers, effect.token, lambda _turn: self._end(effect.token, effect.ledger, fence=True))
+                self._admit(
+                    self._lanes.ledgers,
+                    effect.token,
+                    lambda _turn: self._end(effect.token, effect.ledger, fence=True),
+                )
             case fx.CloseLedger():
-                self._admit(self._lanes.ledgers, effect.token, lambda _turn: self._end(effect.token, effect.ledger, fence=False))
+                self._admit(
+                    self._lanes.ledgers,
+                    effect.token,
+                    lambda _turn: self._end(effect.token, effect.ledger, fence=False),
+                )
             case fx.ReadChain():
-                self._admit(self._lanes.openings, effect.token, lambda turn: self._read_chain(effect, turn))
+                self._admit(
+                    self._lanes.openings, effect.token, lambda turn: self._read_chain(effect, turn)
+                )
             case fx.DeleteLedgers():
                 for ledger in effect.ledgers:
                     self._delete_in_turn(ledger)
             case fx.AskInlineTurn():
-                self._lanes.inline_states.ask(self._age, lambda: self._take_inline_turn(effect.token))
+                self._lanes.inline_states.ask(
+                    self._age, lambda: self._take_inline_turn(effect.token)
+                )
             case _:
                 self._tell(effect)
 
     def _tell(self, effect: fx.Effect) -> None:
         match effect:
             case fx.StreamState():
-                self._listener(effect.attach, lambda x: x.on_state(self.machine, created=effect.created))
+                self._listener(
+                    effect.attach, lambda x: x.on_state(self.machine, created=effect.created)
+                )
             case fx.ContinueHandle():
                 self._listener(effect.attach, lambda x: x.on_continued(self.machine))
             case fx.Proved():
@@ -291,25 +356,39 @@ class CursorRunner:
             case fx.ResetDone():
                 self._listener(effect.attach, lambda x: x.on_reset_done(effect))
             case fx.RefuseHandle():
-                self._services.telemetry.log("handle refused", cursor=str(self.name), code=str(effect.code), problem=effect.message)
+                self._services.telemetry.log(
+                    "handle refused",
+                    cursor=str(self.name),
+                    code=str(effect.code),
+                    problem=effect.message,
+                )
                 listener = self.listeners.pop(effect.attach, None)
                 if self.handle == effect.attach:
                     self.handle, self.detached_at = None, self._services.clock()
                 if listener is not None:
                     listener.on_refused(effect.code, effect.message, effect.remedy, effect.seq)
             case fx.Refuse():
-                self._services.telemetry.log("cursor refused", cursor=str(self.name), code=str(effect.code), problem=effect.message)
+                self._services.telemetry.log(
+                    "cursor refused",
+                    cursor=str(self.name),
+                    code=str(effect.code),
+                    problem=effect.message,
+                )
                 for listener in self._all():
                     listener.on_refused(effect.code, effect.message, effect.remedy)
                 self.listeners.clear()
             case fx.KeepFooter():
                 self._services.telemetry.log(
-                    "footer to restore", cursor=str(self.name), footer=self._services.footers.encoded(effect.footer).decode()
+                    "footer to restore",
+                    cursor=str(self.name),
+                    footer=self._services.footers.encoded(effect.footer).decode(),
                 )
             case fx.Report():
                 self._services.telemetry.log(effect.event, cursor=str(self.name), **effect.fields)
             case fx.Pause():
-                self._services.telemetry.log("paused", cursor=str(self.name), waiting_for=effect.reason)
+                self._services.telemetry.log(
+                    "paused", cursor=str(self.name), waiting_for=effect.reason
+                )
                 for listener in self._all():
                     listener.on_pause(effect.reason)
             case fx.Resume():
@@ -326,7 +405,9 @@ class CursorRunner:
         waiting = self.listeners.pop(effect.reopen, None) if effect.reopen is not None else None
         if waiting is not None and effect.reopen is not None:
             self._services.reopen(self, effect.reopen, waiting, effect.waited_s)
-        self._services.telemetry.log("cursor ended", cursor=str(self.name), state=str(state), epoch=self.machine.epoch)
+        self._services.telemetry.log(
+            "cursor ended", cursor=str(self.name), state=str(state), epoch=self.machine.epoch
+        )
         for listener in self._all():
             if state is State.DEPOSED:
                 listener.on_deposed(effect.epoch)
@@ -341,7 +422,9 @@ class CursorRunner:
     # ---- questions
 
     def prove(self, question: int, told: Callable[[Proof], None], waited_s: float = 0.0) -> None:
-        """`told` learns once whether this cursor is held here, as of an instant after this call. `forget` takes it back."""
+        """`told` learns once whether this cursor is held here, as of an instant after this call.
+        `forget` takes it back.
+        """
         if self._stopped or self.machine.is_ended:
             told(Gone(waited_s))
             return
@@ -360,7 +443,9 @@ class CursorRunner:
     def tell_ended(self) -> None:
         """Tells whoever waits for this end, once."""
         for question in list(self._asked):
-            self._answer(question, Gone(self.machine.questions.waited_s(question, self._services.clock())))
+            self._answer(
+                question, Gone(self.machine.questions.waited_s(question, self._services.clock()))
+            )
         waiting, self.on_ended = self.on_ended, []
         for callback in waiting:
             callback(self)
@@ -381,25 +466,43 @@ class CursorRunner:
 
     @property
     def _age(self) -> Age:
-        """In a queue. What an opening asks next is as old as the opening: the first ones get through before others begin. What has
-        failed is as old as its repetition: cursors that cannot go on must not stand in front of all others, again and again."""
+        """In a queue. What an opening asks next is as old as the opening: the first ones get
+        through before others begin. What has failed is as old as its repetition: cursors that
+        cannot go on must not stand in front of all others, again and again.
+        """
         since = self._since_s if self._is_settling else self.machine.progress.oldest_unconfirmed_s
-        return (self._services.clock() if since is None or self._is_retrying else since), self._number
+        return (
+            self._services.clock() if since is None or self._is_retrying else since
+        ), self._number
 
     @property
     def _is_settling(self) -> bool:
-        """It is being opened, or was just now and has acks that wait for its first ledger: until that is named, its source waits as it
-        does for an opening, and those that come after it are not to be opened before."""
+        """It is being opened, or was just now and has acks that wait for its first ledger: until
+        that is named, its source waits as it does for an opening, and those that come after it are
+        not to be opened before.
+        """
         m = self.machine
         if m.state in OPENING:
             return True
         first = m.progress.oldest_unconfirmed_s
-        is_first = m.state in (State.READY, State.ROLLING) and not m.counters.rolls and not self._is_retrying
-        return is_first and self._live_s is not None and first is not None and first <= self._live_s + SETTLING_S
+        is_first = (
+            m.state in (State.READY, State.ROLLING)
+            and not m.counters.rolls
+            and not self._is_retrying
+        )
+        return (
+            is_first
+            and self._live_s is not None
+            and first is not None
+            and first <= self._live_s + SETTLING_S
+        )
 
-    def _admit(self, lane: Lane, token: int, work: Callable[[Turn], Coroutine[Any, Any, ev.Event | None]]) -> None:
-        """Does it when it is its turn; while it waits, the machine knows that it is not sent. An opening has its own lane. None:
-        nobody wants the outcome any more."""
+    def _admit(
+        self, lane: Lane, token: int, work: Callable[[Turn], Coroutine[Any, Any, ev.Event | None]]
+    ) -> None:
+        """Does it when it is its turn; while it waits, the machine knows that it is not sent. An
+        opening has its own lane. None: nobody wants the outcome any more.
+        """
         if self._is_settling:
             lane = self._lanes.openings
         waited = False
@@ -443,7 +546,9 @@ class CursorRunner:
         self.dispatch(ev.InlineTurn(token))
         return self.machine.counters.inline_backstops > before
 
-    def _spawn(self, work: Callable[P, Coroutine[Any, Any, ev.Event]], *args: P.args, **kwargs: P.kwargs) -> None:
+    def _spawn(
+        self, work: Callable[P, Coroutine[Any, Any, ev.Event]], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
         """At once: for what is put together with that of other cursors anyway."""
 
         async def run() -> None:
@@ -477,7 +582,10 @@ class CursorRunner:
         if isinstance(effect.record, RawEntry):
             data, kind = effect.record.payload, KINDS[RawEntry]
         else:
-            data, kind = record.encode(effect.record, self._services.encode), KINDS[type(effect.record.body)]
+            data, kind = (
+                record.encode(effect.record, self._services.encode),
+                KINDS[type(effect.record.body)],
+            )
             crc = int.from_bytes(data[record.CRC_AT : record.CRC_AT + 4], "little")
         place = self._services.sent()
         size = len(data)
@@ -513,10 +621,14 @@ class CursorRunner:
         self.dispatch(ev.AppendFailed(effect.ledger, effect.entry, reason))
 
     async def _write(self, effect: fx.WriteFooter) -> ev.Event:
-        return await self._services.footers.write(self.name, effect.token, effect.footer, effect.expected_version)
+        return await self._services.footers.write(
+            self.name, effect.token, effect.footer, effect.expected_version
+        )
 
     async def _read(self, effect: fx.ReadFooter) -> ev.Event:
-        return await self._services.footers.read(self.name, effect.token, sync=effect.sync, watch=self._footer_changed)
+        return await self._services.footers.read(
+            self.name, effect.token, sync=effect.sync, watch=self._footer_changed
+        )
 
     async def _read_chain(self, effect: fx.ReadChain, turn: Turn) -> ev.Event | None:
         limits = self.machine.limits
@@ -535,7 +647,12 @@ class CursorRunner:
                 self._services.clock.watch()
 
         reader = ChainReader(
-            self.name, self._services.ledgers, self._wait_for, lambda _n: self._services.telemetry.moved(), budget=budget, rest=rest
+            self.name,
+            self._services.ledgers,
+            self._wait_for,
+            lambda _n: self._services.telemetry.moved(),
+            budget=budget,
+            rest=rest,
         )
         try:
             found = await reader.read(effect.token, effect.footer)
@@ -544,7 +661,13 @@ class CursorRunner:
         if isinstance(found, ev.ChainRead) and found.unfinished:
             # of a flush that was cut off: nothing of it was ever confirmed
             first, count = found.unfinished[0], len(found.unfinished)
-            self._services.telemetry.log("unfinished state", cursor=str(self.name), ledger=first.ledger, entry=first.entry, entries=count)
+            self._services.telemetry.log(
+                "unfinished state",
+                cursor=str(self.name),
+                ledger=first.ledger,
+                entry=first.entry,
+                entries=count,
+            )
         return found
 
     def _check_wanted(self) -> None:
@@ -554,11 +677,22 @@ class CursorRunner:
 
     async def _create(self, effect: fx.CreateLedger) -> ev.Event:
         try:
-            deployment, ledgers = await self._services.footers.deployment(), await self._services.own_ledgers()
-            metadata = ledger_calls.custom_metadata(
-                self.name, effect.epoch, effect.generation, self.machine.turn.writer, deployment, form=effect.format, more=effect.metadata
+            deployment, ledgers = (
+                await self._services.footers.deployment(),
+                await self._services.own_ledgers(),
             )
-            ledger, self.shrunk_ledger = await ledger_calls.create(ledgers, self._services.policy, metadata)
+            metadata = ledger_calls.custom_metadata(
+                self.name,
+                effect.epoch,
+                effect.generation,
+                self.machine.turn.writer,
+                deployment,
+                form=effect.format,
+                more=effect.metadata,
+            )
+            ledger, self.shrunk_ledger = await ledger_calls.create(
+                ledgers, self._services.policy, metadata
+            )
         except (bk.GatewayError, zk.ZooKeeperError) as e:
             return ev.LedgerCreateFailed(effect.token, str(e))
         self._services.telemetry.moved()
@@ -591,13 +725,17 @@ class CursorRunner:
                 await (await self._services.own_ledgers()).delete(ledger)
                 return
             except bk.GatewayRefused as e:
-                self._services.telemetry.log("ledger not deleted", cursor=str(self.name), ledger=ledger, problem=str(e))
+                self._services.telemetry.log(
+                    "ledger not deleted", cursor=str(self.name), ledger=ledger, problem=str(e)
+                )
                 return
             except (bk.GatewayError, zk.ZooKeeperError):
                 await asyncio.sleep(delay)
                 delay *= 2
         # garbage collection takes it: no footer names it any more
-        self._services.telemetry.log("ledger left to garbage collection", cursor=str(self.name), ledger=ledger)
+        self._services.telemetry.log(
+            "ledger left to garbage collection", cursor=str(self.name), ledger=ledger
+        )
 
     def _wait_for(self, why: str) -> None:
         self.machine.turn.wait_for(why)

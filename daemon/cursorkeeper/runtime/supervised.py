@@ -1,7 +1,8 @@
-"""Work that goes on for as long as the daemon does: garbage collection, the poll of footers, subscriptions.
+"""Work that goes on for as long as the daemon does: garbage collection, the poll of footers,
+subscriptions.
 
-Owns what happens if such work ends: that is a bug, it is told with its exception, and the work begins again after a growing pause. In
-silence nobody would collect, poll or dial any more.
+Owns what happens if such work ends: that is a bug, it is told with its exception, and the work
+begins again after a growing pause. In silence nobody would collect, poll or dial any more.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.5, 60.0
-"""Before it begins again; doubles, and is the shortest again after work that lasted longer than the longest."""
+"""Before it begins again; doubles, and is the shortest again after work that lasted longer than the
+longest.
+"""
 
 
-async def supervised(what: str, work: Callable[[], Awaitable[None]], ended: Callable[[str, Exception | None], None]) -> None:
+async def supervised(
+    what: str, work: Callable[[], Awaitable[None]], ended: Callable[[str, Exception | None], None]
+) -> None:
     """Until cancelled. `ended` hears what ended, and by which exception; None: it returned."""
     loop, pause_s = asyncio.get_running_loop(), PAUSE_MIN_S
     while True:

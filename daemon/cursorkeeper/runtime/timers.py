@@ -1,4 +1,6 @@
-"""One timer for all cursors: a heap and a single `call_at`. An idle cursor costs an entry at most, never a task."""
+"""One timer for all cursors: a heap and a single `call_at`. An idle cursor costs an entry at most,
+never a task.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ K = TypeVar("K")
 
 
 class Timers(Generic[K]):
-    """At most one time per key; `fire(key)` is called when it has come. Times are of the running loop's clock."""
+    """At most one time per key; `fire(key)` is called when it has come. Times are of the running
+    loop's clock.
+    """
 
     def __init__(self, fire: Callable[[K], None]) -> None:
         self._fire = fire

@@ -1,8 +1,9 @@
 """The encodings of the table: from a state to a number of bytes.
 
-Pulsar's own forms are measured by Pulsar's own codec (`format.pulsar`), ours by our records (`native`). Bitmaps are the
-portable Roaring serialization, run-optimised. A column counts the ack state alone: mark-delete and the layout are
-left out where a form can be taken apart (field 6, field 3), and are in it where it cannot (our snapshot, a whole entry).
+Pulsar's own forms are measured by Pulsar's own codec (`format.pulsar`), ours by our records
+(`native`). Bitmaps are the portable Roaring serialization, run-optimised. A column counts the ack
+state alone: mark-delete and the layout are left out where a form can be taken apart (field 6, field
+3), and are in it where it cannot (our snapshot, a whole entry).
 """
 
 from __future__ import annotations
@@ -28,21 +29,46 @@ class Encoding:
 
 
 ENCODINGS = (
-    Encoding("dense_bytes", "dense long[]", "Pulsar's long array as it lies in BookKeeper (PositionInfo field 6), every flush"),
-    Encoding("dense_heap_bytes", "transient heap", "the words of that array in the broker's heap, every flush"),
-    Encoding("ranges_bytes", "ranges", "Pulsar's list of ranges (PositionInfo field 3), every flush"),
-    Encoding("roaring_bytes", "roaring", "one Roaring bitmap per data ledger, portable, run-optimised"),
+    Encoding(
+        "dense_bytes",
+        "dense long[]",
+        "Pulsar's long array as it lies in BookKeeper (PositionInfo field 6), every flush",
+    ),
+    Encoding(
+        "dense_heap_bytes",
+        "transient heap",
+        "the words of that array in the broker's heap, every flush",
+    ),
+    Encoding(
+        "ranges_bytes", "ranges", "Pulsar's list of ranges (PositionInfo field 3), every flush"
+    ),
+    Encoding(
+        "roaring_bytes", "roaring", "one Roaring bitmap per data ledger, portable, run-optimised"
+    ),
     Encoding("roaring_lz4_bytes", "roaring + LZ4", "the same in one LZ4 block"),
-    Encoding("pulsar_zstd_bytes", "long[] chunks + zstd", "format=pulsar: the whole entry, ZSTD, in chunks where it "
-    "is over 1 MiB, every flush"),
-    Encoding("snapshot_bytes", "native snapshot", "CursorKeeper's snapshot: all records of it, once in many flushes"),
-    Encoding("delta_bytes", "native delta", f"CursorKeeper's flush of {FLUSH_ACKS:,} more acks, at random places"),
-)  # fmt: skip
+    Encoding(
+        "pulsar_zstd_bytes",
+        "long[] chunks + zstd",
+        "format=pulsar: the whole entry, ZSTD, in chunks where it is over 1 MiB, every flush",
+    ),
+    Encoding(
+        "snapshot_bytes",
+        "native snapshot",
+        "CursorKeeper's snapshot: all records of it, once in many flushes",
+    ),
+    Encoding(
+        "delta_bytes",
+        "native delta",
+        f"CursorKeeper's flush of {FLUSH_ACKS:,} more acks, at random places",
+    ),
+)
 """The encodings, in the order of the table."""
 
 
 def form_bytes(info: PositionInfo, form: Form) -> int:
-    """Bytes of the individually acked entries in a form: field 6 or field 3 without the rest of the message."""
+    """Bytes of the individually acked entries in a form: field 6 or field 3 without the rest of the
+    message.
+    """
     bare = replace(info, acked={})
     return position_info.encoded_bytes(info, form) - position_info.encoded_bytes(bare, form)
 
@@ -61,4 +87,11 @@ def roaring_bytes(info: PositionInfo) -> tuple[int, int]:
 def pulsar_zstd_bytes(info: PositionInfo) -> int:
     """What `format=pulsar` stores per flush with ZSTD and chunks: slices and footer."""
     raw = position_info.encode(info, Form.LONG_ARRAY)
-    return sum(map(len, chunks.entries_of(raw, compression=Compression.ZSTD, max_entry_bytes=MIB, multiple=True)))
+    return sum(
+        map(
+            len,
+            chunks.entries_of(
+                raw, compression=Compression.ZSTD, max_entry_bytes=MIB, multiple=True
+            ),
+        )
+    )

@@ -1,7 +1,9 @@
-"""The hole model of Pulsar issue #25985: holes spread over a backlog, the gaps between them uniform with +-50 %.
+"""The hole model of Pulsar issue #25985: holes spread over a backlog, the gaps between them uniform
+with +-50 %.
 
-Everything in a backlog is acked but the holes; the oldest entry is a hole, so it pins mark-delete. One seed gives one
-state. Cost: about 8 bytes of memory per hole and one byte per 8 entries of the widest ledger.
+Everything in a backlog is acked but the holes; the oldest entry is a hole, so it pins mark-delete.
+One seed gives one state. Cost: about 8 bytes of memory per hole and one byte per 8 entries of the
+widest ledger.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ FIRST_LEDGER = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A backlog of `entries`, `density` of them un-acked. `ledger_entries` 0: all in one data ledger."""
+    """A backlog of `entries`, `density` of them un-acked. `ledger_entries` 0: all in one data
+    ledger.
+    """
 
     entries: int
     density: float
@@ -48,14 +52,21 @@ class Workload:
     def layout(self) -> list[tuple[int, int]]:
         """(data ledger, entries), ascending; ids have gaps, as a topic's have."""
         size = self.ledger_entries or self.entries
-        return [(FIRST_LEDGER + 3 * at, min(size, self.entries - start)) for at, start in enumerate(range(0, self.entries, size))]
+        return [
+            (FIRST_LEDGER + 3 * at, min(size, self.entries - start))
+            for at, start in enumerate(range(0, self.entries, size))
+        ]
 
     def holes(self) -> I64:
         """The un-acked places in the backlog, ascending, from 0 on; the first is 0."""
         mean = 1 / self.density
-        low, high = max(1, round(mean * (1 - GAP_VARIANCE))), max(1, round(mean * (1 + GAP_VARIANCE)))
+        low, high = (
+            max(1, round(mean * (1 - GAP_VARIANCE))),
+            max(1, round(mean * (1 + GAP_VARIANCE))),
+        )
         rng = np.random.default_rng((self.seed, self.entries, round(mean * 1000)))
-        count = int(self.entries * self.density * 1.1) + 64  # one draw is almost always enough; the loop is for the rest
+        # one draw is almost always enough; the loop is for the rest
+        count = int(self.entries * self.density * 1.1) + 64
         places = np.zeros(1, dtype=np.int64)
         while places[-1] < self.entries:
             gaps = rng.integers(low, high + 1, count, dtype=np.int64)
@@ -83,10 +94,14 @@ class Workload:
 
 
 def further_acks(state: AckState, count: int, seed: int) -> dict[int, npt.NDArray[np.uint32]]:
-    """`count` random holes of a state, as columns per ledger: the acks that arrive until the next flush."""
+    """`count` random holes of a state, as columns per ledger: the acks that arrive until the next
+    flush.
+    """
     sizes = {ledger: len(acks.holes) for ledger, acks in sorted(state.ledgers.items())}
     total = sum(sizes.values())
-    chosen = np.sort(np.random.default_rng((seed, 1)).choice(total, min(count, total), replace=False))
+    chosen = np.sort(
+        np.random.default_rng((seed, 1)).choice(total, min(count, total), replace=False)
+    )
     found: dict[int, npt.NDArray[np.uint32]] = {}
     start = 0
     for ledger, size in sizes.items():
@@ -101,7 +116,9 @@ def _closed(layout: list[tuple[int, int]]) -> list[LayoutItem]:
     return [LayoutItem(ledger, LayoutState.CLOSED, count) for ledger, count in layout]
 
 
-def _per_ledger(holes: I64, layout: list[tuple[int, int]]) -> Iterator[tuple[int, int, npt.NDArray[np.uint32]]]:
+def _per_ledger(
+    holes: I64, layout: list[tuple[int, int]]
+) -> Iterator[tuple[int, int, npt.NDArray[np.uint32]]]:
     start = 0
     for ledger, count in layout:
         low, high = np.searchsorted(holes, [start, start + count])

@@ -1,4 +1,6 @@
-"""The rows of the table. One state is in memory at a time; `step` is called when a column of a row is done."""
+"""The rows of the table. One state is in memory at a time; `step` is called when a column of a row
+is done.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,14 @@ class Row:
     def as_json(self) -> dict[str, object]:
         """Sizes are in bytes."""
         return {
-            "backlog": self.backlog, "density": self.density, "holes": self.holes, "dataLedgers": self.ledgers,
-            "snapshotEntries": self.snapshot_entries, "deltaAcks": self.delta_acks, "bytes": self.bytes_by_key,
-        }  # fmt: skip
+            "backlog": self.backlog,
+            "density": self.density,
+            "holes": self.holes,
+            "dataLedgers": self.ledgers,
+            "snapshotEntries": self.snapshot_entries,
+            "deltaAcks": self.delta_acks,
+            "bytes": self.bytes_by_key,
+        }
 
 
 def measure(workload: Workload, step: Callable[[], None] = lambda: None) -> Row:
@@ -56,5 +63,11 @@ def measure(workload: Workload, step: Callable[[], None] = lambda: None) -> Row:
     acks = further_acks(state, FLUSH_ACKS, workload.seed)
     took("delta_bytes", sum(map(len, native.flush(state, acks))))
     return Row(
-        workload.entries, workload.density, holes, len(workload.layout()), found, snapshot_entries, sum(len(a) for a in acks.values())
+        workload.entries,
+        workload.density,
+        holes,
+        len(workload.layout()),
+        found,
+        snapshot_entries,
+        sum(len(a) for a in acks.values()),
     )

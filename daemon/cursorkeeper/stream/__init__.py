@@ -1,1 +1,3 @@
-"""The ack stream's server side: messages to events and back, handles, credits, both directions of the stream."""
+"""The ack stream's server side: messages to events and back, handles, credits, both directions of
+the stream.
+"""

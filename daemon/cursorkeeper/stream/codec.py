@@ -1,4 +1,5 @@
-"""Messages of the ack stream to values of the core, and back. Pure; every malformed field is a RefusedError.
+"""Messages of the ack stream to values of the core, and back. Pure; every malformed field is a
+RefusedError.
 
 Columns stay columns: packed fixed32 becomes a numpy array without a Python loop over its values.
 """
@@ -15,12 +16,27 @@ from cursorkeeper.core import bitmaps, containers
 from cursorkeeper.core.batch import NO_ENTRIES, NO_RANGES, AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.errors import Refusal, RefusedError
-from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, BATCH_SIZE_MAX, LAYOUT_RUN_LEDGERS_MAX
+from cursorkeeper.core.limits import (
+    ACK_LEDGERS_MAX,
+    ACK_PARTIALS_MAX,
+    BATCH_SIZE_MAX,
+    LAYOUT_RUN_LEDGERS_MAX,
+)
 from cursorkeeper.core.positions import LEDGER_ID_MAX, Position
-from cursorkeeper.core.values import CursorProperties, LayoutItem, LayoutState, MarkDeleteProperties, Partial
+from cursorkeeper.core.values import (
+    CursorProperties,
+    LayoutItem,
+    LayoutState,
+    MarkDeleteProperties,
+    Partial,
+)
 from cursorkeeper_client._proto import acks_pb2 as pb
 
-_STATES = {pb.LAYOUT_CLOSED: LayoutState.CLOSED, pb.LAYOUT_OPEN: LayoutState.OPEN, pb.LAYOUT_TRIMMED: LayoutState.TRIMMED}
+_STATES = {
+    pb.LAYOUT_CLOSED: LayoutState.CLOSED,
+    pb.LAYOUT_OPEN: LayoutState.OPEN,
+    pb.LAYOUT_TRIMMED: LayoutState.TRIMMED,
+}
 _STATES_OUT = {state: number for number, state in _STATES.items()}
 _WORD = 64
 RANGES_PER_PARTIAL, WORDS_PER_PARTIAL = 64, 128
@@ -31,14 +47,22 @@ _SHORT = 128
 """Up to so many numbers become a set faster from a list than from an array."""
 
 
-def generation_of(message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb.ResetCursor, cursor: str) -> int:
-    """Raises RefusedError if it was forgotten: as an old generation the message would be dropped and confirmed."""
+def generation_of(
+    message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb.ResetCursor, cursor: str
+) -> int:
+    """Raises RefusedError if it was forgotten: as an old generation the message would be dropped
+    and confirmed.
+    """
     if not message.generation:
-        raise RefusedError(Refusal.BAD_MESSAGE, cursor, "generation is required", "use that of Opened or ResetDone")
+        raise RefusedError(
+            Refusal.BAD_MESSAGE, cursor, "generation is required", "use that of Opened or ResetDone"
+        )
     return message.generation
 
 
-def fencing_token_of(message: pb.OpenCursor | pb.DeleteCursor | pb.DeleteTopicRequest, cursor: str) -> int:
+def fencing_token_of(
+    message: pb.OpenCursor | pb.DeleteCursor | pb.DeleteTopicRequest, cursor: str
+) -> int:
     """Raises RefusedError if it is more than a footer can say."""
     if message.fencing_token > LEDGER_ID_MAX:
         text = f"fencing token {message.fencing_token}, at most {LEDGER_ID_MAX} is possible"
@@ -47,7 +71,9 @@ def fencing_token_of(message: pb.OpenCursor | pb.DeleteCursor | pb.DeleteTopicRe
 
 
 def checked_parts(message: pb.AckBatch, size_bytes: int, cursor: str) -> list[pb.LedgerAcks]:
-    """Its data ledgers, before anything of them is looked at: a message must not cost more than Hello said. Raises RefusedError."""
+    """Its data ledgers, before anything of them is looked at: a message must not cost more than
+    Hello said. Raises RefusedError.
+    """
     ledgers = len(message.ledgers)
     if ledgers > ACK_LEDGERS_MAX:
         raise _too_many(cursor, ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
@@ -62,7 +88,9 @@ def checked_parts(message: pb.AckBatch, size_bytes: int, cursor: str) -> list[pb
             for partial in part.partial[: ACK_PARTIALS_MAX + 1]
         )
     if partials > ACK_PARTIALS_MAX:
-        raise _too_many(cursor, partials, "partly acked batches", ACK_PARTIALS_MAX, "ack_partials_max")
+        raise _too_many(
+            cursor, partials, "partly acked batches", ACK_PARTIALS_MAX, "ack_partials_max"
+        )
     return parts
 
 
@@ -91,7 +119,13 @@ def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
 
 
 def _columns(part: pb.LedgerAcks, cursor: str) -> LedgerColumns:
-    ledger, entries, ranges, sent, roaring = part.ledger_id, part.entries, part.ranges, part.partial, part.roaring
+    ledger, entries, ranges, sent, roaring = (
+        part.ledger_id,
+        part.entries,
+        part.ranges,
+        part.partial,
+        part.roaring,
+    )
     return LedgerColumns(
         ledger,
         _set(entries) if entries else NO_ENTRIES,
@@ -103,31 +137,63 @@ def _columns(part: pb.LedgerAcks, cursor: str) -> LedgerColumns:
 
 def _set(field: Any) -> BitMap:
     """A packed field whose order and repeats mean nothing."""
-    return BitMap(field[:]) if len(field) <= _SHORT else bitmaps.from_unsorted(np.asarray(field, dtype=np.uint32))
+    return (
+        BitMap(field[:])
+        if len(field) <= _SHORT
+        else bitmaps.from_unsorted(np.asarray(field, dtype=np.uint32))
+    )
 
 
 def _u32(field: Any) -> U32:
     """A packed field."""
-    return np.array(field[:], np.uint32) if len(field) <= _SHORT else np.asarray(field, dtype=np.uint32)
+    return (
+        np.array(field[:], np.uint32)
+        if len(field) <= _SHORT
+        else np.asarray(field, dtype=np.uint32)
+    )
 
 
 def _bitmap(data: bytes, cursor: str) -> BitMap:
     try:
         return containers.checked(data)
     except ValueError as e:
-        raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"roaring: {e}", "send one bitmap in the portable roaring format") from e
+        raise RefusedError(
+            Refusal.BAD_MESSAGE,
+            cursor,
+            f"roaring: {e}",
+            "send one bitmap in the portable roaring format",
+        ) from e
 
 
 def _partial(message: pb.PartialAck, cursor: str, ledger: int) -> Partial:
     where = f"the batch at {ledger}:{message.entry}"
     size = message.batch_size
     if bool(message.ack_set) == bool(message.acked):
-        raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{where}: exactly one of ack_set and acked is needed", "send one of them")
+        raise RefusedError(
+            Refusal.BAD_MESSAGE,
+            cursor,
+            f"{where}: exactly one of ack_set and acked is needed",
+            "send one of them",
+        )
     if size > BATCH_SIZE_MAX or len(message.ack_set) * _WORD > BATCH_SIZE_MAX:
-        raise RefusedError(Refusal.BATCH_CONTRADICTS, cursor, f"{where} has more than {BATCH_SIZE_MAX} messages", "check the batch size")
-    missing = _missing_of_words(message.ack_set[:]) if message.ack_set else _missing_of_ranges(message, cursor, where)
+        raise RefusedError(
+            Refusal.BATCH_CONTRADICTS,
+            cursor,
+            f"{where} has more than {BATCH_SIZE_MAX} messages",
+            "check the batch size",
+        )
+    missing = (
+        _missing_of_words(message.ack_set[:])
+        if message.ack_set
+        else _missing_of_ranges(message, cursor, where)
+    )
     if not missing:
-        raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{where}: nothing is missing", "send a wholly acked batch in `entries`")
+        raise RefusedError(
+            Refusal.BAD_MESSAGE,
+            cursor,
+            f"{where}: nothing is missing",
+            "send a wholly acked batch in `entries`",
+        )
     if size and missing.max() >= size:
         raise RefusedError(
             Refusal.BATCH_CONTRADICTS,
@@ -155,14 +221,17 @@ def _missing_of_words(words: Sequence[int]) -> BitMap:
 
 def _missing_of_ranges(message: pb.PartialAck, cursor: str, where: str) -> BitMap:
     if not message.batch_size:
-        raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{where}: acked ranges need batch_size", "send batch_size")
+        raise RefusedError(
+            Refusal.BAD_MESSAGE, cursor, f"{where}: acked ranges need batch_size", "send batch_size"
+        )
     missing = bitmaps.span(0, message.batch_size - 1)
     for part in message.acked:
         if part.first > part.last or part.last >= message.batch_size:
             raise RefusedError(
                 Refusal.BATCH_CONTRADICTS,
                 cursor,
-                f"{where} of {message.batch_size} messages has no indexes {part.first}..{part.last}",
+                f"{where} of {message.batch_size} messages has no indexes "
+                f"{part.first}..{part.last}",
                 "check the range against the batch size",
             )
         missing.remove_range(part.first, part.last + 1)
@@ -175,7 +244,9 @@ def words_of(missing: BitMap) -> list[int]:
     for index in missing:
         whole |= 1 << index
     mask = (1 << _WORD) - 1
-    return [(whole >> (_WORD * at)) & mask for at in range((whole.bit_length() + _WORD - 1) // _WORD)]
+    return [
+        (whole >> (_WORD * at)) & mask for at in range((whole.bit_length() + _WORD - 1) // _WORD)
+    ]
 
 
 def position_of(message: pb.Position) -> Position:
@@ -188,21 +259,37 @@ def position_to(position: Position) -> pb.Position:
 
 
 def layout_of(message: pb.LayoutRun, cursor: str) -> tuple[LayoutItem, ...]:
-    """A run of data ledgers as it was sent. Raises RefusedError for a run that is too long, or whose columns differ in length."""
+    """A run of data ledgers as it was sent. Raises RefusedError for a run that is too long, or
+    whose columns differ in length.
+    """
     if len(message.ids) > LAYOUT_RUN_LEDGERS_MAX:
         raise RefusedError(
             Refusal.TOO_LARGE,
             cursor,
-            f"a layout of {len(message.ids)} ledgers, {LAYOUT_RUN_LEDGERS_MAX} are allowed at once (layout_ledgers_max of Hello)",
-            "send several runs, each beginning with the last ledger of the one before: the first in OpenCursor, the others as Layout",
+            f"a layout of {len(message.ids)} ledgers, {LAYOUT_RUN_LEDGERS_MAX} are allowed at "
+            f"once (layout_ledgers_max of Hello)",
+            "send several runs, each beginning with the last ledger of the one before: the first "
+            "in OpenCursor, the others as Layout",
         )
     if not len(message.ids) == len(message.states) == len(message.entries):
-        raise RefusedError(Refusal.BAD_MESSAGE, cursor, "layout: columns of unequal length", "send one state and one count per ledger id")
+        raise RefusedError(
+            Refusal.BAD_MESSAGE,
+            cursor,
+            "layout: columns of unequal length",
+            "send one state and one count per ledger id",
+        )
     items = []
     for ledger, state, entries in zip(message.ids, message.states, message.entries, strict=True):
         if state not in _STATES:
-            raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"layout: ledger {ledger} has no known state", "send CLOSED, OPEN or TRIMMED")
-        items.append(LayoutItem(ledger, _STATES[state], entries if state == pb.LAYOUT_CLOSED else 0))
+            raise RefusedError(
+                Refusal.BAD_MESSAGE,
+                cursor,
+                f"layout: ledger {ledger} has no known state",
+                "send CLOSED, OPEN or TRIMMED",
+            )
+        items.append(
+            LayoutItem(ledger, _STATES[state], entries if state == pb.LAYOUT_CLOSED else 0)
+        )
     return tuple(items)
 
 

@@ -1,4 +1,6 @@
-"""Credit: how many bytes of unconfirmed acks a handle may have with us. What bounds the daemon's memory."""
+"""Credit: how many bytes of unconfirmed acks a handle may have with us. What bounds the daemon's
+memory.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class CreditPool:
-    """The daemon's total, shared evenly when many handles are live. `unconfirmed_bytes` is what all of them hold of it."""
+    """The daemon's total, shared evenly when many handles are live. `unconfirmed_bytes` is what all
+    of them hold of it.
+    """
 
     handle_bytes: int = 4 << 20
     daemon_bytes: int = 256 << 20
@@ -17,7 +21,9 @@ class CreditPool:
 
     @property
     def window(self) -> int:
-        return min(self.handle_bytes, max(self.handle_bytes_min, self.daemon_bytes // max(1, self.handles)))
+        return min(
+            self.handle_bytes, max(self.handle_bytes_min, self.daemon_bytes // max(1, self.handles))
+        )
 
 
 class Credit:
@@ -37,17 +43,23 @@ class Credit:
         self._released = self.spent
 
     def spend(self, size: int) -> bool:
-        """A batch arrived; False: it was not covered. One that is larger than the handle's share, as properties of thousands of
-        producers are, cannot be cut: it is taken while the handle has nothing else with us and the daemon's total has room."""
+        """A batch arrived; False: it was not covered. One that is larger than the handle's share,
+        as properties of thousands of producers are, cannot be cut: it is taken while the handle has
+        nothing else with us and the daemon's total has room.
+        """
         pool = self._pool
-        if self.spent + size > self.granted and (self.spent > self._released or pool.unconfirmed_bytes + size > pool.daemon_bytes):
+        if self.spent + size > self.granted and (
+            self.spent > self._released or pool.unconfirmed_bytes + size > pool.daemon_bytes
+        ):
             return False
         self.spent += size
         pool.unconfirmed_bytes += size
         return True
 
     def release(self, size: int) -> int | None:
-        """Bytes are durable, dropped or duplicate; returns the new cumulative grant when it is worth telling."""
+        """Bytes are durable, dropped or duplicate; returns the new cumulative grant when it is
+        worth telling.
+        """
         self._pool.unconfirmed_bytes -= max(0, min(size, self.spent - self._released))
         self._released += size
         window = self._pool.window

@@ -1,7 +1,9 @@
-"""What waits to be sent on one stream. Bounded by number and by bytes: cumulative messages replace each other, states are made
-when their turn comes, and everything else is few by protocol; a peer that does not read ends its own stream.
+"""What waits to be sent on one stream. Bounded by number and by bytes: cumulative messages replace
+each other, states are made when their turn comes, and everything else is few by protocol; a peer
+that does not read ends its own stream.
 
-Invariant: nothing here raises into whoever puts. A full outbox forgets what it holds, takes no more, and `next` says so.
+Invariant: nothing here raises into whoever puts. A full outbox forgets what it holds, takes no
+more, and `next` says so.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from cursorkeeper_client.ack_stream.groups import GROUP_BYTES, keeper_group
 from cursorkeeper_client.gap import Gap
 
 MESSAGES_PER_CURSOR = 8
-"""State, credit, durable, pause and resume, a refusal, and room: all cursors of a daemon may be opened on one stream."""
+"""State, credit, durable, pause and resume, a refusal, and room: all cursors of a daemon may be
+opened on one stream.
+"""
 MESSAGES_MAX = MESSAGES_PER_CURSOR * 10_000
 BYTES_PER_MESSAGE = 512
 """On average: a refusal names its cursor twice, and a name has at most 1,024 bytes."""
@@ -32,9 +36,11 @@ class OutboxFull(Exception):
 class Outbox:
     """First in, first out; `Durable` and `Credit` of a handle are merged while they wait.
 
-    `messages_max` wait at most, and of those that are already made so many times `BYTES_PER_MESSAGE` bytes, or one alone. `on_overflow`
-    is called once, from the event loop and never from within a put. `group_messages_max`: so many messages the source takes in one
-    group, 0 until its Hello says so. `more_follows`: whether more is to be told shortly, for which a message waits a little.
+    `messages_max` wait at most, and of those that are already made so many times
+    `BYTES_PER_MESSAGE` bytes, or one alone. `on_overflow` is called once, from the event loop and
+    never from within a put. `group_messages_max`: so many messages the source takes in one group, 0
+    until its Hello says so. `more_follows`: whether more is to be told shortly, for which a message
+    waits a little.
     """
 
     def __init__(
@@ -43,7 +49,11 @@ class Outbox:
         on_overflow: Callable[[], None] = lambda: None,
         more_follows: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._messages_max, self._on_overflow, self._more_follows = messages_max, on_overflow, more_follows
+        self._messages_max, self._on_overflow, self._more_follows = (
+            messages_max,
+            on_overflow,
+            more_follows,
+        )
         self._bytes_max, self._bytes = messages_max * BYTES_PER_MESSAGE, 0
         self._items: deque[Item] = deque()
         self._states: dict[int, Iterator[pb.KeeperMessage]] = {}
@@ -91,7 +101,9 @@ class Outbox:
             self._items.append(item)
             return
         self.overflowed = True
-        self._overflow = f"{len(self._items)} messages waited, {self._bytes} bytes with the next one"
+        self._overflow = (
+            f"{len(self._items)} messages waited, {self._bytes} bytes with the next one"
+        )
         self._items.clear()
         self._states.clear()
         asyncio.get_running_loop().call_soon(self._on_overflow)
@@ -108,7 +120,9 @@ class Outbox:
         return found
 
     async def next_bytes(self) -> bytes | None:
-        """As `next`, serialised; in a group with those behind it, if the source takes groups. Hello is alone."""
+        """As `next`, serialised; in a group with those behind it, if the source takes groups. Hello
+        is alone.
+        """
         if self.group_messages_max > 1:
             while not (self._items or self._closed or self.overflowed):
                 await self._wait()
@@ -156,8 +170,12 @@ class Outbox:
         self._items.popleft()
         if first == "durable":
             seq, truncated = self._durable.pop(second)
-            return pb.KeeperMessage(durable=pb.Durable(handle=second, seq=seq, truncated_acks=truncated))
-        return pb.KeeperMessage(credit=pb.Credit(handle=second, granted_bytes=self._credit.pop(second)))
+            return pb.KeeperMessage(
+                durable=pb.Durable(handle=second, seq=seq, truncated_acks=truncated)
+            )
+        return pb.KeeperMessage(
+            credit=pb.Credit(handle=second, granted_bytes=self._credit.pop(second))
+        )
 
     def _pop_state(self, handle: int) -> pb.KeeperMessage | None:
         item = self._items[0]

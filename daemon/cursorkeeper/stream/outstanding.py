@@ -1,5 +1,7 @@
-"""How many messages of a handle may wait for their confirmation. Credit bounds the bytes of acks; control messages cost
-none, and small batches cost little: while BookKeeper is away their number has to be bounded too."""
+"""How many messages of a handle may wait for their confirmation. Credit bounds the bytes of acks;
+control messages cost none, and small batches cost little: while BookKeeper is away their number has
+to be bounded too.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ CONTROL_MESSAGES_MAX = 1_000
 
 
 class Outstanding:
-    """What a handle has sent that is not confirmed. Sequence numbers grow, and confirmations are cumulative."""
+    """What a handle has sent that is not confirmed. Sequence numbers grow, and confirmations are
+    cumulative.
+    """
 
     __slots__ = ("_control", "_cursor", "_parts", "_seqs")
 

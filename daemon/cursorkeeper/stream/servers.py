@@ -1,4 +1,5 @@
-"""The stream over gRPC, in both directions: `AckSink` for sources that dial us, `AckSource` for sources we dial.
+"""The stream over gRPC, in both directions: `AckSink` for sources that dial us, `AckSource` for
+sources we dial.
 
 Owns transport and its limits; what messages mean is in `session`.
 """
@@ -25,13 +26,16 @@ RETRY_MIN_S, RETRY_MAX_S = 0.1, 5.0
 HELLO_TIMEOUT_S = 10.0
 STREAMS_MAX = 1_000
 GREETINGS_MAX = 32
-"""So many streams without a Hello are read at once: each may make us hold one message of any peer, whole or half."""
+"""So many streams without a Hello are read at once: each may make us hold one message of any peer,
+whole or half.
+"""
 
 
 def channel_options(message_bytes_max: int, *, server: bool) -> list[tuple[str, int]]:
     """gRPC options: message limit above ours, and keepalive that really ends a dead connection.
 
-    `http2.ping_timeout_ms` decides how long a ping may stay unanswered; `keepalive_timeout_ms` alone does not.
+    `http2.ping_timeout_ms` decides how long a ping may stay unanswered; `keepalive_timeout_ms`
+    alone does not.
     """
     options = [
         ("grpc.max_receive_message_length", message_bytes_max + 64 * 1024),
@@ -53,17 +57,33 @@ def channel_options(message_bytes_max: int, *, server: bool) -> list[tuple[str, 
 class SessionFactory:
     """Makes a session per stream."""
 
-    def __init__(self, keeper: Keeper, pool: CreditPool, *, name: str, incarnation: str, credentials: bytes = b"") -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        pool: CreditPool,
+        *,
+        name: str,
+        incarnation: str,
+        credentials: bytes = b"",
+    ) -> None:
         self._keeper, self._pool = keeper, pool
         self._name, self._incarnation, self._credentials = name, incarnation, credentials
 
     def __call__(self) -> Session:
-        return Session(self._keeper, self._pool, name=self._name, incarnation=self._incarnation, credentials=self._credentials)
+        return Session(
+            self._keeper,
+            self._pool,
+            name=self._name,
+            incarnation=self._incarnation,
+            credentials=self._credentials,
+        )
 
 
 SLICE_S, SLICE_MESSAGES = 0.002, 32
-"""For so long, and of so many, messages of one stream are taken before other streams, and the cursors, get their turn. What messages
-cost differs a hundredfold: with a count alone the cheap ones would wait for turns that the dear ones make long."""
+"""For so long, and of so many, messages of one stream are taken before other streams, and the
+cursors, get their turn. What messages cost differs a hundredfold: with a count alone the cheap ones
+would wait for turns that the dear ones make long.
+"""
 
 
 async def read_first(session: Session, messages: AsyncIterator[Any]) -> None:
@@ -87,8 +107,10 @@ async def read_all(session: Session, messages: AsyncIterator[Any]) -> None:
 
 
 class AckSinkService:
-    """`AckSink`: the source dials. A stream that sends no Hello in time ends, and so does one beyond `streams_max`: neither has
-    proved anything yet. Of those without a Hello `greetings_max` are read at once; the others wait, unread, until their time is over."""
+    """`AckSink`: the source dials. A stream that sends no Hello in time ends, and so does one
+    beyond `streams_max`: neither has proved anything yet. Of those without a Hello `greetings_max`
+    are read at once; the others wait, unread, until their time is over.
+    """
 
     def __init__(
         self,
@@ -98,35 +120,62 @@ class AckSinkService:
         streams_max: int = STREAMS_MAX,
         greetings_max: int = GREETINGS_MAX,
     ) -> None:
-        self._sessions, self._hello_timeout_s, self._streams_max = sessions, hello_timeout_s, streams_max
+        self._sessions, self._hello_timeout_s, self._streams_max = (
+            sessions,
+            hello_timeout_s,
+            streams_max,
+        )
         self._streams, self._greetings_max = 0, greetings_max
         self._greetings = asyncio.Semaphore(greetings_max)
 
     def add_to(self, server: grpc.aio.Server) -> None:
-        """As the generated code would, but that what is sent is serialised already, and what comes is looked at before it is parsed."""
+        """As the generated code would, but that what is sent is serialised already, and what comes
+        is looked at before it is parsed.
+        """
         method = grpc.stream_stream_rpc_method_handler(self.publish)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("cursorkeeper.acks.v1.AckSink", {"Publish": method}),))
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    "cursorkeeper.acks.v1.AckSink", {"Publish": method}
+                ),
+            )
+        )
 
-    async def publish(self, request_iterator: AsyncIterator[bytes], context: Any) -> AsyncIterator[bytes]:
-        """One stream. Ends with FAILED_PRECONDITION on a violation of the protocol, RESOURCE_EXHAUSTED if not read, or if there are
-        too many, or too many without a Hello before it, DEADLINE_EXCEEDED without a Hello."""
+    async def publish(
+        self, request_iterator: AsyncIterator[bytes], context: Any
+    ) -> AsyncIterator[bytes]:
+        """One stream. Ends with FAILED_PRECONDITION on a violation of the protocol,
+        RESOURCE_EXHAUSTED if not read, or if there are too many, or too many without a Hello before
+        it, DEADLINE_EXCEEDED without a Hello.
+        """
         if self._streams >= self._streams_max:
-            text = f"this daemon has {self._streams} streams, streams_max: send the acks of many cursors on one stream"
+            text = (
+                f"this daemon has {self._streams} streams, streams_max: send the acks of many "
+                f"cursors on one stream"
+            )
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._streams += 1
         session = self._sessions()
         is_read = asyncio.Event()
         reader = asyncio.ensure_future(self._read(session, messages_of(request_iterator), is_read))
         reader.add_done_callback(lambda _task: session.outbox.close())
-        is_late = asyncio.get_running_loop().call_later(self._hello_timeout_s, _end_if_silent, session)
+        is_late = asyncio.get_running_loop().call_later(
+            self._hello_timeout_s, _end_if_silent, session
+        )
         try:
             while (message := await _next(session, context)) is not None:
                 yield message
             if not (is_read.is_set() or reader.done()):
-                text = f"{self._greetings_max} streams before this one have not said Hello in {self._hello_timeout_s:g} s: dial again"
+                text = (
+                    f"{self._greetings_max} streams before this one have not said Hello in "
+                    f"{self._hello_timeout_s:g} s: dial again"
+                )
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
             if not (session.greeted or reader.done()):
-                text = f"no Hello in {self._hello_timeout_s:g} s (hello_timeout_s): it is the first message of a stream"
+                text = (
+                    f"no Hello in {self._hello_timeout_s:g} s (hello_timeout_s): it is the "
+                    f"first message of a stream"
+                )
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
             await _check(reader, context)
         finally:
@@ -135,7 +184,9 @@ class AckSinkService:
             reader.cancel()
             session.end()
 
-    async def _read(self, session: Session, messages: AsyncIterator[Any], is_read: asyncio.Event) -> None:
+    async def _read(
+        self, session: Session, messages: AsyncIterator[Any], is_read: asyncio.Event
+    ) -> None:
         async with self._greetings:
             is_read.set()
             await read_first(session, messages)
@@ -151,10 +202,16 @@ async def _next(session: Session, context: Any) -> Any:
     try:
         return await session.outbox.next_bytes()
     except OutboxFull as e:
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the source does not read: {e}; read Durable and Credit as they come")
+        await context.abort(
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            f"the source does not read: {e}; read Durable and Credit as they come",
+        )
     except Exception as e:
         log.exception("bug: stream ended", source=session.source)
-        await context.abort(grpc.StatusCode.INTERNAL, f"what was to be sent could not be made: {e!r}; open again, and report this")
+        await context.abort(
+            grpc.StatusCode.INTERNAL,
+            f"what was to be sent could not be made: {e!r}; open again, and report this",
+        )
 
 
 async def _check(reader: asyncio.Future[None], context: Any) -> None:
@@ -162,27 +219,42 @@ async def _check(reader: asyncio.Future[None], context: Any) -> None:
     if isinstance(error, ProtocolViolation):
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
     if isinstance(error, DecodeError):
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the bytes are no message of acks.proto: {error}; send a SourceMessage")
+        await context.abort(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"the bytes are no message of acks.proto: {error}; send a SourceMessage",
+        )
     if error is not None and not isinstance(error, asyncio.CancelledError | grpc.RpcError):
         log.error("bug: stream ended", exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, f"a message could not be taken: {error!r}; open again, and report this")
+        await context.abort(
+            grpc.StatusCode.INTERNAL,
+            f"a message could not be taken: {error!r}; open again, and report this",
+        )
 
 
 class WellFormed(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio is untyped
-    """Requests of one message: bytes that are none are the caller's mistake, and not an error of this daemon."""
+    """Requests of one message: bytes that are none are the caller's mistake, and not an error of
+    this daemon.
+    """
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """The handler, which then parses for itself."""
         handler = await continuation(handler_call_details)
         is_ours = handler_call_details.method.startswith("/cursorkeeper.")
-        if handler is None or not is_ours or handler.request_streaming or handler.request_deserializer is None:
+        if (
+            handler is None
+            or not is_ours
+            or handler.request_streaming
+            or handler.request_deserializer is None
+        ):
             return handler
 
         async def parsed(raw: bytes, context: Any) -> Any:
             try:
                 return handler.request_deserializer(raw)
             except DecodeError as e:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"the bytes are no message of acks.proto: {e}")
+                await context.abort(
+                    grpc.StatusCode.INVALID_ARGUMENT, f"the bytes are no message of acks.proto: {e}"
+                )
 
         if handler.response_streaming:
 
@@ -199,12 +271,24 @@ class WellFormed(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio 
 
 
 class Subscriber:
-    """Keeps one subscription to one source, for ever: dials, subscribes, and dials again with a bounded back-off, also where
-    nobody says Hello in time."""
+    """Keeps one subscription to one source, for ever: dials, subscribes, and dials again with a
+    bounded back-off, also where nobody says Hello in time.
+    """
 
-    def __init__(self, address: str, sessions: SessionFactory, message_bytes_max: int, *, hello_timeout_s: float = HELLO_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        sessions: SessionFactory,
+        message_bytes_max: int,
+        *,
+        hello_timeout_s: float = HELLO_TIMEOUT_S,
+    ) -> None:
         self.address = address
-        self._sessions, self._message_bytes_max, self._hello_timeout_s = sessions, message_bytes_max, hello_timeout_s
+        self._sessions, self._message_bytes_max, self._hello_timeout_s = (
+            sessions,
+            message_bytes_max,
+            hello_timeout_s,
+        )
         self.connected = False
 
     async def run(self) -> None:
@@ -222,7 +306,8 @@ class Subscriber:
                 log.info("source away", source=self.address, problem=str(code))
             except OutboxFull as e:
                 log.warning("source does not read", source=self.address, problem=str(e))
-            except Exception:  # the last place that knows this source: without it nobody would dial again
+            # the last place that knows this source: without it nobody would dial again
+            except Exception:
                 log.exception("bug: subscription ended; it is tried again", source=self.address)
             self.connected = False
             delay = RETRY_MIN_S if loop.time() - began > 5 else min(RETRY_MAX_S, delay * 2)
@@ -230,18 +315,26 @@ class Subscriber:
 
     async def _once(self) -> None:
         session = self._sessions()
-        async with grpc.aio.insecure_channel(self.address, options=channel_options(self._message_bytes_max, server=False)) as channel:
+        async with grpc.aio.insecure_channel(
+            self.address, options=channel_options(self._message_bytes_max, server=False)
+        ) as channel:
             call = channel.stream_stream("/cursorkeeper.acks.v1.AckSource/Subscribe")()
             reader = asyncio.ensure_future(self._receive_all(session, call))
             writer = asyncio.ensure_future(self._write_all(session, call))
             try:
-                done, _ = await asyncio.wait({reader, writer}, timeout=self._hello_timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(
+                    {reader, writer},
+                    timeout=self._hello_timeout_s,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
                 if not (done or session.greeted):
                     raise ProtocolViolation(
-                        f"no Hello in {self._hello_timeout_s:g} s (hello_timeout_s): is it a source that listens there?"
+                        f"no Hello in {self._hello_timeout_s:g} s (hello_timeout_s): is it a "
+                        f"source that listens there?"
                     )
                 await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
-                for task in (reader, writer):  # the reader's end says more: it has the call's status
+                # the reader's end says more: it has the call's status
+                for task in (reader, writer):
                     if task.done() and not task.cancelled():
                         task.result()
             finally:

@@ -1,8 +1,9 @@
-"""One stream with one source: hello, handles, and what each message means. Knows no transport: messages come in by
-`receive`, go out by the outbox.
+"""One stream with one source: hello, handles, and what each message means. Knows no transport:
+messages come in by `receive`, go out by the outbox.
 
-A bad message after opening refuses its handle; a violation of the protocol itself (no hello, an unknown message) ends
-the stream. When the stream ends, its handles are detached; the cursors stay for a while.
+A bad message after opening refuses its handle; a violation of the protocol itself (no hello, an
+unknown message) ends the stream. When the stream ends, its handles are detached; the cursors stay
+for a while.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from typing import TYPE_CHECKING
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal, RefusedError
-from cursorkeeper.core.limits import ACK_LEDGERS_MAX, ACK_PARTIALS_MAX, LAYOUT_RUN_LEDGERS_MAX, UNCONFIRMED_PARTS_MAX
+from cursorkeeper.core.limits import (
+    ACK_LEDGERS_MAX,
+    ACK_PARTIALS_MAX,
+    LAYOUT_RUN_LEDGERS_MAX,
+    UNCONFIRMED_PARTS_MAX,
+)
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.runner import OpenResult
@@ -35,13 +41,18 @@ class ProtocolViolation(Exception):
 
 
 def too_many_grouped(count: int) -> ProtocolViolation:
-    return ProtocolViolation(f"a group of {count} messages: {GROUP_MESSAGES_MAX} are allowed (group_messages_max of Hello)")
+    return ProtocolViolation(
+        f"a group of {count} messages: {GROUP_MESSAGES_MAX} are allowed (group_messages_max of "
+        f"Hello)"
+    )
 
 
 class Handle:
     """One opened cursor of one stream: a `Listener`."""
 
-    def __init__(self, session: Session, handle: int, name: CursorName, attach: int, *, opening: bool = True) -> None:
+    def __init__(
+        self, session: Session, handle: int, name: CursorName, attach: int, *, opening: bool = True
+    ) -> None:
         self.session, self.handle, self.name, self.attach = session, handle, name, attach
         self.credit = Credit(session.pool)
         self.outstanding = Outstanding(name.display)
@@ -64,22 +75,31 @@ class Handle:
         self.opened(OpenResult.RESUMED)
         self.live = True
         self.session.answered(self)
-        self._send(opened=pb.Opened(handle=self.handle, epoch=machine.epoch, generation=machine.generation, resumed=True))
+        self._send(
+            opened=pb.Opened(
+                handle=self.handle, epoch=machine.epoch, generation=machine.generation, resumed=True
+            )
+        )
         self._send(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))
         if machine.pause.reason:
             self.on_pause(machine.pause.reason)
 
     def _state(self, machine: CursorMachine, created: bool) -> Iterator[pb.KeeperMessage]:
-        """The handle is live from StateEnd on: until then its source cannot know what it may send."""
+        """The handle is live from StateEnd on: until then its source cannot know what it may
+        send.
+        """
         try:
             for message in state_parts.messages(self.handle, machine, created=created):
                 self.live = message.HasField("state_end")
                 yield message
-        except Exception as e:  # a value that no message can hold: this handle's, and not the stream's
+        # a value that no message can hold: this handle's, and not the stream's
+        except Exception as e:
             self.session.give_up(self, f"its state cannot be sent: {e!r}")
             return
         self.session.answered(self)
-        yield pb.KeeperMessage(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))
+        yield pb.KeeperMessage(
+            credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first())
+        )
 
     def on_confirm(self, confirm: fx.Confirm) -> None:
         """Sends Durable, and gives the credit back."""
@@ -94,7 +114,13 @@ class Handle:
             self.session.outbox.put_credit(self.handle, granted)
 
     def on_reset_done(self, done: fx.ResetDone) -> None:
-        self._send(reset_done=pb.ResetDone(handle=self.handle, generation=done.generation, mark_delete=codec.position_to(done.mark_delete)))
+        self._send(
+            reset_done=pb.ResetDone(
+                handle=self.handle,
+                generation=done.generation,
+                mark_delete=codec.position_to(done.mark_delete),
+            )
+        )
 
     def opened(self, result: str) -> None:
         """Count how the Open was answered, once."""
@@ -131,10 +157,22 @@ class Handle:
 
 
 class Session:
-    def __init__(self, keeper: Keeper, pool: CreditPool, *, name: str, incarnation: str, credentials: bytes = b"") -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        pool: CreditPool,
+        *,
+        name: str,
+        incarnation: str,
+        credentials: bytes = b"",
+    ) -> None:
         self.keeper, self.pool = keeper, pool
         self._name, self._incarnation, self._credentials = name, incarnation, credentials
-        self.outbox = Outbox(max(MESSAGES_MAX, MESSAGES_PER_CURSOR * keeper.keeper_limits.cursors_max), self.end, self._is_asked)
+        self.outbox = Outbox(
+            max(MESSAGES_MAX, MESSAGES_PER_CURSOR * keeper.keeper_limits.cursors_max),
+            self.end,
+            self._is_asked,
+        )
         self.source = ""
         self._ended = False
         self._greeted = False
@@ -160,10 +198,17 @@ class Session:
 
     def hello(self) -> pb.KeeperMessage:
         """Our own Hello."""
-        hello = pb.Hello(name=self._name, incarnation=self._incarnation, protocol_versions=list(PROTOCOL_VERSIONS))
+        hello = pb.Hello(
+            name=self._name,
+            incarnation=self._incarnation,
+            protocol_versions=list(PROTOCOL_VERSIONS),
+        )
         hello.ack_ledgers_max, hello.ack_partials_max = ACK_LEDGERS_MAX, ACK_PARTIALS_MAX
         hello.group_messages_max = GROUP_MESSAGES_MAX
-        hello.unconfirmed_parts_max, hello.layout_ledgers_max = UNCONFIRMED_PARTS_MAX, LAYOUT_RUN_LEDGERS_MAX
+        hello.unconfirmed_parts_max, hello.layout_ledgers_max = (
+            UNCONFIRMED_PARTS_MAX,
+            LAYOUT_RUN_LEDGERS_MAX,
+        )
         return pb.KeeperMessage(hello=hello)
 
     def end(self) -> None:
@@ -177,8 +222,12 @@ class Session:
 
     def give_up(self, handle: Handle, why: str) -> None:
         """The handle ends although its source did nothing wrong; the cursor stays as it is."""
-        self.keeper.telemetry.log("handle refused", cursor=str(handle.name), code=str(Refusal.DAMAGED), problem=why)
-        handle.on_refused(Refusal.DAMAGED, why, "look at it with `cursorkeeper inspect`; report this with the log")
+        self.keeper.telemetry.log(
+            "handle refused", cursor=str(handle.name), code=str(Refusal.DAMAGED), problem=why
+        )
+        handle.on_refused(
+            Refusal.DAMAGED, why, "look at it with `cursorkeeper inspect`; report this with the log"
+        )
         self.keeper.detach(handle.name, handle.attach)
 
     def drop(self, handle: Handle) -> None:
@@ -189,10 +238,14 @@ class Session:
             self.outbox.drop(handle.handle)
             handle.credit.close()
 
-    def refuse(self, handle: int, code: Refusal, cursor: str, message: str, remedy: str, seq: int = 0) -> None:
+    def refuse(
+        self, handle: int, code: Refusal, cursor: str, message: str, remedy: str, seq: int = 0
+    ) -> None:
         """Tell the source, and count it."""
         self.keeper.telemetry.refused(code)
-        refused = pb.Refused(handle=handle, code=str(code), cursor=cursor, message=message, remedy=remedy, seq=seq)
+        refused = pb.Refused(
+            handle=handle, code=str(code), cursor=cursor, message=message, remedy=remedy, seq=seq
+        )
         self.outbox.put(pb.KeeperMessage(refused=refused))
 
     # ---- messages
@@ -228,7 +281,9 @@ class Session:
             case "group":
                 raise ProtocolViolation("a group within a group: put its messages into one")
             case None:
-                raise ProtocolViolation("an empty message, or one of a newer protocol: use a version that Hello named")
+                raise ProtocolViolation(
+                    "an empty message, or one of a newer protocol: use a version that Hello named"
+                )
             case _:
                 self._control(kind, message)
 
@@ -241,7 +296,9 @@ class Session:
                 f"this keeper speaks {list(PROTOCOL_VERSIONS)}; upgrade one of the two"
             )
         if self._credentials and not tokens.same(self._credentials, hello.credentials):
-            raise ProtocolViolation(f"the credentials of {hello.name!r} are wrong: give the source the keeper's token")
+            raise ProtocolViolation(
+                f"the credentials of {hello.name!r} are wrong: give the source the keeper's token"
+            )
         self._greeted, self.source = True, f"{hello.name}/{hello.incarnation}"
         self.outbox.group_messages_max = min(hello.group_messages_max, GROUP_MESSAGES_MAX)
         self.outbox.put(self.hello())
@@ -251,7 +308,13 @@ class Session:
         display = f"{message.topic}|{message.subscription}"
         if number in self._handles:
             self.keeper.telemetry.opened(Refusal.ALREADY_OPEN)
-            self.refuse(number, Refusal.ALREADY_OPEN, display, f"handle {number} is in use on this stream", "choose another handle")
+            self.refuse(
+                number,
+                Refusal.ALREADY_OPEN,
+                display,
+                f"handle {number} is in use on this stream",
+                "choose another handle",
+            )
             return
         handle: Handle | None = None
         try:
@@ -263,7 +326,9 @@ class Session:
                 start=codec.position_of(message.start) if message.HasField("start") else None,
                 layout=layout,
                 cursor_properties=dict(message.cursor_properties) or None,
-                resume=ev.Resume(message.resume.epoch, message.resume.generation) if message.HasField("resume") else None,
+                resume=ev.Resume(message.resume.epoch, message.resume.generation)
+                if message.HasField("resume")
+                else None,
                 source=self.source,
                 fencing_token=codec.fencing_token_of(message, name.display),
             )
@@ -280,7 +345,13 @@ class Session:
     def _live(self, number: int) -> Handle | None:
         handle = self._handles.get(number)
         if handle is None:
-            self.refuse(number, Refusal.UNKNOWN_HANDLE, "", f"handle {number} is not open on this stream", "open the cursor first")
+            self.refuse(
+                number,
+                Refusal.UNKNOWN_HANDLE,
+                "",
+                f"handle {number} is not open on this stream",
+                "open the cursor first",
+            )
         return handle
 
     def _fail(self, handle: Handle, error: RefusedError, seq: int) -> None:
@@ -296,13 +367,17 @@ class Session:
             batch = codec.batch_of(message, handle.name.display)
             if not handle.live:
                 raise RefusedError(
-                    Refusal.BAD_MESSAGE, handle.name.display, "acks before StateEnd", "wait for StateEnd and the first Credit"
+                    Refusal.BAD_MESSAGE,
+                    handle.name.display,
+                    "acks before StateEnd",
+                    "wait for StateEnd and the first Credit",
                 )
             if not handle.credit.spend(batch.size_bytes):
                 raise RefusedError(
                     Refusal.CREDIT_EXCEEDED,
                     handle.name.display,
-                    f"a batch of {batch.size_bytes} bytes, {handle.credit.granted - handle.credit.spent} were granted",
+                    f"a batch of {batch.size_bytes} bytes, "
+                    f"{handle.credit.granted - handle.credit.spent} were granted",
                     "wait for Credit before sending",
                 )
             handle.outstanding.add(batch.seq, control=False, parts=batch.parts)
@@ -339,19 +414,41 @@ class Session:
     def _control_event(self, kind: str, message: pb.SourceMessage, handle: Handle) -> ev.Event:
         cursor = handle.name.display
         if not handle.live:
-            raise RefusedError(Refusal.BAD_MESSAGE, cursor, f"{kind} before StateEnd", "wait for StateEnd")
+            raise RefusedError(
+                Refusal.BAD_MESSAGE, cursor, f"{kind} before StateEnd", "wait for StateEnd"
+            )
         match kind:
             case "layout":
                 body = message.layout
-                return ev.SetLayout(handle.attach, body.seq, codec.generation_of(body, cursor), codec.layout_of(body.run, cursor))
+                return ev.SetLayout(
+                    handle.attach,
+                    body.seq,
+                    codec.generation_of(body, cursor),
+                    codec.layout_of(body.run, cursor),
+                )
             case "set_cursor_properties":
                 sent = message.set_cursor_properties
-                return ev.SetProperties(handle.attach, sent.seq, codec.generation_of(sent, cursor), dict(sent.properties.values))
+                return ev.SetProperties(
+                    handle.attach,
+                    sent.seq,
+                    codec.generation_of(sent, cursor),
+                    dict(sent.properties.values),
+                )
             case _:
                 reset = message.reset_cursor
                 if not reset.HasField("target"):
-                    raise RefusedError(Refusal.BAD_MESSAGE, cursor, "a reset without a target", "send the new mark-delete position")
-                return ev.Reset(handle.attach, reset.seq, codec.generation_of(reset, cursor), codec.position_of(reset.target))
+                    raise RefusedError(
+                        Refusal.BAD_MESSAGE,
+                        cursor,
+                        "a reset without a target",
+                        "send the new mark-delete position",
+                    )
+                return ev.Reset(
+                    handle.attach,
+                    reset.seq,
+                    codec.generation_of(reset, cursor),
+                    codec.position_of(reset.target),
+                )
 
     def _delete_unopened(self, message: pb.DeleteCursor) -> None:
         number = message.handle
@@ -359,7 +456,12 @@ class Session:
         try:
             name = CursorName.checked(message.topic, message.subscription)
             if number in self._handles:
-                raise RefusedError(Refusal.ALREADY_OPEN, name.display, f"handle {number} is in use on this stream", "choose another handle")
+                raise RefusedError(
+                    Refusal.ALREADY_OPEN,
+                    name.display,
+                    f"handle {number} is in use on this stream",
+                    "choose another handle",
+                )
             token = codec.fencing_token_of(message, name.display)
             handle = self._handles[number] = Handle(self, number, name, 0, opening=False)
             self.keeper.delete_unopened(name, handle, fencing_token=token)

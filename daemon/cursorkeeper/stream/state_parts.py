@@ -1,4 +1,6 @@
-"""The recovered state as messages: parts of bounded size, made one by one as the stream takes them."""
+"""The recovered state as messages: parts of bounded size, made one by one as the stream takes
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,17 @@ SLICE_ENTRIES = 32 * CONTAINER
 PARTIALS_PER_PART = 2_000
 
 
-def messages(handle: int, machine: CursorMachine, *, created: bool = False) -> Iterator[pb.KeeperMessage]:
-    """Opened, the parts, StateEnd. Made from the state as it lives: nothing changes it while its handle waits for them, and
-    when the handle ends (somebody else took the cursor over) the rest must not be made."""
+def messages(
+    handle: int, machine: CursorMachine, *, created: bool = False
+) -> Iterator[pb.KeeperMessage]:
+    """Opened, the parts, StateEnd. Made from the state as it lives: nothing changes it while its
+    handle waits for them, and when the handle ends (somebody else took the cursor over) the rest
+    must not be made.
+    """
     footer, state = machine.ownership.committed, machine.acks
-    opened = pb.Opened(handle=handle, epoch=machine.epoch, generation=machine.generation, created=created)
+    opened = pb.Opened(
+        handle=handle, epoch=machine.epoch, generation=machine.generation, created=created
+    )
     if footer is not None:
         opened.mark_delete.CopyFrom(codec.position_to(footer.mark_delete))
     yield pb.KeeperMessage(opened=opened)
@@ -29,22 +37,33 @@ def messages(handle: int, machine: CursorMachine, *, created: bool = False) -> I
 
 
 def parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
-    """Slices and partial batches, each part about `PART_BYTES` at most. What vanishes between two parts is left out."""
+    """Slices and partial batches, each part about `PART_BYTES` at most. What vanishes between two
+    parts is left out.
+    """
     part, size = pb.StatePart(handle=handle), 0
     for ledger in sorted(state.ledgers):
         acks = state.ledgers.get(ledger)
         for first in range(0, acks.high_water if acks is not None else 0, SLICE_ENTRIES):
             if acks is None or state.ledgers.get(ledger) is not acks:
                 break
-            area = take_slice(EntryRange(ledger, first, min(acks.high_water, first + SLICE_ENTRIES) - 1), state)
+            area = take_slice(
+                EntryRange(ledger, first, min(acks.high_water, first + SLICE_ENTRIES) - 1), state
+            )
             data = area.bitmap.serialize()
-            part.slices.add(ledger_id=ledger, first=area.first, last=area.last, holes=area.holes, roaring=data)
+            part.slices.add(
+                ledger_id=ledger, first=area.first, last=area.last, holes=area.holes, roaring=data
+            )
             size += len(data) + 32
             if size >= PART_BYTES:
                 yield part
                 part, size = pb.StatePart(handle=handle), 0
     for (ledger, entry), partial in list(state.iter_partials()):
-        part.partials.add(ledger_id=ledger, entry=entry, batch_size=partial.batch_size, ack_set=codec.words_of(partial.missing))
+        part.partials.add(
+            ledger_id=ledger,
+            entry=entry,
+            batch_size=partial.batch_size,
+            ack_set=codec.words_of(partial.missing),
+        )
         if len(part.partials) >= PARTIALS_PER_PART:
             yield part
             part, size = pb.StatePart(handle=handle), 0

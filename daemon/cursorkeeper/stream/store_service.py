@@ -1,4 +1,6 @@
-"""`CursorStore`: questions about the cursors this daemon holds, for tools and for dispatch; and about all stored ones, for reconcilers."""
+"""`CursorStore`: questions about the cursors this daemon holds, for tools and for dispatch; and
+about all stored ones, for reconcilers.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def info_of(runner: CursorRunner) -> pb.CursorInfo:
 
 def info_of_stored(stored: Stored) -> pb.CursorInfo:
     """What the footer of a cursor says that is not held here."""
-    info = pb.CursorInfo(cursor=pb.CursorRef(topic=stored.name.topic, subscription=stored.name.subscription))
+    info = pb.CursorInfo(
+        cursor=pb.CursorRef(topic=stored.name.topic, subscription=stored.name.subscription)
+    )
     footer = stored.footer
     if isinstance(footer, DamageError):
         info.state, info.problem = "damaged", str(footer)
@@ -78,30 +82,45 @@ class CursorStoreService(rpc.CursorStoreServicer):
         runner = self._keeper.cursors.get(name)
         if runner is None:
             await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"{name}: not held by this daemon; `cursorkeeper inspect` reads it from the ledgers"
+                grpc.StatusCode.NOT_FOUND,
+                f"{name}: not held by this daemon; `cursorkeeper inspect` reads it from the "
+                f"ledgers",
             )
         assert runner is not None
         return runner
 
     async def _recovered(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
-        """A cursor whose state is there: before that, every entry would look un-acked and be delivered again."""
+        """A cursor whose state is there: before that, every entry would look un-acked and be
+        delivered again.
+        """
         runner = await self._runner(ref, context)
         if runner.machine.state in OPENING:
-            waits = f", waiting for {runner.machine.waiting_for}" if runner.machine.waiting_for else ""
+            waits = (
+                f", waiting for {runner.machine.waiting_for}" if runner.machine.waiting_for else ""
+            )
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE,
-                f"{runner.name}: being opened ({runner.machine.state}{waits}): ask again when its state is recovered",
+                f"{runner.name}: being opened ({runner.machine.state}{waits}): ask again when "
+                f"its state is recovered",
             )
         return runner
 
     async def _proved(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
-        """A cursor of which something may be told: its state is there, and it was held here after the question came."""
+        """A cursor of which something may be told: its state is there, and it was held here after
+        the question came.
+        """
         runner = await self._recovered(ref, context)
         proof = await self._keeper.proof(runner)
         if isinstance(proof, Unknown):
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{runner.name}: {proof.reason}: ask again, here or elsewhere")
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE,
+                f"{runner.name}: {proof.reason}: ask again, here or elsewhere",
+            )
         if isinstance(proof, Gone):
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"{runner.name}: not held by this daemon any more: look who holds it now")
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND,
+                f"{runner.name}: not held by this daemon any more: look who holds it now",
+            )
         return runner
 
     async def Get(self, request: pb.GetRequest, context: Any) -> pb.CursorInfo:  # noqa: N802
@@ -112,7 +131,9 @@ class CursorStoreService(rpc.CursorStoreServicer):
         """All that are held, as this daemon believes; or all that are stored."""
         topics = frozenset(request.topics)
         if len(request.topics) > TOPICS_MAX:
-            text = f"{len(request.topics)} topics, {TOPICS_MAX} are allowed: ask in parts, or for all"
+            text = (
+                f"{len(request.topics)} topics, {TOPICS_MAX} are allowed: ask in parts, or for all"
+            )
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if not request.stored:
             for runner in list(self._keeper.cursors.values()):
@@ -127,19 +148,28 @@ class CursorStoreService(rpc.CursorStoreServicer):
         except (TooManyWalks, zk.ZooKeeperError) as e:
             await _abort_walk(e, context)
 
-    async def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Any) -> AsyncIterator[pb.TopicCursorDeleted]:  # noqa: N802
+    async def DeleteTopic(  # noqa: N802
+        self, request: pb.DeleteTopicRequest, context: Any
+    ) -> AsyncIterator[pb.TopicCursorDeleted]:
         """Every cursor of a topic, with what came of it."""
         if not request.topic:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the topic is empty: name the one whose cursors are to be deleted")
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "the topic is empty: name the one whose cursors are to be deleted",
+            )
         try:
             token = codec.fencing_token_of(request, request.topic)
         except RefusedError as e:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{e.message}: {e.remedy}")
         try:
-            async with aclosing(self._stored.delete(request.topic, fencing_token=token, takeover=request.takeover)) as outcomes:
+            async with aclosing(
+                self._stored.delete(request.topic, fencing_token=token, takeover=request.takeover)
+            ) as outcomes:
                 async for one in outcomes:
                     yield pb.TopicCursorDeleted(
-                        cursor=pb.CursorRef(topic=one.name.topic, subscription=one.name.subscription),
+                        cursor=pb.CursorRef(
+                            topic=one.name.topic, subscription=one.name.subscription
+                        ),
                         refused=str(one.refused) if one.refused is not None else None,
                         message=one.message,
                         remedy=one.remedy,
@@ -151,7 +181,8 @@ class CursorStoreService(rpc.CursorStoreServicer):
         """Of each entry asked: acked, not, or partly, with the indexes that remain."""
         if len(request.entries) > ENTRIES_MAX:
             await context.abort(
-                grpc.StatusCode.INVALID_ARGUMENT, f"{len(request.entries)} entries, {ENTRIES_MAX} are allowed: ask in parts"
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"{len(request.entries)} entries, {ENTRIES_MAX} are allowed: ask in parts",
             )
         state = (await self._proved(request.cursor, context)).machine.acks
         reply = pb.AckStateReply()
@@ -160,14 +191,27 @@ class CursorStoreService(rpc.CursorStoreServicer):
             partial = state.partial(request.ledger_id, entry)
             if partial is not None:
                 reply.partials.add(
-                    ledger_id=request.ledger_id, entry=entry, batch_size=partial.batch_size, ack_set=codec.words_of(partial.missing)
+                    ledger_id=request.ledger_id,
+                    entry=entry,
+                    batch_size=partial.batch_size,
+                    ack_set=codec.words_of(partial.missing),
                 )
-            marks.append(PARTLY if partial is not None else ACKED if state.is_acked(request.ledger_id, entry) else UNACKED)
+            marks.append(
+                PARTLY
+                if partial is not None
+                else ACKED
+                if state.is_acked(request.ledger_id, entry)
+                else UNACKED
+            )
         reply.acked = bytes(marks)
         return reply
 
-    async def Export(self, request: pb.ExportRequest, context: Any) -> AsyncIterator[pb.KeeperMessage]:  # noqa: N802
-        """The state as an opened source gets it; accepted acks included, so it may be ahead of what is durable."""
+    async def Export(  # noqa: N802
+        self, request: pb.ExportRequest, context: Any
+    ) -> AsyncIterator[pb.KeeperMessage]:
+        """The state as an opened source gets it; accepted acks included, so it may be ahead of what
+        is durable.
+        """
         runner = await self._proved(request.cursor, context)
         for message in list(state_parts.messages(0, runner.machine)):
             yield message
@@ -176,4 +220,6 @@ class CursorStoreService(rpc.CursorStoreServicer):
 async def _abort_walk(error: TooManyWalks | zk.ZooKeeperError, context: Any) -> None:
     if isinstance(error, TooManyWalks):
         await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-    await context.abort(grpc.StatusCode.UNAVAILABLE, f"ZooKeeper: {error}: ask again; what was told holds")
+    await context.abort(
+        grpc.StatusCode.UNAVAILABLE, f"ZooKeeper: {error}: ask again; what was told holds"
+    )

@@ -1,10 +1,11 @@
-"""Cursors that are stored, whoever holds them or nobody: listed by topic, and all those of a topic deleted. For reconcilers of topics that
-are gone.
+"""Cursors that are stored, whoever holds them or nobody: listed by topic, and all those of a topic
+deleted. For reconcilers of topics that are gone.
 
-Owns the walk through ZooKeeper's tree of footers and its pace, and which of the cursors that it finds may be deleted. Does not own how one
-is deleted (`Keeper.delete_unopened`: claim, fence, tombstone).
-Invariants: a walk asks for one bucket after the other and holds a bucket's names at most; so many walks at once, and no more;
-without a fencing token nothing is deleted but the footer that was looked at.
+Owns the walk through ZooKeeper's tree of footers and its pace, and which of the cursors that it
+finds may be deleted. Does not own how one is deleted (`Keeper.delete_unopened`: claim, fence,
+tombstone). Invariants: a walk asks for one bucket after the other and holds a bucket's names at
+most; so many walks at once, and no more; without a fencing token nothing is deleted but the footer
+that was looked at.
 """
 
 from __future__ import annotations
@@ -30,11 +31,15 @@ if TYPE_CHECKING:
 
 WALKS_MAX = 4
 BUCKET_PAUSE_S = 0.001
-"""Between two buckets of a walk: it takes some ten seconds, and is a small part of what ZooKeeper answers meanwhile."""
+"""Between two buckets of a walk: it takes some ten seconds, and is a small part of what ZooKeeper
+answers meanwhile.
+"""
 READ_AT_ONCE = 100
 DELETES_AT_ONCE = 16
 DELETE_WAIT_MAX_S = 60.0
-"""For one cursor. The keeper says sooner that ZooKeeper or BookKeeper is away; a turn may take longer than this."""
+"""For one cursor. The keeper says sooner that ZooKeeper or BookKeeper is away; a turn may take
+longer than this.
+"""
 
 
 class TooManyWalks(Exception):
@@ -66,8 +71,9 @@ class StoredCursors:
         self._walks = 0
 
     async def walk(self, topics: Collection[str]) -> AsyncGenerator[Stored, None]:
-        """Those of these topics, of all if there are none. What is created or deleted meanwhile may be among them or not. Raises
-        TooManyWalks, ZooKeeperError."""
+        """Those of these topics, of all if there are none. What is created or deleted meanwhile may
+        be among them or not. Raises TooManyWalks, ZooKeeperError.
+        """
         footers = self._keeper.footers
         with self._walking():
             await footers.sync()
@@ -82,7 +88,9 @@ class StoredCursors:
             for found in await self._read(batch):
                 yield found
 
-    async def delete(self, topic: str, *, fencing_token: int, takeover: bool) -> AsyncGenerator[Outcome, None]:
+    async def delete(
+        self, topic: str, *, fencing_token: int, takeover: bool
+    ) -> AsyncGenerator[Outcome, None]:
         """Every cursor of the topic. Raises as `walk`."""
         batch: list[Stored] = []
         async with aclosing(self.walk([topic])) as walk:
@@ -98,7 +106,10 @@ class StoredCursors:
     @contextmanager
     def _walking(self) -> Iterator[None]:
         if self._walks >= WALKS_MAX:
-            raise TooManyWalks(f"{self._walks} walks through all stored cursors are under way, {WALKS_MAX} are allowed: ask again later")
+            raise TooManyWalks(
+                f"{self._walks} walks through all stored cursors are under way, {WALKS_MAX} are "
+                f"allowed: ask again later"
+            )
         self._walks += 1
         try:
             yield
@@ -108,10 +119,18 @@ class StoredCursors:
     async def _read(self, names: list[CursorName]) -> list[Stored]:
         read = zip(names, await self._keeper.footers.read_many(names), strict=True)
         there = [Stored(name, footer) for name, footer in read if footer is not None]
-        return [s for s in there if not (isinstance(s.footer, Footer) and s.footer.state is FooterState.DELETED)]
+        return [
+            s
+            for s in there
+            if not (isinstance(s.footer, Footer) and s.footer.state is FooterState.DELETED)
+        ]
 
-    async def _delete_all(self, batch: list[Stored], fencing_token: int, takeover: bool) -> list[Outcome]:
-        return await asyncio.gather(*(self._delete(stored, fencing_token, takeover) for stored in batch))
+    async def _delete_all(
+        self, batch: list[Stored], fencing_token: int, takeover: bool
+    ) -> list[Outcome]:
+        return await asyncio.gather(
+            *(self._delete(stored, fencing_token, takeover) for stored in batch)
+        )
 
     async def _delete(self, stored: Stored, token: int, takeover: bool) -> Outcome:
         name, told = stored.name, _Ear(stored.name)
@@ -128,7 +147,9 @@ class StoredCursors:
                 return await told.outcome
         except TimeoutError:
             why = f"not decided within {DELETE_WAIT_MAX_S:g} s: it may be deleted yet"
-            return Outcome(name, Refusal.UNAVAILABLE, why, "look at ZooKeeper and BookKeeper; then ask again")
+            return Outcome(
+                name, Refusal.UNAVAILABLE, why, "look at ZooKeeper and BookKeeper; then ask again"
+            )
 
     def _is_held(self, name: CursorName) -> bool:
         runner = self._keeper.cursors.get(name)
@@ -136,12 +157,18 @@ class StoredCursors:
 
 
 def _may_go(stored: Stored, *, takeover: bool) -> Footer:
-    """The footer of a cursor that is not held here, if it may be deleted without a token. Raises RefusedError."""
+    """The footer of a cursor that is not held here, if it may be deleted without a token. Raises
+    RefusedError.
+    """
     footer, display = stored.footer, stored.name.display
     if isinstance(footer, DamageError):
-        raise RefusedError(Refusal.DAMAGED, display, str(footer), "look at it with `cursorkeeper inspect`")
+        raise RefusedError(
+            Refusal.DAMAGED, display, str(footer), "look at it with `cursorkeeper inspect`"
+        )
     if footer.fencing_token:
-        raise RefusedError(Refusal.FENCED, display, fencing.why_fenced(0, footer.fencing_token), fencing.REMEDY)
+        raise RefusedError(
+            Refusal.FENCED, display, fencing.why_fenced(0, footer.fencing_token), fencing.REMEDY
+        )
     if footer.state is FooterState.OPEN and not takeover:
         who = f"epoch {footer.epoch} of {footer.writer} holds it"
         raise RefusedError(Refusal.OPEN_ELSEWHERE, display, who, OPEN_ELSEWHERE_REMEDY)
@@ -171,10 +198,18 @@ class _Ear:
 
     def on_deposed(self, epoch: int) -> None:
         """Somebody has opened it meanwhile."""
-        self._end(Refusal.OPEN_ELSEWHERE, f"epoch {epoch} has taken it over meanwhile", OPEN_ELSEWHERE_REMEDY)
+        self._end(
+            Refusal.OPEN_ELSEWHERE,
+            f"epoch {epoch} has taken it over meanwhile",
+            OPEN_ELSEWHERE_REMEDY,
+        )
 
     def on_closed(self) -> None:
-        self._end(Refusal.SHUTTING_DOWN, "the daemon is stopping", "ask another one, or this one after the restart")
+        self._end(
+            Refusal.SHUTTING_DOWN,
+            "the daemon is stopping",
+            "ask another one, or this one after the restart",
+        )
 
     def on_state(self, machine: CursorMachine, *, created: bool) -> None:
         """Never told: who deletes asks for no state."""

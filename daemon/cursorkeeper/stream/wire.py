@@ -1,7 +1,8 @@
 """Bytes of a source to its messages, for the stream.
 
-Owns what is looked at before they are taken apart, because taking apart is what costs: a first message of any size proves nothing yet,
-and a map of properties is a table that takes seconds to fill although no limit of properties allows so many.
+Owns what is looked at before they are taken apart, because taking apart is what costs: a first
+message of any size proves nothing yet, and a map of properties is a table that takes seconds to
+fill although no limit of properties allows so many.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
 
 HELLO_BYTES_MAX: Final = 16 << 10
 PROPERTIES_BYTES_MAX: Final = 1 << 20
-"""Of all property maps of one message. A map of so many bytes takes tens of milliseconds, one of 3 MiB seconds."""
+"""Of all property maps of one message. A map of so many bytes takes tens of milliseconds, one of 3
+MiB seconds.
+"""
 
 
 async def messages_of(stream: AsyncIterator[bytes]) -> AsyncIterator[pb.SourceMessage]:
@@ -25,15 +28,24 @@ async def messages_of(stream: AsyncIterator[bytes]) -> AsyncIterator[pb.SourceMe
     is_first = True
     async for data in stream:
         if is_first and len(data) > HELLO_BYTES_MAX:
-            raise ProtocolViolation(f"a Hello of {len(data)} bytes: {HELLO_BYTES_MAX} are allowed, and the first message must be one")
+            raise ProtocolViolation(
+                f"a Hello of {len(data)} bytes: {HELLO_BYTES_MAX} are allowed, and the first "
+                f"message must be one"
+            )
         is_first = False
         yield source_message(data)
 
 
 def source_message(data: bytes) -> pb.SourceMessage:
     """Raises ProtocolViolation, DecodeError."""
-    if len(data) > PROPERTIES_BYTES_MAX and (size := _properties_bytes(_Outline.FromString(data))) > PROPERTIES_BYTES_MAX:
-        raise ProtocolViolation(f"properties of {size} bytes in one message: {PROPERTIES_BYTES_MAX} are allowed; send fewer")
+    if (
+        len(data) > PROPERTIES_BYTES_MAX
+        and (size := _properties_bytes(_Outline.FromString(data))) > PROPERTIES_BYTES_MAX
+    ):
+        raise ProtocolViolation(
+            f"properties of {size} bytes in one message: {PROPERTIES_BYTES_MAX} are allowed; "
+            f"send fewer"
+        )
     return pb.SourceMessage.FromString(data)
 
 
@@ -41,28 +53,63 @@ def _properties_bytes(outline: Any) -> int:
     grouped = outline.group.messages
     if len(grouped) > GROUP_MESSAGES_MAX:
         raise too_many_grouped(len(grouped))
-    maps = (outline.open_cursor.properties, outline.ack_batch.properties, outline.set_cursor_properties.properties)
-    return sum(len(part) for parts in maps for part in parts) + sum(_properties_bytes(one) for one in grouped)
+    maps = (
+        outline.open_cursor.properties,
+        outline.ack_batch.properties,
+        outline.set_cursor_properties.properties,
+    )
+    return sum(len(part) for parts in maps for part in parts) + sum(
+        _properties_bytes(one) for one in grouped
+    )
 
 
 def _outline() -> Any:
     """SourceMessage with its maps as plain bytes, and nothing else."""
     field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="cursorkeeper/outline.proto", package="cursorkeeper.outline", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="cursorkeeper/outline.proto", package="cursorkeeper.outline", syntax="proto3"
+    )
     theirs = pb.SourceMessage.DESCRIPTOR.fields_by_name
     outline, group = file.message_type.add(name="Source"), file.message_type.add(name="Group")
-    many = {"label": field.LABEL_REPEATED, "number": pb.SourceGroup.DESCRIPTOR.fields_by_name["messages"].number}
-    group.field.add(name="messages", type=field.TYPE_MESSAGE, type_name=".cursorkeeper.outline.Source", **many)
-    outline.field.add(name="group", number=theirs["group"].number, type=field.TYPE_MESSAGE, type_name=".cursorkeeper.outline.Group")
-    acks, opens, sets = pb.AckBatch.DESCRIPTOR, pb.OpenCursor.DESCRIPTOR, pb.SetCursorProperties.DESCRIPTOR
-    maps = {"ack_batch": (acks, "properties"), "open_cursor": (opens, "cursor_properties"), "set_cursor_properties": (sets, "properties")}
+    many = {
+        "label": field.LABEL_REPEATED,
+        "number": pb.SourceGroup.DESCRIPTOR.fields_by_name["messages"].number,
+    }
+    group.field.add(
+        name="messages", type=field.TYPE_MESSAGE, type_name=".cursorkeeper.outline.Source", **many
+    )
+    outline.field.add(
+        name="group",
+        number=theirs["group"].number,
+        type=field.TYPE_MESSAGE,
+        type_name=".cursorkeeper.outline.Group",
+    )
+    acks, opens, sets = (
+        pb.AckBatch.DESCRIPTOR,
+        pb.OpenCursor.DESCRIPTOR,
+        pb.SetCursorProperties.DESCRIPTOR,
+    )
+    maps = {
+        "ack_batch": (acks, "properties"),
+        "open_cursor": (opens, "cursor_properties"),
+        "set_cursor_properties": (sets, "properties"),
+    }
     for name, (kind, inside) in maps.items():
         number = kind.fields_by_name[inside].number
-        file.message_type.add(name=name).field.add(name="properties", number=number, type=field.TYPE_BYTES, label=field.LABEL_REPEATED)
-        outline.field.add(name=name, number=theirs[name].number, type=field.TYPE_MESSAGE, type_name=f".cursorkeeper.outline.{name}")
+        file.message_type.add(name=name).field.add(
+            name="properties", number=number, type=field.TYPE_BYTES, label=field.LABEL_REPEATED
+        )
+        outline.field.add(
+            name=name,
+            number=theirs[name].number,
+            type=field.TYPE_MESSAGE,
+            type_name=f".cursorkeeper.outline.{name}",
+        )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("cursorkeeper.outline.Source"))
+    return message_factory.GetMessageClass(
+        pool.FindMessageTypeByName("cursorkeeper.outline.Source")
+    )
 
 
 _Outline = _outline()

@@ -12,7 +12,9 @@ import structlog
 
 
 class _Stderr:
-    """Writes to whatever standard error is now. A log that nobody can read any more must not stop what is logged."""
+    """Writes to whatever standard error is now. A log that nobody can read any more must not stop
+    what is logged.
+    """
 
     def __init__(self, *_: Any) -> None:
         """structlog passes what `get_logger` was given."""
@@ -34,7 +36,9 @@ def configure(level: str) -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(serializer=_dumps),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping().get(level.upper(), logging.INFO)),
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
+        ),
         logger_factory=_Stderr,
         cache_logger_on_first_use=True,
     )

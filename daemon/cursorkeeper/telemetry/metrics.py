@@ -1,7 +1,8 @@
 """Prometheus metrics of the daemon, and the runner's `Telemetry` on top of them and the log.
 
-Owns names and help texts. Counters of cursors are summed at scrape time: what the machines count, and what those that ended
-here had counted, so that they never go down. Nothing is counted twice, and the hot path touches two metrics per record.
+Owns names and help texts. Counters of cursors are summed at scrape time: what the machines count,
+and what those that ended here had counted, so that they never go down. Nothing is counted twice,
+and the hot path touches two metrics per record.
 """
 
 from __future__ import annotations
@@ -29,15 +30,40 @@ _RECOVERY_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 
 _BYTES = tuple(float(64 * 2 ** (step / 2)) for step in range(29))
 """64 B to 1 MiB in steps of 1.41."""
 _WARN = (
-    "paused", "cursor refused", "handle refused", "bug", "ledger failed", "ledger left", "acknowledged entries lost",
-    "footer to restore", "footer in doubt", "ledger not deleted", "state truncated", "state does not fit",
-    "state recovered that was truncated", "unfinished state", "closed without", "orphans", "orphan not",
+    "paused",
+    "cursor refused",
+    "handle refused",
+    "bug",
+    "ledger failed",
+    "ledger left",
+    "acknowledged entries lost",
+    "footer to restore",
+    "footer in doubt",
+    "ledger not deleted",
+    "state truncated",
+    "state does not fit",
+    "state recovered that was truncated",
+    "unfinished state",
+    "closed without",
+    "orphans",
+    "orphan not",
     "acks beyond the end",
-)  # fmt: skip
+)
 SUMMED = (
-    "accepted_acks", "new_acks", "duplicate_acks", "flushes", "snapshots", "rolls", "inline_backstops", "partial_acks_ignored",
-    "acks_beyond_end", "limit_crossings", "truncations", "truncated_flushes", "lost_entries",
-)  # fmt: skip
+    "accepted_acks",
+    "new_acks",
+    "duplicate_acks",
+    "flushes",
+    "snapshots",
+    "rolls",
+    "inline_backstops",
+    "partial_acks_ignored",
+    "acks_beyond_end",
+    "limit_crossings",
+    "truncations",
+    "truncated_flushes",
+    "lost_entries",
+)
 log = structlog.get_logger("cursorkeeper")
 
 
@@ -47,21 +73,45 @@ class DaemonTelemetry:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._append_seconds = Histogram(
-            "cursorkeeper_append_seconds", "From sending a record to its ack by the quorum.", buckets=_SECONDS, registry=self.registry
+            "cursorkeeper_append_seconds",
+            "From sending a record to its ack by the quorum.",
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self._append_bytes = Histogram(
-            "cursorkeeper_append_bytes", "Stored bytes of acknowledged records.", ["kind"], buckets=_BYTES, registry=self.registry
+            "cursorkeeper_append_bytes",
+            "Stored bytes of acknowledged records.",
+            ["kind"],
+            buckets=_BYTES,
+            registry=self.registry,
         )
         self._bytes_of = {kind: self._append_bytes.labels(kind) for kind in KINDS.values()}
-        self._events = Counter("cursorkeeper_events", "What the log told, by event.", ["event"], registry=self.registry)
+        self._events = Counter(
+            "cursorkeeper_events", "What the log told, by event.", ["event"], registry=self.registry
+        )
         ended = Counter(
-            "cursorkeeper_cursors_ended", "Cursors that ended here, by the state they ended in.", ["state"], registry=self.registry
+            "cursorkeeper_cursors_ended",
+            "Cursors that ended here, by the state they ended in.",
+            ["state"],
+            registry=self.registry,
         )
         # there from the start: an alert sees the first one only as a step up from 0
-        self._ended = {str(state): ended.labels(str(state)) for state in (State.CLOSED, *sorted(ENDED))}
-        opens = Counter("cursorkeeper_opens", "Opens of sources, by how they were answered.", ["result"], registry=self.registry)
+        self._ended = {
+            str(state): ended.labels(str(state)) for state in (State.CLOSED, *sorted(ENDED))
+        }
+        opens = Counter(
+            "cursorkeeper_opens",
+            "Opens of sources, by how they were answered.",
+            ["result"],
+            registry=self.registry,
+        )
         self._opens = {str(result): opens.labels(str(result)) for result in (*OpenResult, *Refusal)}
-        refusals = Counter("cursorkeeper_refusals", "What sources were told Refused, by code.", ["code"], registry=self.registry)
+        refusals = Counter(
+            "cursorkeeper_refusals",
+            "What sources were told Refused, by code.",
+            ["code"],
+            registry=self.registry,
+        )
         self._refusals = {str(code): refusals.labels(str(code)) for code in Refusal}
         self._recovery_seconds = Histogram(
             "cursorkeeper_recovery_seconds",
@@ -71,10 +121,16 @@ class DaemonTelemetry:
         )
         self._orphans = Gauge(
             "cursorkeeper_orphans",
-            "Cursors that Pulsar has no more, as of the last search; 0 where pulsar_metadata is not set.",
+            "Cursors that Pulsar has no more, as of the last search; 0 where pulsar_metadata is "
+            "not set.",
             registry=self.registry,
         )
-        build = Gauge("cursorkeeper_build_info", "1; what runs, as labels.", ["version", "python"], registry=self.registry)
+        build = Gauge(
+            "cursorkeeper_build_info",
+            "1; what runs, as labels.",
+            ["version", "python"],
+            registry=self.registry,
+        )
         build.labels(version("cursorkeeper"), python_version()).set(1)
         ProcessCollector(registry=self.registry)
 
@@ -140,21 +196,33 @@ class _CursorCollector(Collector):
             truncated += machine.flow.truncated_acks
             for name in sums:
                 sums[name] += getattr(machine.counters, name)
-        cursors = GaugeMetricFamily("cursorkeeper_cursors", "Cursors held, by state.", labels=["state"])
+        cursors = GaugeMetricFamily(
+            "cursorkeeper_cursors", "Cursors held, by state.", labels=["state"]
+        )
         for state, count in sorted(states.items()):
             cursors.add_metric([state], count)
         yield cursors
-        yield GaugeMetricFamily("cursorkeeper_cursors_paused", "Cursors whose acks wait too long.", value=paused)
+        yield GaugeMetricFamily(
+            "cursorkeeper_cursors_paused", "Cursors whose acks wait too long.", value=paused
+        )
         yield GaugeMetricFamily(
             "cursorkeeper_answers_waiting",
-            "Opens and questions that wait for ZooKeeper to say that the cursor is held here, and deletes that wait for their end.",
+            "Opens and questions that wait for ZooKeeper to say that the cursor is held here, "
+            "and deletes that wait for their end.",
             value=waiting,
         )
-        yield GaugeMetricFamily("cursorkeeper_chain_ledgers_longest", "Ledgers in the longest chain.", value=chain_max)
-        yield GaugeMetricFamily("cursorkeeper_appends_in_flight", "Records sent and not answered.", value=self._keeper.appends_in_flight)
+        yield GaugeMetricFamily(
+            "cursorkeeper_chain_ledgers_longest", "Ledgers in the longest chain.", value=chain_max
+        )
+        yield GaugeMetricFamily(
+            "cursorkeeper_appends_in_flight",
+            "Records sent and not answered.",
+            value=self._keeper.appends_in_flight,
+        )
         yield GaugeMetricFamily(
             "cursorkeeper_flush_interval_seconds",
-            "The longest wait of an ack before it is sent: with the append, what a crash can cost of acks not confirmed yet.",
+            "The longest wait of an ack before it is sent: with the append, what a crash can "
+            "cost of acks not confirmed yet.",
             value=self._keeper.flush_interval_ms / 1000,
         )
         yield GaugeMetricFamily(
@@ -164,14 +232,21 @@ class _CursorCollector(Collector):
         )
         size = GaugeMetricFamily(
             "cursorkeeper_cursor_metadata_size_in_memory_bytes",
-            "Encoded state of the cursors held, each as of its last flush: the sum, and the largest.",
+            "Encoded state of the cursors held, each as of its last flush: the sum, and the "
+            "largest.",
             labels=["over"],
         )
         size.add_metric(["sum"], size_sum)
         size.add_metric(["max"], size_max)
         yield size
         yield GaugeMetricFamily(
-            "cursorkeeper_truncated_acks", "Acks that the stored states leave out, by the operator's leave.", value=truncated
+            "cursorkeeper_truncated_acks",
+            "Acks that the stored states leave out, by the operator's leave.",
+            value=truncated,
         )
         for name, value in sums.items():
-            yield CounterMetricFamily(f"cursorkeeper_{name}", f"{name.replace('_', ' ')} of all cursors since the start.", value=value)
+            yield CounterMetricFamily(
+                f"cursorkeeper_{name}",
+                f"{name.replace('_', ' ')} of all cursors since the start.",
+                value=value,
+            )

@@ -1,7 +1,8 @@
 """The HTTP server of /metrics, in threads of its own: the event loop's load does not make it late.
 
-Owns: how long a peer may take, and how many there may be. A request that is only half sent, and a peer that speaks TLS, hold a
-thread for `REQUEST_MAX_S` at most; where too many are open, the oldest goes, so that Prometheus is always answered.
+Owns: how long a peer may take, and how many there may be. A request that is only half sent, and a
+peer that speaks TLS, hold a thread for `REQUEST_MAX_S` at most; where too many are open, the oldest
+goes, so that Prometheus is always answered.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
     request_queue_size = 4 * CONNECTIONS_MAX
-    """Connections that wait to be accepted. Of more the kernel drops the first packet, and the peer tries again after seconds."""
+    """Connections that wait to be accepted. Of more the kernel drops the first packet, and the peer
+    tries again after seconds.
+    """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self._open: deque[socket.socket] = deque()
@@ -71,7 +74,9 @@ class _Server6(Server):
 def serve(registry: CollectorRegistry, host: str, port: int) -> tuple[int, Callable[[], None]]:
     """Serves in a thread; returns the port and how to stop. Raises OSError."""
     kind = _Server6 if ":" in host else Server
-    server = make_server(host, port, make_wsgi_app(registry), server_class=kind, handler_class=_Handler)
+    server = make_server(
+        host, port, make_wsgi_app(registry), server_class=kind, handler_class=_Handler
+    )
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
 

@@ -1,1 +1,3 @@
-"""Serves people at a terminal: what all command lines share, those of the daemon's package and that of the pipeline."""
+"""Serves people at a terminal: what all command lines share, those of the daemon's package and that
+of the pipeline.
+"""

@@ -1,4 +1,6 @@
-"""Serves whoever runs a command that failed: one line, what to do, and the exit code of each kind of problem."""
+"""Serves whoever runs a command that failed: one line, what to do, and the exit code of each kind
+of problem.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def show(problem: Problem) -> None:
 
 
 def install(extra: str = "", *, distribution: str = "cursorkeeper") -> str:
-    """How a distribution of ours, or an extra of it, is installed. They are on no index, so it is the wheel that is named."""
+    """How a distribution of ours, or an extra of it, is installed. They are on no index, so it is
+    the wheel that is named.
+    """
     wheel = f"{distribution}-{version('cursorkeeper')}-py3-none-any.whl"
     named = f"'{wheel}[{extra}]'" if extra else wheel
     return f"pip install {named}, the wheel that `make dist` makes"

@@ -8,7 +8,9 @@ from typer.core import TyperCommand, TyperOption
 
 
 class PlainCommand(TyperCommand):
-    """Its help is plain text, in which a flag is never cut: what does not fit beside it goes below it. Options come by their panels."""
+    """Its help is plain text, in which a flag is never cut: what does not fit beside it goes below
+    it. Options come by their panels.
+    """
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """One section for each panel, in the order in which they are met."""
@@ -17,7 +19,9 @@ class PlainCommand(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 usual = "Options" if isinstance(parameter, TyperOption) else "Arguments"
-                sections.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+                sections.setdefault(
+                    getattr(parameter, "rich_help_panel", None) or usual, []
+                ).append(record)
         for panel, records in sections.items():
             with formatter.section(panel):
                 formatter.write_dl(records)

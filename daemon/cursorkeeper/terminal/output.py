@@ -1,4 +1,6 @@
-"""What goes to the screen: JSON lines for programs, tables for people, and a bar for whatever takes more than two seconds."""
+"""What goes to the screen: JSON lines for programs, tables for people, and a bar for whatever takes
+more than two seconds.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ import msgspec
 import typer
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from cursorkeeper.terminal.printable import printable, printable_json
 
@@ -27,13 +37,17 @@ def json_line(value: Mapping[str, Any]) -> None:
 
 
 def say(line: str, *, err: bool = False, bold: bool = False) -> None:
-    """One line for people, whatever is in it. It is as long as it is: a terminal folds it without breaking it for who copies it."""
+    """One line for people, whatever is in it. It is as long as it is: a terminal folds it without
+    breaking it for who copies it.
+    """
     typer.secho(printable(line), err=err, bold=bold or None)
 
 
 class Table:
-    """Rows for people, a line each, as long as they are: nothing is cut or folded. The columns in `right` hold numbers. A cell that is
-    longer than `ALIGNED_MAX` moves the rest of its own row and no other's."""
+    """Rows for people, a line each, as long as they are: nothing is cut or folded. The columns in
+    `right` hold numbers. A cell that is longer than `ALIGNED_MAX` moves the rest of its own row and
+    no other's.
+    """
 
     def __init__(self, columns: Sequence[str], *, right: Sequence[str] = ()) -> None:
         self._right = [name in right for name in columns]
@@ -48,7 +62,10 @@ class Table:
     def show(self) -> None:
         """Prints the table on standard output; names are never cut."""
         columns = zip_longest(*self._rows, fillvalue="")
-        widths = [max(width for cell in column if (width := cell_len(cell)) <= ALIGNED_MAX) for column in columns]
+        widths = [
+            max(width for cell in column if (width := cell_len(cell)) <= ALIGNED_MAX)
+            for column in columns
+        ]
         for number, row in enumerate(self._rows):
             say("  ".join(map(self._padded, row, widths, self._right)).rstrip(), bold=number == 0)
 
@@ -65,10 +82,19 @@ class Bar:
     """
 
     def __init__(
-        self, what: str, total: int | None = None, *, err: Console | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        what: str,
+        total: int | None = None,
+        *,
+        err: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._what, self._total, self._done = what, total, 0
-        self._err, self._clock, self._started_s = err or Console(stderr=True, soft_wrap=True), clock, clock()
+        self._err, self._clock, self._started_s = (
+            err or Console(stderr=True, soft_wrap=True),
+            clock,
+            clock(),
+        )
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
@@ -103,11 +129,22 @@ class Bar:
                 return
             # names of cursors are in what it says: a bracket in one is no markup
             what = TextColumn("{task.description}", markup=False)
-            columns = (SpinnerColumn(), what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            # what is written meanwhile goes above the bar, but only where both are the same terminal: a pipe must get its lines
+            columns = (
+                SpinnerColumn(),
+                what,
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
+            # what is written meanwhile goes above the bar, but only where both are the same
+            # terminal: a pipe must get its lines
             same = sys.stdout.isatty()
-            self._progress = Progress(*columns, console=self._err, transient=True, redirect_stdout=same)
+            self._progress = Progress(
+                *columns, console=self._err, transient=True, redirect_stdout=same
+            )
             self._task = self._progress.add_task(printable(self._what), total=self._total)
             self._progress.start()
         assert self._task is not None
-        self._progress.update(self._task, completed=self._done, total=self._total, description=printable(self._what))
+        self._progress.update(
+            self._task, completed=self._done, total=self._total, description=printable(self._what)
+        )

@@ -1,17 +1,28 @@
-"""What a terminal may be given of texts from outside: names of cursors, what damaged bytes say, errors of other systems."""
+"""What a terminal may be given of texts from outside: names of cursors, what damaged bytes say,
+errors of other systems.
+"""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """One line that a terminal only shows. Line ends, escape sequences, characters that turn what follows around or that nobody sees:
-    everything that is not printed as itself is spelled out."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _spelled(ord(c)) for c in text)
+    """One line that a terminal only shows. Line ends, escape sequences, characters that turn what
+    follows around or that nobody sees: everything that is not printed as itself is spelled out.
+    """
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() else _spelled(ord(c)) for c in text)
+    )
 
 
 def printable_json(text: str) -> str:
-    """JSON of the same meaning that a terminal only shows: only its strings can hold other characters, and JSON spells these."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else _in_json(c) for c in text)
+    """JSON of the same meaning that a terminal only shows: only its strings can hold other
+    characters, and JSON spells these.
+    """
+    return (
+        text if text.isprintable() else "".join(c if c.isprintable() else _in_json(c) for c in text)
+    )
 
 
 def _in_json(character: str) -> str:
@@ -20,4 +31,10 @@ def _in_json(character: str) -> str:
 
 
 def _spelled(code: int) -> str:
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )

@@ -1,4 +1,6 @@
-"""ZooKeeper for CursorKeeper: a port, the client that speaks to real servers, and a verified fake."""
+"""ZooKeeper for CursorKeeper: a port, the client that speaks to real servers, and a verified
+fake.
+"""
 
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.port import ZooKeeper

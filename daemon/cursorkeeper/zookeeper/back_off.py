@@ -1,7 +1,7 @@
 """The pause between attempts to connect.
 
-Owns the doubling and the jitter. Pure but for the random source passed in.
-Invariant: each pause is between half of the current step and all of it, so that clients of one ensemble spread.
+Owns the doubling and the jitter. Pure but for the random source passed in. Invariant: each pause is
+between half of the current step and all of it, so that clients of one ensemble spread.
 """
 
 from __future__ import annotations

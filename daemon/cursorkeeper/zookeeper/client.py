@@ -1,7 +1,7 @@
 """The client for real servers: `port.ZooKeeper` over one `Session`.
 
-Owns the operations: chroot, size check, and which request and watch each of them is. Does not own bytes or the session.
-Invariant: every error that leaves here has the caller's path.
+Owns the operations: chroot, size check, and which request and watch each of them is. Does not own
+bytes or the session. Invariant: every error that leaves here has the caller's path.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _SMALL_BYTES = 256  # counted for requests that carry no value
 class ZooKeeperClient:
     """See `port.ZooKeeper` for what each method promises.
 
-    `tls` connects with TLS; `random_source` orders hosts and spreads back-off; `clock_s` is the lease's monotonic clock, by default the
-    loop's.
+    `tls` connects with TLS; `random_source` orders hosts and spreads back-off; `clock_s` is the
+    lease's monotonic clock, by default the loop's.
     """
 
     def __init__(
@@ -58,10 +58,14 @@ class ZooKeeperClient:
         self.settings = settings
         self._chroot = Chroot(settings.chroot)
         self._session = Session(
-            settings, shown_path=self._chroot.outside, tls=tls, random_source=random_source or random.Random(), clock_s=clock_s
+            settings,
+            shown_path=self._chroot.outside,
+            tls=tls,
+            random_source=random_source or random.Random(),
+            clock_s=clock_s,
         )
 
-    # --- session -------------------------------------------------------------------------------------------------------------------
+    # --- session ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
         await self._session.start()
@@ -87,7 +91,7 @@ class ZooKeeperClient:
     def on_lease_lost(self, callback: LeaseCallback) -> Unsubscribe:
         return self._session.lease.on_lost(callback)
 
-    # --- nodes ---------------------------------------------------------------------------------------------------------------------
+    # --- nodes ------------------------------------------------------------------------------------
 
     async def get(self, path: str, *, watch: WatchCallback | None = None) -> Node:
         inside = self._chroot.inside(path)
@@ -113,7 +117,9 @@ class ZooKeeperClient:
     async def sync(self, path: str) -> None:
         await self._send(codec.sync(self._chroot.inside(path)), _SMALL_BYTES)
 
-    async def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
         op = Create(self._chroot.inside(path), data, ephemeral, sequential)
         return self._chroot.outside(await self._send(codec.create(op), self._op_bytes(op, path)))
 
@@ -144,7 +150,10 @@ class ZooKeeperClient:
         if not inside:
             return []
         results = await self._send(codec.multi(inside), request_bytes)
-        return [Created(self._chroot.outside(result.path)) if isinstance(result, Created) else result for result in results]
+        return [
+            Created(self._chroot.outside(result.path)) if isinstance(result, Created) else result
+            for result in results
+        ]
 
     async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
         inside = [self._chroot.inside(path) for path in paths]
@@ -154,13 +163,23 @@ class ZooKeeperClient:
             part, request_bytes = self._multi_read_part(inside, len(nodes), paths_max)
             answer = await self._send(codec.multi_read(part), request_bytes)
             nodes += answer
-            mean_bytes = max(1, sum(len(node.data) for node in answer if node is not None) // len(answer))
-            paths_max = max(1, min(self.settings.multi_read_paths_max, self.settings.multi_read_reply_bytes // mean_bytes))
+            mean_bytes = max(
+                1, sum(len(node.data) for node in answer if node is not None) // len(answer)
+            )
+            paths_max = max(
+                1,
+                min(
+                    self.settings.multi_read_paths_max,
+                    self.settings.multi_read_reply_bytes // mean_bytes,
+                ),
+            )
         return nodes
 
-    # --- pieces --------------------------------------------------------------------------------------------------------------------
+    # --- pieces -----------------------------------------------------------------------------------
 
-    def _multi_read_part(self, paths: list[str], start: int, paths_max: int) -> tuple[list[str], int]:
+    def _multi_read_part(
+        self, paths: list[str], start: int, paths_max: int
+    ) -> tuple[list[str], int]:
         """The next paths that fit into one request, at least one, and the request's bytes."""
         request_bytes = sizes.HEADER_BYTES + sizes.MULTI_HEADER_BYTES
         end = start
@@ -177,7 +196,12 @@ class ZooKeeperClient:
         sizes.check_size(request_bytes, self.settings.request_bytes_max, path)
         return request_bytes
 
-    async def _send(self, request: codec.Request[T], request_bytes: int, answered: Callable[[T], None] | None = None) -> T:
+    async def _send(
+        self,
+        request: codec.Request[T],
+        request_bytes: int,
+        answered: Callable[[T], None] | None = None,
+    ) -> T:
         try:
             return await self._session.request(request, request_bytes, answered)
         except ZooKeeperError as error:

@@ -1,11 +1,13 @@
 """Requests to bytes, answers to values.
 
-Owns one function per operation that makes a `Request`: how it is written and how its answer is read. Requests are rendered by
-`aiozk.protocol`; so are the small answers. What carries a stat, an operation of a multi, or op 22 (which aiozk does not know) is read here
-with `struct`: aiozk makes a struct per field (20 us for a stat) and prints error codes it does not know.
-Does not own xids, connections, chroots or sizes. Pure.
+Owns one function per operation that makes a `Request`: how it is written and how its answer is
+read. Requests are rendered by `aiozk.protocol`; so are the small answers. What carries a stat, an
+operation of a multi, or op 22 (which aiozk does not know) is read here with `struct`: aiozk makes a
+struct per field (20 us for a stat) and prints error codes it does not know. Does not own xids,
+connections, chroots or sizes. Pure.
 
-Invariant: a decoder consumes what it understands and raises `struct.error`, `ValueError` or `IndexError` on anything else.
+Invariant: a decoder consumes what it understands and raises `struct.error`, `ValueError` or
+`IndexError` on anything else.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from aiozk import protocol
 
-from cursorkeeper.zookeeper.errors import MultiFailed, NoNode, RolledBack, ZooKeeperError, error_from_code
+from cursorkeeper.zookeeper.errors import (
+    MultiFailed,
+    NoNode,
+    RolledBack,
+    ZooKeeperError,
+    error_from_code,
+)
 from cursorkeeper.zookeeper.values import (
     Check,
     Checked,
@@ -47,16 +55,19 @@ _OP_ERROR: Final = -1
 _INT = struct.Struct("!i")
 _STAT = struct.Struct("!qqqqiiiqiiq")
 _MULTI_HEADER = struct.Struct("!i?i")
-_READ_HEAD = struct.Struct("!i?ii")  # a multi header and, behind it, the size of the data or the code of the error
+# a multi header and, behind it, the size of the data or the code of the error
+_READ_HEAD = struct.Struct("!i?ii")
 _MULTI_END = _MULTI_HEADER.pack(-1, True, -1)
 _NO_WATCH = b"\0"
 
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """One request: `encode(xid)` is the frame without its length, `decode(body)` reads the answer behind the reply header.
+    """One request: `encode(xid)` is the frame without its length, `decode(body)` reads the answer
+    behind the reply header.
 
-    `path` is the server's, for errors. `decode` may return an error instead of raising: a multi answers its failure as a result.
+    `path` is the server's, for errors. `decode` may return an error instead of raising: a multi
+    answers its failure as a result.
     """
 
     path: str | None
@@ -77,20 +88,29 @@ def _nothing(body: bytes) -> None:
     return None
 
 
-def _request(path: str | None, message: Any, decode: Callable[[bytes], T | ZooKeeperError]) -> Request[T]:
+def _request(
+    path: str | None, message: Any, decode: Callable[[bytes], T | ZooKeeperError]
+) -> Request[T]:
     return Request(path, lambda xid: bytes(message.serialize(xid=xid)), decode)
 
 
-# --- single operations -------------------------------------------------------------------------------------------------------------
+# --- single operations ----------------------------------------------------------------------------
 
 
 def get(path: str, watch: bool) -> Request[Node]:
-    return _request(path, protocol.GetDataRequest(path=path, watch=watch), lambda body: _node(body, 0)[0])
+    return _request(
+        path, protocol.GetDataRequest(path=path, watch=watch), lambda body: _node(body, 0)[0]
+    )
 
 
 def exists(path: str, watch: bool) -> Request[Stat | None]:
     message = protocol.ExistsRequest(path=path, watch=watch)
-    return Request(path, lambda xid: bytes(message.serialize(xid=xid)), lambda body: Stat._make(_STAT.unpack_from(body)), True)
+    return Request(
+        path,
+        lambda xid: bytes(message.serialize(xid=xid)),
+        lambda body: Stat._make(_STAT.unpack_from(body)),
+        True,
+    )
 
 
 def create(op: Create) -> Request[str]:
@@ -129,11 +149,13 @@ def close() -> Request[None]:
 
 
 def set_watches(relative_zxid: int, data: Sequence[str], exist: Sequence[str]) -> Request[None]:
-    message = protocol.SetWatchesRequest(relative_zxid=relative_zxid, data_watches=data, exist_watches=exist, child_watches=[])
+    message = protocol.SetWatchesRequest(
+        relative_zxid=relative_zxid, data_watches=data, exist_watches=exist, child_watches=[]
+    )
     return _request(None, message, _nothing)
 
 
-# --- multi -------------------------------------------------------------------------------------------------------------------------
+# --- multi ----------------------------------------------------------------------------------------
 
 
 def multi(ops: Sequence[Op]) -> Request[list[OpResult]]:
@@ -153,7 +175,9 @@ def _message(op: Op) -> Any:
         case Create():
             return _create_message(op)
         case SetData():
-            return protocol.SetDataRequest(path=op.path, data=op.data, version=version_on_wire(op.version))
+            return protocol.SetDataRequest(
+                path=op.path, data=op.data, version=version_on_wire(op.version)
+            )
         case Delete():
             return protocol.DeleteRequest(path=op.path, version=version_on_wire(op.version))
         case Check():
@@ -174,9 +198,13 @@ def _multi_answer(body: bytes, ops: Sequence[Op]) -> list[OpResult] | ZooKeeperE
         kind, done, _ = _MULTI_HEADER.unpack_from(body, offset)
         offset += _MULTI_HEADER.size
         if done:
-            raise ValueError(f"multi of {len(ops)} answered with {len(results) + len(errors)} results")
+            raise ValueError(
+                f"multi of {len(ops)} answered with {len(results) + len(errors)} results"
+            )
         if kind == _OP_ERROR:
-            errors.append(error_from_code(_INT.unpack_from(body, offset)[0], op.path, in_multi=True))
+            errors.append(
+                error_from_code(_INT.unpack_from(body, offset)[0], op.path, in_multi=True)
+            )
             offset += _INT.size
         else:
             result, offset = _op_result(kind, body, offset)
@@ -185,7 +213,10 @@ def _multi_answer(body: bytes, ops: Sequence[Op]) -> list[OpResult] | ZooKeeperE
         return results
     if results:
         raise ValueError("multi answered with both results and errors")
-    return MultiFailed(errors, next((index for index, error in enumerate(errors) if not isinstance(error, RolledBack)), 0))
+    return MultiFailed(
+        errors,
+        next((index for index, error in enumerate(errors) if not isinstance(error, RolledBack)), 0),
+    )
 
 
 def _op_result(kind: int, body: bytes, offset: int) -> tuple[OpResult, int]:
@@ -201,7 +232,7 @@ def _op_result(kind: int, body: bytes, offset: int) -> tuple[OpResult, int]:
     raise ValueError(f"multi answered with operation {kind}")
 
 
-# --- multi read --------------------------------------------------------------------------------------------------------------------
+# --- multi read -----------------------------------------------------------------------------------
 
 
 def multi_read_path_bytes(path: str) -> int:
@@ -210,7 +241,9 @@ def multi_read_path_bytes(path: str) -> int:
 
 
 def multi_read(paths: Sequence[str]) -> Request[list[Node | None]]:
-    """multiRead (op 22, ZooKeeper 3.6): many getData in one request. The answer is an error if one but NoNode came."""
+    """multiRead (op 22, ZooKeeper 3.6): many getData in one request. The answer is an error if one
+    but NoNode came.
+    """
 
     def encode(xid: int) -> bytes:
         header = _MULTI_HEADER.pack(OP_GET_DATA, False, -1)
@@ -227,7 +260,8 @@ def multi_read(paths: Sequence[str]) -> Request[list[Node | None]]:
 
 
 def _multi_read_answer(body: bytes, paths: Sequence[str]) -> list[Node | None] | ZooKeeperError:
-    # The one loop here that runs a million times: locals, one unpack for header and size, no calls that are not needed.
+    # The one loop here that runs a million times: locals, one unpack for header and size, no calls
+    # that are not needed.
     nodes: list[Node | None] = []
     offset = 0
     head_from, head_bytes, stat_from, stat_bytes, stat_of = (
@@ -241,7 +275,8 @@ def _multi_read_answer(body: bytes, paths: Sequence[str]) -> list[Node | None] |
         kind, done, _, size_or_code = head_from(body, offset)
         offset += head_bytes
         if kind == OP_GET_DATA:
-            end = offset + size_or_code if size_or_code > 0 else offset  # -1: data that was never set
+            # -1: data that was never set
+            end = offset + size_or_code if size_or_code > 0 else offset
             stat = stat_of(stat_from(body, end))
             nodes.append(Node(body[offset:end], stat.version, stat))
             offset = end + stat_bytes
@@ -255,7 +290,7 @@ def _multi_read_answer(body: bytes, paths: Sequence[str]) -> list[Node | None] |
     return nodes
 
 
-# --- pieces ------------------------------------------------------------------------------------------------------------------------
+# --- pieces ---------------------------------------------------------------------------------------
 
 
 def _node(body: bytes, offset: int) -> tuple[Node, int]:

@@ -1,11 +1,14 @@
 """One connection: requests out, answers back in order, a heartbeat, and one end.
 
-Owns xids, the requests that wait for an answer, and the pings. Does not own the session, reconnecting, or waiting for room.
+Owns xids, the requests that wait for an answer, and the pings. Does not own the session,
+reconnecting, or waiting for room.
 
 Invariants:
-- A request is *sent* at the moment `send` returns, and then ends in exactly one way: its answer, or ConnectionLost when the connection
+- A request is *sent* at the moment `send` returns, and then ends in exactly one way: its answer, or
+  ConnectionLost when the connection
   ends. Nothing is ever sent twice.
-- However the connection ends (EOF, reset, a cut frame, nonsense, a missed ping, `end`), all that wait learn it in that same moment.
+- However the connection ends (EOF, reset, a cut frame, nonsense, a missed ping, `end`), all that
+  wait learn it in that same moment.
 - Answers come in the order of the requests; an xid that does not fit ends the connection.
 """
 
@@ -51,10 +54,14 @@ class Listener:
     heard: Callable[[float], None]
     """A request (or ping) that was sent at this time was answered."""
     zxid: Callable[[int], None]
-    """The server had applied this much when it answered a request. Events and pings do not count: others of the same zxid may follow."""
+    """The server had applied this much when it answered a request. Events and pings do not count:
+    others of the same zxid may follow.
+    """
     event: Callable[[protocol.WatchEvent], None]
     ended: Callable[[], None]
-    """It is over. Called before those who wait for answers learn it, so that they find the session's state right."""
+    """It is over. Called before those who wait for answers learn it, so that they find the
+    session's state right.
+    """
 
 
 class Connection:
@@ -96,10 +103,12 @@ class Connection:
         on_answer: Callable[[T], None] | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> asyncio.Future[T]:
-        """Send now; the future is the answer, a ZooKeeperError of the server, or ConnectionLost. Only while `alive`.
+        """Send now; the future is the answer, a ZooKeeperError of the server, or ConnectionLost.
+        Only while `alive`.
 
-        `on_answer` is called with a good answer in the order of the stream (a watch must be known before its event is read), unless
-        the caller has given up; `on_end` once, when the request is no longer in flight, whatever came of it.
+        `on_answer` is called with a good answer in the order of the stream (a watch must be known
+        before its event is read), unless the caller has given up; `on_end` once, when the request
+        is no longer in flight, whatever came of it.
         """
         assert self.alive, "the session checks this, without a pause in between"
         xid = self._xid
@@ -128,7 +137,7 @@ class Connection:
             if one.on_end is not None:
                 one.on_end()
 
-    # --- reading -------------------------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     async def _read(self) -> None:
         reason: ZooKeeperError = ConnectionLost("the connection was ended here")
@@ -136,10 +145,15 @@ class Connection:
             while True:
                 (length,) = _LENGTH.unpack(await self._reader.readexactly(_LENGTH.size))
                 if not _REPLY_HEADER.size <= length <= self._reply_bytes_max:
-                    raise ProtocolBroken(f"frame of {length} bytes, at most {self._reply_bytes_max}")
+                    raise ProtocolBroken(
+                        f"frame of {length} bytes, at most {self._reply_bytes_max}"
+                    )
                 self._frame(await self._reader.readexactly(length))
         except asyncio.IncompleteReadError as cut:
-            reason = ConnectionLost("the server closed the connection" + (" in the middle of a frame" if cut.partial else ""))
+            reason = ConnectionLost(
+                "the server closed the connection"
+                + (" in the middle of a frame" if cut.partial else "")
+            )
         except OSError as broken:
             reason = ConnectionLost(f"the connection broke: {broken}")
         except ProtocolBroken as broken:
@@ -160,10 +174,14 @@ class Connection:
 
     def _answer(self, xid: int, zxid: int, code: int, frame: bytes) -> None:
         if not self._waiting or self._waiting[0].xid != xid:
-            raise ProtocolBroken(f"answer to request {xid}, awaited {self._waiting[0].xid if self._waiting else 'none'}")
+            raise ProtocolBroken(
+                f"answer to request {xid}, awaited "
+                f"{self._waiting[0].xid if self._waiting else 'none'}"
+            )
         one = self._waiting[0]
         result = _decoded(partial(one.request.read, code), frame)
-        # Only now: a request whose answer cannot be read is still waiting, and learns that its connection is lost.
+        # Only now: a request whose answer cannot be read is still waiting, and learns that its
+        # connection is lost.
         self._waiting.popleft()
         self._listener.heard(one.sent_at_s)
         if zxid > 0:
@@ -179,10 +197,12 @@ class Connection:
                 one.on_answer(result)
             one.answer.set_result(result)
 
-    # --- heartbeat -----------------------------------------------------------------------------------------------------------------
+    # --- heartbeat --------------------------------------------------------------------------------
 
     async def _beat(self, every_s: float) -> None:
-        """A ping every third of the session timeout, each given a third: a dead peer is noticed with a third to spare."""
+        """A ping every third of the session timeout, each given a third: a dead peer is noticed
+        with a third to spare.
+        """
         next_s = self._loop.time() + every_s
         while True:
             await asyncio.sleep(max(0.0, next_s - self._loop.time()))
@@ -203,4 +223,6 @@ def _decoded(decode: Callable[[bytes], T], frame: bytes) -> T:
     try:
         return decode(frame[_REPLY_HEADER.size :])
     except (struct.error, ValueError, IndexError) as reason:
-        raise ProtocolBroken(f"an answer of {len(frame)} bytes makes no sense: {reason}") from reason
+        raise ProtocolBroken(
+            f"an answer of {len(frame)} bytes makes no sense: {reason}"
+        ) from reason

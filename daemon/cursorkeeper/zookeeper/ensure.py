@@ -1,8 +1,8 @@
 """Creating a path with its ancestors.
 
-Owns the order of the creates, for the client and the fake alike. From the bottom up: a server checks the right to create before it says
-that a node exists, so a walk from the top would need rights on every ancestor.
-Invariant: any outcome may be followed by running it again.
+Owns the order of the creates, for the client and the fake alike. From the bottom up: a server
+checks the right to create before it says that a node exists, so a walk from the top would need
+rights on every ancestor. Invariant: any outcome may be followed by running it again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from cursorkeeper.zookeeper.paths import parent
 _ROUNDS_MAX = 3  # per path: somebody may delete an ancestor while we create; not for ever
 
 
-async def ensure_path(path: str, exists: Callable[[str], Awaitable[bool]], create: Callable[[str], Awaitable[object]]) -> None:
-    """Make `path` exist. Raises what `exists` and `create` raise, and Retry if somebody deletes faster than we create."""
+async def ensure_path(
+    path: str, exists: Callable[[str], Awaitable[bool]], create: Callable[[str], Awaitable[object]]
+) -> None:
+    """Make `path` exist. Raises what `exists` and `create` raise, and Retry if somebody deletes
+    faster than we create.
+    """
     if path == "/" or await exists(path):
         return
     missing = [path]

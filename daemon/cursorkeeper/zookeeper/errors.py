@@ -1,11 +1,13 @@
 """What can go wrong with ZooKeeper, and what to do about it.
 
-Owns the exceptions of this package and the one table from ZooKeeper's codes to them. Does not own any retry: a caller reacts to the
-`kind`. Invariants: every exception of the port is a `ZooKeeperError`, a `ValueError` for arguments that are a bug, or a
-cancellation; each class says in `kind` how to react and in `remedy` what an operator can look at.
+Owns the exceptions of this package and the one table from ZooKeeper's codes to them. Does not own
+any retry: a caller reacts to the `kind`. Invariants: every exception of the port is a
+`ZooKeeperError`, a `ValueError` for arguments that are a bug, or a cancellation; each class says in
+`kind` how to react and in `remedy` what an operator can look at.
 
-The distinction that matters most is between `NotSent` (nothing happened, repeating is safe) and `OutcomeUnknown` (it may have
-happened, or may happen later: the writer finds out, and never guesses). Both are `Disconnected`, which is enough for a read.
+The distinction that matters most is between `NotSent` (nothing happened, repeating is safe) and
+`OutcomeUnknown` (it may have happened, or may happen later: the writer finds out, and never
+guesses). Both are `Disconnected`, which is enough for a read.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from typing import ClassVar
 class Kind(Enum):
     """How a caller reacts to an error; there is one kind for each reaction."""
 
-    UNKNOWN = "may have been done, or may be done later: repeat the same write with the same version until it is decided"
+    UNKNOWN = (
+        "may have been done, or may be done later: repeat the same write with the same "
+        "version until it is decided"
+    )
     NOT_DONE = "was not done: repeat it"
     BAD_VERSION = "somebody else wrote: read again, then decide"
     NO_NODE = "there is no such node"
@@ -28,12 +33,16 @@ class Kind(Enum):
 
 
 class ZooKeeperError(Exception):
-    """Base of all errors of this package. `path` is the caller's (without chroot), `code` ZooKeeper's number or None if local."""
+    """Base of all errors of this package. `path` is the caller's (without chroot), `code`
+    ZooKeeper's number or None if local.
+    """
 
     kind: ClassVar[Kind] = Kind.BUG
     remedy: ClassVar[str] = "report this with the log around it"
 
-    def __init__(self, message: str = "", *, path: str | None = None, code: int | None = None) -> None:
+    def __init__(
+        self, message: str = "", *, path: str | None = None, code: int | None = None
+    ) -> None:
         self.message, self.path, self.code = message, path, code
         super().__init__(message)
 
@@ -48,18 +57,25 @@ class ZooKeeperError(Exception):
         return " ".join(words)
 
 
-# --- the connection ----------------------------------------------------------------------------------------------------------------
+# --- the connection -------------------------------------------------------------------------------
 
 
 class Disconnected(ZooKeeperError):
-    """No answer. A read may simply be repeated; a write has to look at which of the two subclasses it is."""
+    """No answer. A read may simply be repeated; a write has to look at which of the two subclasses
+    it is.
+    """
 
 
 class OutcomeUnknown(Disconnected):
-    """Sent, perhaps: the answer was lost or is late. A write may have been applied, or may still be applied later."""
+    """Sent, perhaps: the answer was lost or is late. A write may have been applied, or may still be
+    applied later.
+    """
 
     kind = Kind.UNKNOWN
-    remedy = "the connection to ZooKeeper was lost or is slow; look at the servers' latency and at the network"
+    remedy = (
+        "the connection to ZooKeeper was lost or is slow; look at the servers' latency and "
+        "at the network"
+    )
 
 
 class ConnectionLost(OutcomeUnknown):
@@ -70,19 +86,29 @@ class NotSent(Disconnected):
     """Certainly not sent: nothing was done, repeating is safe."""
 
     kind = Kind.NOT_DONE
-    remedy = "ZooKeeper is not reachable or is behind; look at its servers and at the client's limits"
+    remedy = (
+        "ZooKeeper is not reachable or is behind; look at its servers and at the client's limits"
+    )
 
 
 class NotConnected(NotSent):
     """No connection within the time a request waits for one."""
 
-    remedy = "no ZooKeeper server answers: check the server list, the network and that the ensemble has a quorum"
+    remedy = (
+        "no ZooKeeper server answers: check the server list, the network and that the "
+        "ensemble has a quorum"
+    )
 
 
 class TooManyRequests(NotSent):
-    """The limit on requests (or their bytes) in flight was reached for as long as a request waits."""
+    """The limit on requests (or their bytes) in flight was reached for as long as a request
+    waits.
+    """
 
-    remedy = "more requests than ZooKeeper answers: look at its latency before raising requests_in_flight_max"
+    remedy = (
+        "more requests than ZooKeeper answers: look at its latency before raising "
+        "requests_in_flight_max"
+    )
 
 
 class ClientClosed(NotSent):
@@ -92,12 +118,14 @@ class ClientClosed(NotSent):
 
 
 class ProtocolBroken(ZooKeeperError):
-    """The peer sent bytes that are not ZooKeeper's protocol; the connection is ended, requests see ConnectionLost."""
+    """The peer sent bytes that are not ZooKeeper's protocol; the connection is ended, requests see
+    ConnectionLost.
+    """
 
     remedy = "is this address a ZooKeeper server, and does it expect TLS?"
 
 
-# --- answers of the server ---------------------------------------------------------------------------------------------------------
+# --- answers of the server ------------------------------------------------------------------------
 
 
 class BadVersion(ZooKeeperError):
@@ -151,23 +179,35 @@ class Unsupported(Refused):
 
 
 class ValueTooLarge(Refused):
-    """Refused here, before sending: a frame above jute.maxbuffer makes the server close the connection (facts: largest znode)."""
+    """Refused here, before sending: a frame above jute.maxbuffer makes the server close the
+    connection (facts: largest znode).
+    """
 
-    remedy = "the value is above what ZooKeeper takes; the cursor's state must go to BookKeeper, or jute.maxbuffer up on every server"
+    remedy = (
+        "the value is above what ZooKeeper takes; the cursor's state must go to BookKeeper, "
+        "or jute.maxbuffer up on every server"
+    )
 
 
 class Retry(ZooKeeperError):
-    """The server did not do it but would take it again: the session moved to another server, or a configuration change is under way."""
+    """The server did not do it but would take it again: the session moved to another server, or a
+    configuration change is under way.
+    """
 
     kind = Kind.NOT_DONE
     remedy = "passes by itself; if it stays, look at the ensemble's configuration"
 
 
 class SessionExpired(ZooKeeperError):
-    """The server says that the session has expired; this request was not done. Ephemerals and watches are gone."""
+    """The server says that the session has expired; this request was not done. Ephemerals and
+    watches are gone.
+    """
 
     kind = Kind.NOT_DONE
-    remedy = "ZooKeeper did not hear from this process for a session timeout: long pauses, a blocked event loop, or the network"
+    remedy = (
+        "ZooKeeper did not hear from this process for a session timeout: long pauses, a "
+        "blocked event loop, or the network"
+    )
 
 
 class RolledBack(ZooKeeperError):
@@ -182,7 +222,9 @@ class NotTried(RolledBack):
 
 
 class ServerFault(ZooKeeperError):
-    """The server says that it is confused. Whether the request was applied is not to be relied on."""
+    """The server says that it is confused. Whether the request was applied is not to be relied
+    on.
+    """
 
     kind = Kind.UNKNOWN
     remedy = "ZooKeeper reports an internal error: read the server's log"
@@ -191,7 +233,8 @@ class ServerFault(ZooKeeperError):
 class MultiFailed(ZooKeeperError):
     """Nothing of the multi was done.
 
-    `errors` has one entry per operation: RolledBack before the culprit, the reason at `culprit_index`, NotTried behind it.
+    `errors` has one entry per operation: RolledBack before the culprit, the reason at
+    `culprit_index`, NotTried behind it.
     """
 
     kind = Kind.NOT_DONE
@@ -210,7 +253,8 @@ class MultiFailed(ZooKeeperError):
 ERRORS_BY_CODE: dict[int, type[ZooKeeperError]] = {
     0: RolledBack,  # only inside a multi
     -1: ServerFault,  # SYSTEMERROR
-    -2: NotTried,  # RUNTIMEINCONSISTENCY: in a multi "an earlier one failed"; `error_from_code` maps it elsewhere
+    # RUNTIMEINCONSISTENCY: in a multi "an earlier one failed"; `error_from_code` maps it elsewhere
+    -2: NotTried,
     -3: ServerFault,  # DATAINCONSISTENCY
     -4: ConnectionLost,  # CONNECTIONLOSS
     -5: ZooKeeperError,  # MARSHALLINGERROR: our bytes are wrong
@@ -241,11 +285,17 @@ ERRORS_BY_CODE: dict[int, type[ZooKeeperError]] = {
     -125: Refused,  # QUOTAEXCEEDED
     -127: Retry,  # THROTTLEDOP: the server threw it away unprocessed
 }
-"""ZooKeeper's KeeperException.Code to ours. A code that is not here is a newer server's: `ServerFault`, as nothing is known of it."""
+"""ZooKeeper's KeeperException.Code to ours. A code that is not here is a newer server's:
+`ServerFault`, as nothing is known of it.
+"""
 
 
-def error_from_code(code: int, path: str | None = None, *, in_multi: bool = False) -> ZooKeeperError:
-    """The exception (not raised) for a server's error code. `in_multi`: the code of one operation, where 0 and -2 have a meaning."""
+def error_from_code(
+    code: int, path: str | None = None, *, in_multi: bool = False
+) -> ZooKeeperError:
+    """The exception (not raised) for a server's error code. `in_multi`: the code of one operation,
+    where 0 and -2 have a meaning.
+    """
     if not in_multi and code in (0, -2):
         return ServerFault("", path=path, code=code)
     return ERRORS_BY_CODE.get(code, ServerFault)("", path=path, code=code)

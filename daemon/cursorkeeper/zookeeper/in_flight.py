@@ -1,8 +1,9 @@
 """How many requests, and bytes of them, are in flight.
 
-Owns the two limits and the queue in front of them. A request counts until its answer came or its connection died, not until its caller
-gave up: the bytes are still in a buffer somewhere.
-Invariants: neither limit is passed; first come, first served; a waiter that is cancelled takes no place.
+Owns the two limits and the queue in front of them. A request counts until its answer came or its
+connection died, not until its caller gave up: the bytes are still in a buffer somewhere.
+Invariants: neither limit is passed; first come, first served; a waiter that is cancelled takes no
+place.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ class InFlight:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def enter_now(self, request_bytes: int) -> bool:
-        """Whether there was room, and nobody who waits for it. Then one `leave` with the same number is to follow."""
+        """Whether there was room, and nobody who waits for it. Then one `leave` with the same
+        number is to follow.
+        """
         if self._waiting or not self._has_room(request_bytes):
             return False
         self._take(request_bytes)

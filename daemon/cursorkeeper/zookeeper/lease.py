@@ -1,10 +1,13 @@
 """The local lease: how long this process may still believe that its session lives.
 
-Owns the deadline and the call when it passes. Does not own the session: it is told about answers and never asks the network.
-The server counts the timeout from the last request that *it* received, so the count here starts when a request was *sent*, not when its
-answer came: the answer may have been long under way. 2/3 of the timeout leave 1/3 for clocks that differ and for a loop that is late.
+Owns the deadline and the call when it passes. Does not own the session: it is told about answers
+and never asks the network. The server counts the timeout from the last request that *it* received,
+so the count here starts when a request was *sent*, not when its answer came: the answer may have
+been long under way. 2/3 of the timeout leave 1/3 for clocks that differ and for a loop that is
+late.
 
-Invariants: the deadline only moves forward, or to "lost now"; `on_lost` is called once for each time the lease runs out or is dropped.
+Invariants: the deadline only moves forward, or to "lost now"; `on_lost` is called once for each
+time the lease runs out or is dropped.
 """
 
 from __future__ import annotations
@@ -16,11 +19,15 @@ from cursorkeeper.zookeeper.listeners import Listeners
 from cursorkeeper.zookeeper.values import LeaseCallback, Unsubscribe
 
 LEASE_SHARE = 2 / 3
-"""Part of the negotiated session timeout that the lease lasts (facts: aiozk, required behaviour)."""
+"""Part of the negotiated session timeout that the lease lasts (facts: aiozk, required
+behaviour).
+"""
 
 
 class Lease:
-    """Deadline of a session as this process sees it. `clock_s` is monotonic; timers come from the running loop."""
+    """Deadline of a session as this process sees it. `clock_s` is monotonic; timers come from the
+    running loop.
+    """
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         self._clock_s = clock_s
@@ -62,7 +69,8 @@ class Lease:
         self._timer = asyncio.get_running_loop().call_later(self.s_left, self._ring)
 
     def _ring(self) -> None:
-        # Renewing does not touch the timer, which would cost more than the request: the timer looks again when it rings.
+        # Renewing does not touch the timer, which would cost more than the request: the timer looks
+        # again when it rings.
         self._timer = None
         if self.s_left > 0:
             self._arm()

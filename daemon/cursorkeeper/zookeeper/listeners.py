@@ -1,7 +1,8 @@
 """A list of callbacks.
 
-Owns who is called and the isolation between them: each is called by the event loop on its own, so that one that raises reaches the loop's
-exception handler and nothing else. Invariant: callbacks of one list are called in the order of the events, then of their arrival.
+Owns who is called and the isolation between them: each is called by the event loop on its own, so
+that one that raises reaches the loop's exception handler and nothing else. Invariant: callbacks of
+one list are called in the order of the events, then of their arrival.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """Paths of znodes, and the chroot in front of them.
 
-Owns what a legal path is (ZooKeeper's PathUtils) and the mapping between a caller's path and the server's. Pure.
-Invariant: `Chroot.outside(Chroot.inside(p)) == p` for every legal p.
+Owns what a legal path is (ZooKeeper's PathUtils) and the mapping between a caller's path and the
+server's. Pure. Invariant: `Chroot.outside(Chroot.inside(p)) == p` for every legal p.
 """
 
 from __future__ import annotations
 
 
 def check_path(path: str) -> str:
-    """The path itself, if ZooKeeper would take it. ValueError otherwise: a bad path is a bug, not an event."""
+    """The path itself, if ZooKeeper would take it. ValueError otherwise: a bad path is a bug, not
+    an event.
+    """
     if not path.startswith("/"):
         raise ValueError(f"path {path!r} must start with /")
     if path == "/":
@@ -19,7 +21,8 @@ def check_path(path: str) -> str:
         if name in ("", ".", ".."):
             raise ValueError(f"path {path!r} has an empty, '.' or '..' name")
     if not path.isprintable():
-        # PathUtils names ranges; what Python calls printable leaves all of them out, the private use area included.
+        # PathUtils names ranges; what Python calls printable leaves all of them out, the private
+        # use area included.
         raise ValueError(f"path {path!r} has a character ZooKeeper does not take")
     return path
 
@@ -50,7 +53,9 @@ class Chroot:
         return self.prefix if path == "/" else self.prefix + path
 
     def outside(self, path: str) -> str:
-        """Server's path to caller's path. ValueError if it is not below the chroot: the server answered for somebody else."""
+        """Server's path to caller's path. ValueError if it is not below the chroot: the server
+        answered for somebody else.
+        """
         if not self.prefix:
             return path
         if path == self.prefix:

@@ -1,15 +1,20 @@
 """The port: what CursorKeeper asks of ZooKeeper, and nothing more.
 
-Owns the interface that `client.ZooKeeperClient` and `fake.FakeZooKeeper` both have, and the promises they share. Does not own values
-(`values`) or errors (`errors`).
+Owns the interface that `client.ZooKeeperClient` and `fake.FakeZooKeeper` both have, and the
+promises they share. Does not own values (`values`) or errors (`errors`).
 
 Promises, checked for both by one contract suite:
-- No request is ever repeated by the client. `NotSent`: certainly not done. `OutcomeUnknown`: may have been done, or may be done later.
-- Every request ends within `request_timeout_s` of the settings; `close` within 2 s; nothing waits for ever.
-- Paths are absolute, below the chroot, and the chroot never shows in results, errors or watch events.
-- Callbacks are plain functions, called from the event loop between other work, in order. One that raises goes to the loop's exception
+- No request is ever repeated by the client. `NotSent`: certainly not done. `OutcomeUnknown`: may
+  have been done, or may be done later.
+- Every request ends within `request_timeout_s` of the settings; `close` within 2 s; nothing waits
+  for ever.
+- Paths are absolute, below the chroot, and the chroot never shows in results, errors or watch
+  events.
+- Callbacks are plain functions, called from the event loop between other work, in order. One that
+  raises goes to the loop's exception
   handler and harms nobody else.
-- Reads of one client never go back in time, also across a reconnect; they may be older than other clients' writes until `sync`.
+- Reads of one client never go back in time, also across a reconnect; they may be older than other
+  clients' writes until `sync`.
 """
 
 from __future__ import annotations
@@ -32,44 +37,59 @@ from cursorkeeper.zookeeper.values import (
 
 
 class ZooKeeper(Protocol):
-    """One session with one ensemble. After an expiry the client goes on with a new session, and says so (`SessionState.EXPIRED`)."""
+    """One session with one ensemble. After an expiry the client goes on with a new session, and
+    says so (`SessionState.EXPIRED`).
+    """
 
     async def start(self) -> None:
-        """Connect. Raises NotConnected if no server takes us within the settings' `start_timeout_s`; the client goes on trying until
-        `close`, and `start` may be called again to wait for it."""
+        """Connect. Raises NotConnected if no server takes us within the settings'
+        `start_timeout_s`; the client goes on trying until `close`, and `start` may be called again
+        to wait for it.
+        """
         ...
 
     async def close(self) -> None:
-        """Best effort, at most 2 s, never raises, may be called again. Ephemerals go at once if the server heard it."""
+        """Best effort, at most 2 s, never raises, may be called again. Ephemerals go at once if the
+        server heard it.
+        """
         ...
 
-    # --- nodes ---------------------------------------------------------------------------------------------------------------------
+    # --- nodes ------------------------------------------------------------------------------------
 
     async def get(self, path: str, *, watch: WatchCallback | None = None) -> Node:
         """Read one node. Raises NoNode (and then sets no watch), Disconnected.
 
-        `watch` is called once, at the first change or deletion after this read, perhaps before this call has returned; the same
-        function watching the same path twice is called once.
+        `watch` is called once, at the first change or deletion after this read, perhaps before this
+        call has returned; the same function watching the same path twice is called once.
         """
         ...
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Stat of the node, or None. With `watch`, also the creation of a missing node is told. Raises Disconnected."""
+        """Stat of the node, or None. With `watch`, also the creation of a missing node is told.
+        Raises Disconnected.
+        """
         ...
 
-    async def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
-        """Create a node and answer its path. Raises NodeExists, NoNode (no parent), ValueTooLarge, NotSent, OutcomeUnknown."""
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        """Create a node and answer its path. Raises NodeExists, NoNode (no parent), ValueTooLarge,
+        NotSent, OutcomeUnknown.
+        """
         ...
 
     async def set(self, path: str, data: bytes, version: Version) -> int:
-        """Compare-and-set; answers the new version. Raises BadVersion, NoNode, ValueTooLarge, NotSent, OutcomeUnknown.
+        """Compare-and-set; answers the new version. Raises BadVersion, NoNode, ValueTooLarge,
+        NotSent, OutcomeUnknown.
 
         ValueError for a negative version: unconditional writes say `ANY_VERSION`.
         """
         ...
 
     async def delete(self, path: str, version: Version) -> None:
-        """Delete a node without children. Raises BadVersion, NoNode, NotEmpty, NotSent, OutcomeUnknown."""
+        """Delete a node without children. Raises BadVersion, NoNode, NotEmpty, NotSent,
+        OutcomeUnknown.
+        """
         ...
 
     async def children(self, path: str) -> list[str]:
@@ -77,33 +97,43 @@ class ZooKeeper(Protocol):
         ...
 
     async def sync(self, path: str) -> None:
-        """Wait until reads of this client see everything committed before this call. Raises Disconnected."""
+        """Wait until reads of this client see everything committed before this call. Raises
+        Disconnected.
+        """
         ...
 
     async def ensure_path(self, path: str) -> None:
-        """Create the node and its ancestors, the chroot's included, where missing; data empty. Safe to repeat after any error."""
+        """Create the node and its ancestors, the chroot's included, where missing; data empty. Safe
+        to repeat after any error.
+        """
         ...
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        """All of the operations or none. Raises MultiFailed (nothing done), ValueTooLarge, NotSent, OutcomeUnknown. Empty: no request.
+        """All of the operations or none. Raises MultiFailed (nothing done), ValueTooLarge, NotSent,
+        OutcomeUnknown. Empty: no request.
 
-        Also one of nothing but `Check` goes through the leader's log: its answer, MultiFailed as well, is of an instant between
-        the call and the answer. Neither `sync` and `get` nor a watch promise that: a deposed leader answers them.
+        Also one of nothing but `Check` goes through the leader's log: its answer, MultiFailed as
+        well, is of an instant between the call and the answer. Neither `sync` and `get` nor a watch
+        promise that: a deposed leader answers them.
         """
         ...
 
     async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
-        """Read many nodes, None for a missing one, in the order asked. Raises Disconnected, AccessDenied.
+        """Read many nodes, None for a missing one, in the order asked. Raises Disconnected,
+        AccessDenied.
 
-        Split into several requests by count and size; each request is one instant, the whole is not. ZooKeeper 3.6 or newer (op 22).
+        Split into several requests by count and size; each request is one instant, the whole is
+        not. ZooKeeper 3.6 or newer (op 22).
         """
         ...
 
-    # --- session -------------------------------------------------------------------------------------------------------------------
+    # --- session ----------------------------------------------------------------------------------
 
     @property
     def state(self) -> SessionState:
-        """SUSPENDED before `start`, while reconnecting; CONNECTED; EXPIRED until there is a new session; CLOSED."""
+        """SUSPENDED before `start`, while reconnecting; CONNECTED; EXPIRED until there is a new
+        session; CLOSED.
+        """
         ...
 
     def on_state(self, callback: StateCallback) -> Unsubscribe:
@@ -117,9 +147,11 @@ class ZooKeeper(Protocol):
 
     @property
     def session_lease_s_left(self) -> float:
-        """Seconds in which this process may still believe that its session lives; 0 when it must not.
+        """Seconds in which this process may still believe that its session lives; 0 when it must
+        not.
 
-        Counted by the local clock: 2/3 of the negotiated session timeout from the *sending* of the newest request that was answered.
+        Counted by the local clock: 2/3 of the negotiated session timeout from the *sending* of the
+        newest request that was answered.
         """
         ...
 

@@ -1,10 +1,13 @@
 """Setting watches again after a reconnect.
 
-Owns the split into setWatches requests and the wait for all of them. Does not own the table of watches, nor when.
-The server compares each path with the zxid given: changed since then fires at once, unchanged is watched again.
+Owns the split into setWatches requests and the wait for all of them. Does not own the table of
+watches, nor when. The server compares each path with the zxid given: changed since then fires at
+once, unchanged is watched again.
 
-Invariants: every request is below the limit; all of them name the same zxid; and that zxid stays the one to compare with until *all* are
-answered: were it to move with the first answer, watches of the requests behind it would miss what happened while we were away.
+Invariants: every request is below the limit; all of them name the same zxid; and that zxid stays
+the one to compare with until *all* are
+answered: were it to move with the first answer, watches of the requests behind it would miss what
+happened while we were away.
 """
 
 from __future__ import annotations
@@ -39,8 +42,12 @@ def requests(table: WatchTable, zxid: int, bytes_max: int) -> Iterator[codec.Req
         yield codec.set_watches(zxid, tuple(data), tuple(exist))
 
 
-async def rearm(connection: Connection, table: WatchTable, zxid: int, *, bytes_max: int, limit_s: float) -> bool:
-    """Whether all watches are set again. False: the connection is over, or was ended here because an answer took above `limit_s`."""
+async def rearm(
+    connection: Connection, table: WatchTable, zxid: int, *, bytes_max: int, limit_s: float
+) -> bool:
+    """Whether all watches are set again. False: the connection is over, or was ended here because
+    an answer took above `limit_s`.
+    """
     try:
         async with asyncio.timeout(limit_s):
             # One at a time: a reconnect of many clients is a load of its own for the server.

@@ -1,14 +1,17 @@
 """The session: one id that outlives connections.
 
-Owns which host is tried when, the session's id and password, its state, lease and watches, and the wait for a connection. Does not own
-bytes (`codec`), one connection (`connection`), or what requests mean (`client`). One task does all the connecting, so there is no lock
-that a lost connection could leave taken.
+Owns which host is tried when, the session's id and password, its state, lease and watches, and the
+wait for a connection. Does not own bytes (`codec`), one connection (`connection`), or what requests
+mean (`client`). One task does all the connecting, so there is no lock that a lost connection could
+leave taken.
 
 Invariants:
-- The id and password are kept through any number of failed hosts and broken connections, until a server says that the session is gone.
+- The id and password are kept through any number of failed hosts and broken connections, until a
+  server says that the session is gone.
 - CONNECTED only after the watches are set again; not CONNECTED from the moment the connection ends.
 - EXPIRED is always said, before the new session is: a session is never swapped in silence.
-- A request is sent at most once. Before it is sent, errors are NotSent; after that, Disconnected errors are OutcomeUnknown.
+- A request is sent at most once. Before it is sent, errors are NotSent; after that, Disconnected
+  errors are OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -55,7 +58,9 @@ _EVENT_KINDS = {
 
 
 class Session:
-    """A session with an ensemble. `shown_path` maps a server's path to the caller's, for watch events."""
+    """A session with an ensemble. `shown_path` maps a server's path to the caller's, for watch
+    events.
+    """
 
     def __init__(
         self,
@@ -86,7 +91,7 @@ class Session:
         self._task: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
-    # --- life ----------------------------------------------------------------------------------------------------------------------
+    # --- life -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Begin to connect, and wait for it. Raises NotConnected, ClientClosed."""
@@ -95,21 +100,27 @@ class Session:
         if self._task is None:
             self._task = asyncio.create_task(self._keep_connected(), name="zookeeper session")
             self._task.add_done_callback(self._stopped)
-        await self._wait_connected(asyncio.get_running_loop().time() + self.settings.start_timeout_s, None)
+        await self._wait_connected(
+            asyncio.get_running_loop().time() + self.settings.start_timeout_s, None
+        )
 
     async def close(self) -> None:
-        """Best effort within `close_timeout_s`, for every caller of it; a cancelled caller leaves the closing to finish by itself."""
+        """Best effort within `close_timeout_s`, for every caller of it; a cancelled caller leaves
+        the closing to finish by itself.
+        """
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name="zookeeper close")
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        # The session task goes last: it may be in the middle of connecting, and must not do so again after the goodbye.
+        # The session task goes last: it may be in the middle of connecting, and must not do so
+        # again after the goodbye.
         connection = self._connection
         if connection is not None and connection.alive and self._connected.is_set():
             self._connected.clear()
             goodbye = connection.send(codec.close())
-            await asyncio.wait({goodbye}, timeout=self.settings.close_timeout_s * 3 / 4)  # fails when the connection ends
+            # fails when the connection ends
+            await asyncio.wait({goodbye}, timeout=self.settings.close_timeout_s * 3 / 4)
             if not goodbye.cancel() and not goodbye.cancelled():
                 goodbye.exception()
         if self._task is not None:
@@ -118,7 +129,8 @@ class Session:
         self._cleared()
 
     def _stopped(self, task: asyncio.Task[None]) -> None:
-        # Reaching the end without being closed is a bug in here: what waits must fail, not hang. `_refuse_closed` says why.
+        # Reaching the end without being closed is a bug in here: what waits must fail, not hang.
+        # `_refuse_closed` says why.
         self._cleared()
 
     def _cleared(self) -> None:
@@ -136,11 +148,13 @@ class Session:
             self.state = state
             self.states.call(state)
 
-    # --- connecting ----------------------------------------------------------------------------------------------------------------
+    # --- connecting -------------------------------------------------------------------------------
 
     async def _keep_connected(self) -> None:
         loop = asyncio.get_running_loop()
-        back_off = BackOff(self.settings.back_off_min_ms, self.settings.back_off_max_ms, self._random)
+        back_off = BackOff(
+            self.settings.back_off_min_ms, self.settings.back_off_max_ms, self._random
+        )
         while True:
             opened = await self._try_hosts()
             if opened is not None and not opened.welcome.expired:
@@ -151,12 +165,16 @@ class Session:
             await asyncio.sleep(back_off.next_s())
 
     async def _try_hosts(self) -> Opened | None:
-        """Each host once, in random order, until one answers; an expiry is an answer, and has been told when this returns."""
+        """Each host once, in random order, until one answers; an expiry is an answer, and has been
+        told when this returns.
+        """
         servers = list(self.settings.servers)
         self._random.shuffle(servers)
         limit_s = max(_HOST_LIMIT_MIN_S, LEASE_SHARE * self._timeout_s / len(servers))
         for host, port in servers:
-            hello = Hello(self._last_zxid, self.settings.session_timeout_ms, self.session_id, self._password)
+            hello = Hello(
+                self._last_zxid, self.settings.session_timeout_ms, self.session_id, self._password
+            )
             try:
                 async with asyncio.timeout(limit_s):
                     opened = await shake_hands(host, port, self._tls, hello, self._clock_s)
@@ -164,7 +182,9 @@ class Session:
                 # Also what a server says that lags behind us, or is not ready: the session is kept.
                 self._last_failure = f"{host}:{port}: {_said(failure)}"
                 continue
-            if self.session_id and (opened.welcome.expired or opened.welcome.session_id != self.session_id):
+            if self.session_id and (
+                opened.welcome.expired or opened.welcome.session_id != self.session_id
+            ):
                 self._expired()
             if opened.welcome.expired:
                 opened.writer.transport.abort()
@@ -183,7 +203,11 @@ class Session:
     async def _hold(self, opened: Opened) -> None:
         """Use a connection until it ends."""
         welcome = opened.welcome
-        self.session_id, self._password, self._timeout_s = welcome.session_id, welcome.password, welcome.timeout_s
+        self.session_id, self._password, self._timeout_s = (
+            welcome.session_id,
+            welcome.password,
+            welcome.timeout_s,
+        )
         held_zxid: list[int] = []
         connection = Connection(
             opened.reader,
@@ -192,7 +216,11 @@ class Session:
             reply_bytes_max=self.settings.reply_bytes_max,
             listener=Listener(
                 heard=partial(self.lease.renew, session_timeout_s=welcome.timeout_s),
-                zxid=lambda zxid: held_zxid.append(zxid) if self.state is not SessionState.CONNECTED else self._saw(zxid),
+                zxid=lambda zxid: (
+                    held_zxid.append(zxid)
+                    if self.state is not SessionState.CONNECTED
+                    else self._saw(zxid)
+                ),
                 event=self._event,
                 ended=self._suspend,
             ),
@@ -203,7 +231,11 @@ class Session:
             self.lease.renew(opened.sent_at_s, welcome.timeout_s)
             limit_s = welcome.timeout_s / 3
             set_again = await rearm(
-                connection, self.watches, self._last_zxid, bytes_max=self.settings.set_watches_bytes_max, limit_s=limit_s
+                connection,
+                self.watches,
+                self._last_zxid,
+                bytes_max=self.settings.set_watches_bytes_max,
+                limit_s=limit_s,
             )
             if set_again:
                 for zxid in held_zxid:
@@ -229,14 +261,25 @@ class Session:
     def _event(self, event: Any) -> None:
         # An unknown type on a watched path is still a reason to read again.
         if event.path in self.watches and event.type != protocol.WatchEvent.CHILDREN_CHANGED:
-            self.watches.fire(event.path, _EVENT_KINDS.get(event.type, WatchKind.DATA_CHANGED), self._shown_path(event.path))
+            self.watches.fire(
+                event.path,
+                _EVENT_KINDS.get(event.type, WatchKind.DATA_CHANGED),
+                self._shown_path(event.path),
+            )
 
-    # --- requests ------------------------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
-    async def request(self, request: codec.Request[T], request_bytes: int, on_answer: Callable[[T], None] | None = None) -> T:
-        """Send once, when connected and when there is room, and wait for the answer; all within `request_timeout_s`.
+    async def request(
+        self,
+        request: codec.Request[T],
+        request_bytes: int,
+        on_answer: Callable[[T], None] | None = None,
+    ) -> T:
+        """Send once, when connected and when there is room, and wait for the answer; all within
+        `request_timeout_s`.
 
-        Raises NotConnected, TooManyRequests, ClientClosed (not sent), OutcomeUnknown, and the server's errors.
+        Raises NotConnected, TooManyRequests, ClientClosed (not sent), OutcomeUnknown, and the
+        server's errors.
         """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self.settings.request_timeout_s
@@ -245,7 +288,9 @@ class Session:
         if connection is None or not is_ready or not self._room.enter_now(request_bytes):
             connection = await self._connection_with_room(request_bytes, deadline_s, request.path)
         try:
-            answer = connection.send(request, on_answer=on_answer, on_end=partial(self._room.leave, request_bytes))
+            answer = connection.send(
+                request, on_answer=on_answer, on_end=partial(self._room.leave, request_bytes)
+            )
         except BaseException:
             self._room.leave(request_bytes)  # it could not be encoded: nothing was sent
             raise
@@ -253,16 +298,22 @@ class Session:
             async with asyncio.timeout_at(deadline_s):
                 return await answer
         except TimeoutError:
-            raise OutcomeUnknown(f"no answer within {self.settings.request_timeout_s} s", path=request.path) from None
+            raise OutcomeUnknown(
+                f"no answer within {self.settings.request_timeout_s} s", path=request.path
+            ) from None
 
-    async def _connection_with_room(self, request_bytes: int, deadline_s: float, path: str | None) -> Connection:
+    async def _connection_with_room(
+        self, request_bytes: int, deadline_s: float, path: str | None
+    ) -> Connection:
         while True:
             await self._wait_connected(deadline_s, path)
             try:
                 async with asyncio.timeout_at(deadline_s):
                     await self._room.enter(request_bytes)
             except TimeoutError:
-                raise TooManyRequests(f"{self._room.requests} requests, {self._room.bytes} bytes in flight", path=path) from None
+                raise TooManyRequests(
+                    f"{self._room.requests} requests, {self._room.bytes} bytes in flight", path=path
+                ) from None
             if self._connected.is_set() and self._connection is not None:
                 return self._connection
             self._room.leave(request_bytes)  # it ended while we waited for room
@@ -273,7 +324,9 @@ class Session:
             async with asyncio.timeout_at(deadline_s):
                 await self._connected.wait()
         except TimeoutError:
-            raise NotConnected(f"last failure: {self._last_failure or 'none yet'}", path=path) from None
+            raise NotConnected(
+                f"last failure: {self._last_failure or 'none yet'}", path=path
+            ) from None
         self._refuse_closed(path)
 
     def _refuse_closed(self, path: str | None) -> None:

@@ -1,7 +1,7 @@
 """The numbers a client runs with.
 
-Owns every limit and time of the client and the relations between them, checked when the value is made. Does not own components
-(clock, random source, TLS context): those are passed to the client.
+Owns every limit and time of the client and the relations between them, checked when the value is
+made. Does not own components (clock, random source, TLS context): those are passed to the client.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ JUTE_MAXBUFFER_BYTES = 0xFFFFF
 """ZooKeeper's default jute.maxbuffer."""
 
 _FRAME_MARGIN_BYTES = 1024
-"""A server copies the request into its transaction log and other clients read it back with a stat: both add bytes of their own."""
+"""A server copies the request into its transaction log and other clients read it back with a stat:
+both add bytes of their own.
+"""
 
 _PORT = 2181
 
@@ -36,13 +38,19 @@ class ZooKeeperSettings:
     requests_in_flight_max: int = 1_000
     request_bytes_in_flight_max: int = 16 * 1024 * 1024
     jute_maxbuffer_bytes: int = JUTE_MAXBUFFER_BYTES
-    """What the servers have. Above it they close the connection, so larger requests are refused here."""
+    """What the servers have. Above it they close the connection, so larger requests are refused
+    here.
+    """
     reply_bytes_max: int = 256 * 1024 * 1024
-    """A longer answer ends the connection. Large because the list of a node's children has no other bound."""
+    """A longer answer ends the connection. Large because the list of a node's children has no other
+    bound.
+    """
     set_watches_bytes_max: int = 128 * 1024
     multi_read_paths_max: int = 200
     multi_read_reply_bytes: int = 4 * 1024 * 1024
-    """Aim, from the mean size seen so far, not a limit: the size of a node is known only when it is read."""
+    """Aim, from the mean size seen so far, not a limit: the size of a node is known only when it is
+    read.
+    """
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -53,15 +61,26 @@ class ZooKeeperSettings:
             if isinstance(value, int | float) and value <= 0:
                 raise ValueError(f"{name} is {value}, must be above 0")
         if self.back_off_min_ms > self.back_off_max_ms:
-            raise ValueError(f"back_off_min_ms {self.back_off_min_ms} is above back_off_max_ms {self.back_off_max_ms}")
+            raise ValueError(
+                f"back_off_min_ms {self.back_off_min_ms} is above back_off_max_ms "
+                f"{self.back_off_max_ms}"
+            )
         if self.close_timeout_s > 2.0:
             raise ValueError(f"close_timeout_s is {self.close_timeout_s}, the port promises 2")
         if self.request_bytes_max < 1024:
-            raise ValueError(f"jute_maxbuffer_bytes {self.jute_maxbuffer_bytes} leaves no room for requests")
+            raise ValueError(
+                f"jute_maxbuffer_bytes {self.jute_maxbuffer_bytes} leaves no room for requests"
+            )
         if self.set_watches_bytes_max > self.request_bytes_max:
-            raise ValueError(f"set_watches_bytes_max {self.set_watches_bytes_max} is above {self.request_bytes_max}")
+            raise ValueError(
+                f"set_watches_bytes_max {self.set_watches_bytes_max} is above "
+                f"{self.request_bytes_max}"
+            )
         if self.request_bytes_in_flight_max < self.request_bytes_max:
-            raise ValueError(f"request_bytes_in_flight_max {self.request_bytes_in_flight_max} is below {self.request_bytes_max}")
+            raise ValueError(
+                f"request_bytes_in_flight_max {self.request_bytes_in_flight_max} is below "
+                f"{self.request_bytes_max}"
+            )
 
     @property
     def request_bytes_max(self) -> int:
@@ -69,7 +88,9 @@ class ZooKeeperSettings:
 
 
 def parse_servers(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
-    """Servers and chroot of a connect string, `host:port,[ipv6]:port,host/chroot`. ValueError if it makes no sense."""
+    """Servers and chroot of a connect string, `host:port,[ipv6]:port,host/chroot`. ValueError if it
+    makes no sense.
+    """
     hosts, slash, chroot = text.partition("/")
     servers = []
     for part in hosts.split(","):

@@ -1,7 +1,8 @@
 """How many bytes a request takes on the wire, known before it is encoded.
 
-Owns the arithmetic behind `ValueTooLarge`, shared by the client and the fake. Does not own the bytes (`codec`). Pure.
-Invariant, tested: `request_bytes(op)` equals the length of the frame that `codec` makes of it, without its length prefix.
+Owns the arithmetic behind `ValueTooLarge`, shared by the client and the fake. Does not own the
+bytes (`codec`). Pure. Invariant, tested: `request_bytes(op)` equals the length of the frame that
+`codec` makes of it, without its length prefix.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""What goes in and out of ZooKeeper: nodes, stats, operations of a multi, watch events, session states.
+"""What goes in and out of ZooKeeper: nodes, stats, operations of a multi, watch events, session
+states.
 
-Owns the value types of the port. Does not own their bytes (`codec`), nor what can go wrong (`errors`).
+Owns the value types of the port. Does not own their bytes (`codec`), nor what can go wrong
+(`errors`).
 
-Invariants: every value is immutable; `Stat` has its fields in the order of the wire, so that a reader of a million footers can build
-it from one `struct` call. That, and construction time, is why `Stat` and `Node` are named tuples and not dataclasses.
+Invariants: every value is immutable; `Stat` has its fields in the order of the wire, so that a
+reader of a million footers can build it from one `struct` call. That, and construction time, is why
+`Stat` and `Node` are named tuples and not dataclasses.
 """
 
 from __future__ import annotations
@@ -21,22 +24,30 @@ class AnyVersion(Enum):
 
 
 ANY_VERSION: Final = AnyVersion.ANY
-"""Write whatever the version is. An explicit constant: a stray -1 would silently turn a compare-and-set into an overwrite."""
+"""Write whatever the version is. An explicit constant: a stray -1 would silently turn a
+compare-and-set into an overwrite.
+"""
 
 Version: TypeAlias = int | AnyVersion
 
 
 def version_on_wire(version: Version) -> int:
-    """The number ZooKeeper expects. Raises ValueError for a negative int: only `ANY_VERSION` says "any"."""
+    """The number ZooKeeper expects. Raises ValueError for a negative int: only `ANY_VERSION` says
+    "any".
+    """
     if isinstance(version, AnyVersion):
         return version.value
     if version < 0:
-        raise ValueError(f"version {version}: a version is 0 or more; to write unconditionally say ANY_VERSION")
+        raise ValueError(
+            f"version {version}: a version is 0 or more; to write unconditionally say ANY_VERSION"
+        )
     return version
 
 
 class Stat(NamedTuple):
-    """A znode's metadata. Times in milliseconds since 1970, zxids as ZooKeeper counts them, sizes in bytes."""
+    """A znode's metadata. Times in milliseconds since 1970, zxids as ZooKeeper counts them, sizes
+    in bytes.
+    """
 
     czxid: int
     mzxid: int
@@ -52,14 +63,16 @@ class Stat(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A znode as one read saw it. `version` is what a compare-and-set of this content has to name (the same as `stat.version`)."""
+    """A znode as one read saw it. `version` is what a compare-and-set of this content has to name
+    (the same as `stat.version`).
+    """
 
     data: bytes
     version: int
     stat: Stat
 
 
-# --- operations and results of a multi ---------------------------------------------------------------------------------------------
+# --- operations and results of a multi ------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +147,7 @@ class Checked:
 OpResult: TypeAlias = Created | DataSet | Deleted | Checked
 
 
-# --- watches and session -----------------------------------------------------------------------------------------------------------
+# --- watches and session --------------------------------------------------------------------------
 
 
 class WatchKind(Enum):
@@ -144,12 +157,16 @@ class WatchKind(Enum):
     DELETED = "deleted"
     DATA_CHANGED = "data changed"
     LOST = "lost"
-    """The session expired and the watch with it: nothing will be heard of this path until it is read and watched again."""
+    """The session expired and the watch with it: nothing will be heard of this path until it is
+    read and watched again.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class WatchFired:
-    """One watch, fired once. It may be spurious (after a reconnect) and says nothing about the value: read it."""
+    """One watch, fired once. It may be spurious (after a reconnect) and says nothing about the
+    value: read it.
+    """
 
     path: str
     kind: WatchKind
@@ -159,7 +176,9 @@ WatchCallback: TypeAlias = Callable[[WatchFired], None]
 
 
 class SessionState(Enum):
-    """Where the session is. SUSPENDED to CONNECTED keeps the session, its ephemerals and watches; EXPIRED has lost them all."""
+    """Where the session is. SUSPENDED to CONNECTED keeps the session, its ephemerals and watches;
+    EXPIRED has lost them all.
+    """
 
     SUSPENDED = "suspended"
     CONNECTED = "connected"

@@ -1,10 +1,12 @@
 """Which callbacks wait for which node.
 
-Owns the table of one-shot watches of one session, as ZooKeeper's own client keeps it: data watches of nodes that were there, exist
-watches of nodes that were not. Does not own the server's table; after a reconnect the session makes that one again from this one.
+Owns the table of one-shot watches of one session, as ZooKeeper's own client keeps it: data watches
+of nodes that were there, exist watches of nodes that were not. Does not own the server's table;
+after a reconnect the session makes that one again from this one.
 
-Invariants: a callback is in the table from the moment its read was answered until its path fires; it is called at most once for each time
-it was registered; the same function on the same path is one entry, so a poller that watches again each time does not grow the table.
+Invariants: a callback is in the table from the moment its read was answered until its path fires;
+it is called at most once for each time it was registered; the same function on the same path is one
+entry, so a poller that watches again each time does not grow the table.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from cursorkeeper.zookeeper.values import WatchCallback, WatchFired, WatchKind
 
 
 class WatchTable:
-    """Watches by path; paths are the server's, `WatchFired` gets the caller's path from whoever fires."""
+    """Watches by path; paths are the server's, `WatchFired` gets the caller's path from whoever
+    fires.
+    """
 
     def __init__(self) -> None:
         self.data: dict[str, dict[WatchCallback, None]] = {}

@@ -1,4 +1,6 @@
-"""A Pulsar cluster as it lies in ZooKeeper and BookKeeper, on the fakes: topics, cursors, and the brokers' answers about them."""
+"""A Pulsar cluster as it lies in ZooKeeper and BookKeeper, on the fakes: topics, cursors, and the
+brokers' answers about them.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
-from cursorkeeper.format.pulsar.values import Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from cursorkeeper.format.pulsar.values import (
+    Form,
+    LedgerInfo,
+    ManagedCursorInfo,
+    ManagedLedgerInfo,
+    PositionInfo,
+)
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.pulsar_broker.model import Kept, KeptForm
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
@@ -51,24 +59,42 @@ class PulsarCluster:
         infos = [LedgerInfo(ledger, entries, 0, 1) for ledger, entries in layout]
         path = names.topic_path(topic)
         await self.zookeeper.ensure_path(path.rpartition("/")[0])
-        await self.zookeeper.create(path, ledger_info.encode(ManagedLedgerInfo((*infos[:-1], LedgerInfo(layout[-1][0])))))
+        await self.zookeeper.create(
+            path, ledger_info.encode(ManagedLedgerInfo((*infos[:-1], LedgerInfo(layout[-1][0]))))
+        )
 
-    async def inline(self, state: PositionInfo, subscription: str = "sub", topic: str = TOPIC) -> None:
-        info = ManagedCursorInfo(-1, state.mark_delete, state.acked, state.batches, state.properties, last_active_ms=1)
+    async def inline(
+        self, state: PositionInfo, subscription: str = "sub", topic: str = TOPIC
+    ) -> None:
+        info = ManagedCursorInfo(
+            -1, state.mark_delete, state.acked, state.batches, state.properties, last_active_ms=1
+        )
         await self.put(cursor_info.encode(info), subscription, topic)
 
     async def put(self, data: bytes, subscription: str = "sub", topic: str = TOPIC) -> None:
         await self.zookeeper.create(names.cursor_path(topic, subscription), data)
 
-    async def in_ledger(self, state: PositionInfo, subscription: str = "sub", topic: str = TOPIC, form: Form = Form.LONG_ARRAY) -> int:
+    async def in_ledger(
+        self,
+        state: PositionInfo,
+        subscription: str = "sub",
+        topic: str = TOPIC,
+        form: Form = Form.LONG_ARRAY,
+    ) -> int:
         """A live cursor: its ledger is open. The ledger's id."""
         custom = {
-            "application": b"pulsar", "component": b"managed-ledger", "pulsar/cursor": names.encode_name(subscription).encode(),
+            "application": b"pulsar",
+            "component": b"managed-ledger",
+            "pulsar/cursor": names.encode_name(subscription).encode(),
             "pulsar/managed-ledger": names.managed_ledger_name(topic).encode(),
-        }  # fmt: skip
+        }
         ledger = await self.gateway.create(LedgerSpec(3, 2, 2), custom)
         await self.gateway.append(ledger, 0, position_info.encode(state, form))
-        await self.put(cursor_info.encode(ManagedCursorInfo(ledger, Position(state.mark_delete.ledger, -1))), subscription, topic)
+        await self.put(
+            cursor_info.encode(ManagedCursorInfo(ledger, Position(state.mark_delete.ledger, -1))),
+            subscription,
+            topic,
+        )
         return ledger
 
     async def kept(self, kept: Kept, subscription: str = "sub", topic: str = TOPIC) -> None:
@@ -84,10 +110,16 @@ class PulsarCluster:
 def told(layout: Layout, cursors: Mapping[str, PositionInfo]) -> dict[str, Any]:
     """A broker's internalStats."""
     return {
-        "ledgers": [{"ledgerId": ledger, "entries": entries if ledger != layout[-1][0] else 0} for ledger, entries in layout],
+        "ledgers": [
+            {"ledgerId": ledger, "entries": entries if ledger != layout[-1][0] else 0}
+            for ledger, entries in layout
+        ],
         "currentLedgerEntries": layout[-1][1],
         "cursors": {
-            name: {"markDeletePosition": str(info.mark_delete), "individuallyDeletedMessages": ranges_text(info.acked)}
+            name: {
+                "markDeletePosition": str(info.mark_delete),
+                "individuallyDeletedMessages": ranges_text(info.acked),
+            }
             for name, info in cursors.items()
         },
     }
@@ -98,5 +130,8 @@ def ranges_text(acked: Mapping[int, BitMap]) -> str:
     parts = []
     for ledger, entries in acked.items():
         edges = bitmaps.to_column(entries ^ entries.shift(1)).tolist()
-        parts += [f"({ledger}:{first - 1}..{ledger}:{end - 1}]" for first, end in zip(edges[::2], edges[1::2], strict=True)]
+        parts += [
+            f"({ledger}:{first - 1}..{ledger}:{end - 1}]"
+            for first, end in zip(edges[::2], edges[1::2], strict=True)
+        ]
     return f"[{','.join(parts)}]"

@@ -16,7 +16,9 @@ FIRST = 20
 
 
 def backlog(entries: int, holes: float = 0.0, seed: int = 7) -> PositionInfo:
-    """All acked but entry 0, or but entry 0 and random holes; ledgers of 50,000 entries with ids 20, 21, ..."""
+    """All acked but entry 0, or but entry 0 and random holes; ledgers of 50,000 entries with ids
+    20, 21, ...
+    """
     rng = np.random.default_rng(seed)
     acked: dict[int, BitMap] = {}
     for at, start in enumerate(range(0, entries, ENTRIES)):
@@ -31,4 +33,7 @@ def backlog(entries: int, holes: float = 0.0, seed: int = 7) -> PositionInfo:
 
 def layout_of(entries: int) -> dict[int, int | None]:
     """The layout that goes with it, the last ledger closed too."""
-    return {FIRST + at: min(ENTRIES, entries - start) for at, start in enumerate(range(0, entries, ENTRIES))}
+    return {
+        FIRST + at: min(ENTRIES, entries - start)
+        for at, start in enumerate(range(0, entries, ENTRIES))
+    }

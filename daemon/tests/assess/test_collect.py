@@ -1,4 +1,6 @@
-"""A cluster on fakes, looked at as the command does: rows, errors that stay with their cursor, sums, and where words come from."""
+"""A cluster on fakes, looked at as the command does: rows, errors that stay with their cursor,
+sums, and where words come from.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ async def rows(
     skipped: Callable[[SkippedPath], None] = nobody,
 ) -> list[Row]:
     work = Assessment(await cluster.reader(), memory or Nobody(), DEFAULT, compare, Patience(0.2))
-    return [row async for row in work.rows(selection or Selection.everything(), jobs=jobs, skipped=skipped)]
+    return [
+        row
+        async for row in work.rows(selection or Selection.everything(), jobs=jobs, skipped=skipped)
+    ]
 
 
 def saved(folder: Path, answers: dict[str, Any]) -> Saved:
@@ -68,7 +73,9 @@ async def test_the_bad_case_from_both_sides(cluster: PulsarCluster, tmp_path: Pa
     (without,) = await rows(cluster)
     assert without.verdict is not None and not without.verdict.is_exact
     assert (without.verdict.redelivered, without.verdict.beyond_cap) == (0, 950_000)
-    (row,) = await rows(cluster, saved(tmp_path, {TOPIC: told(layout, {"sub": memory})}), compare=True)
+    (row,) = await rows(
+        cluster, saved(tmp_path, {TOPIC: told(layout, {"sub": memory})}), compare=True
+    )
     assert row.verdict is not None and row.verdict.is_exact
     assert row.verdict.by_reason == {Reason.ENTRY_CAP: 950_000}
     assert row.verdict.native_bytes is not None and row.verdict.native_bytes < 2_000
@@ -80,7 +87,9 @@ async def test_the_window_of_a_cursor_in_the_znode(cluster: PulsarCluster, tmp_p
     await cluster.inline(SMALL)
     (row,) = await rows(cluster, saved(tmp_path, {TOPIC: told(LAYOUT, {"sub": AHEAD})}))
     assert row.verdict is not None
-    assert row.verdict.by_reason == {Reason.WINDOW: 4}, "7:5, 7:9, 9:0 and 9:1; 7:6 and 7:7 are stored"
+    assert row.verdict.by_reason == {Reason.WINDOW: 4}, (
+        "7:5, 7:9, 9:0 and 9:1; 7:6 and 7:7 are stored"
+    )
 
 
 async def test_names_that_are_encoded_are_found(cluster: PulsarCluster, tmp_path: Path) -> None:
@@ -100,13 +109,19 @@ async def test_a_cursor_of_one_side_only(cluster: PulsarCluster, tmp_path: Path)
     found = {row.subscription: row for row in await rows(cluster, memory, skipped=skipped.append)}
     assert found["both"].verdict is not None and not found["both"].verdict.is_at_risk
     assert NOT_IN_MEMORY in found["only-stored"].error
-    assert "reader-1" not in found, "a reader of the broker's memory has nothing stored that could be lost"
+    assert "reader-1" not in found, (
+        "a reader of the broker's memory has nothing stored that could be lost"
+    )
     assert skipped == [SkippedPath(f"{TOPIC}|reader-1", NOT_IN_ZOOKEEPER)]
     chosen = await rows(cluster, memory, Selection.of_topic(TOPIC, "both"), skipped=skipped.append)
-    assert [row.subscription for row in chosen] == ["both"] and len(skipped) == 1, "the other names were not asked for"
+    assert [row.subscription for row in chosen] == ["both"] and len(skipped) == 1, (
+        "the other names were not asked for"
+    )
 
 
-async def test_acks_in_ledgers_that_the_topic_no_longer_has_are_not_counted(cluster: PulsarCluster, tmp_path: Path) -> None:
+async def test_acks_in_ledgers_that_the_topic_no_longer_has_are_not_counted(
+    cluster: PulsarCluster, tmp_path: Path
+) -> None:
     await cluster.topic(LAYOUT)
     await cluster.inline(SMALL)
     odd = PositionInfo(Position(7, 4), {7: BitMap([6, 7]), 8: BitMap([1, 2, 3])}, form=Form.RANGES)
@@ -127,7 +142,9 @@ async def test_damage_stays_with_its_cursor(cluster: PulsarCluster) -> None:
     for name in ("damaged", "spoilt"):
         assert found[name].verdict is None and found[name].error and found[name].remedy, name
     lost = found["gone"].verdict
-    assert lost is not None and lost.is_at_risk and lost.beyond_cap == 100, "Pulsar would roll back to the znode's mark-delete"
+    assert lost is not None and lost.is_at_risk and lost.beyond_cap == 100, (
+        "Pulsar would roll back to the znode's mark-delete"
+    )
     assert any("ROLLED BACK" in note for note in found["gone"].notes)
 
 
@@ -144,20 +161,28 @@ async def test_a_topic_whose_answer_is_broken(cluster: PulsarCluster, tmp_path: 
 
 async def test_batch_sets_of_a_znode(cluster: PulsarCluster) -> None:
     await cluster.topic(LAYOUT)
-    await cluster.inline(PositionInfo(Position(7, 4), {7: BitMap([6])}, {PartialKey(7, 8): BitMap([0, 2])}, form=Form.RANGES))
+    await cluster.inline(
+        PositionInfo(
+            Position(7, 4), {7: BitMap([6])}, {PartialKey(7, 8): BitMap([0, 2])}, form=Form.RANGES
+        )
+    )
     (row,) = await rows(cluster)
     assert row.verdict is not None and row.verdict.batches == 1 and row.verdict.is_at_risk
 
 
 @pytest.mark.parametrize("jobs", [1, 3, 50])
-async def test_many_topics_come_in_order_whatever_is_done_at_once(cluster: PulsarCluster, jobs: int) -> None:
+async def test_many_topics_come_in_order_whatever_is_done_at_once(
+    cluster: PulsarCluster, jobs: int
+) -> None:
     topics = [f"persistent://t/ns/topic-{n:02}" for n in range(12)]
     for topic in topics:
         await cluster.topic(LAYOUT, topic)
         for name in ("a", "b"):
             await cluster.inline(SMALL, name, topic)
     found = await rows(cluster, jobs=jobs)
-    assert [(r.topic, r.subscription) for r in found] == [(t, s) for t in topics for s in ("a", "b")]
+    assert [(r.topic, r.subscription) for r in found] == [
+        (t, s) for t in topics for s in ("a", "b")
+    ]
 
 
 async def test_zookeeper_away_ends_the_run(cluster: PulsarCluster) -> None:
@@ -180,7 +205,9 @@ class _Answers(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.seen.append((self.path, self.headers.get("Authorization", "")))
-        code, body, headers = self.answers.get(self.path, (404, b'{"reason":"Topic not found"}', {}))
+        code, body, headers = self.answers.get(
+            self.path, (404, b'{"reason":"Topic not found"}', {})
+        )
         self.send_response(code)
         for key, value in headers.items():
             self.send_header(key, value)
@@ -201,7 +228,9 @@ class _Babble(socketserver.BaseRequestHandler):
 
 
 @contextmanager
-def broker(answers: dict[str, tuple[int, bytes, dict[str, str]]]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def broker(
+    answers: dict[str, tuple[int, bytes, dict[str, str]]],
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """An admin address on 127.0.0.1, and what it was asked."""
     handler = type("Handler", (_Answers,), {"answers": answers, "seen": []})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -220,7 +249,10 @@ PATH = "/admin/v2/persistent/t/ns/topic/internalStats"
 
 async def test_the_broker_is_asked_by_its_rest_and_redirects_are_followed() -> None:
     body = json.dumps(told(LAYOUT, {"sub": AHEAD})).encode()
-    with broker({PATH: (307, b"", {"Location": "/owner"}), "/owner": (200, body, {})}) as (url, seen):
+    with broker({PATH: (307, b"", {"Location": "/owner"}), "/owner": (200, body, {})}) as (
+        url,
+        seen,
+    ):
         found = await Broker(f"{url}/", token="secret").topic(TOPIC)
     assert isinstance(found, TopicInternals) and found.cursors["sub"] == AHEAD
     assert seen[0] == (PATH, "Bearer secret")
@@ -229,12 +261,18 @@ async def test_the_broker_is_asked_by_its_rest_and_redirects_are_followed() -> N
 
 async def test_odd_names_stay_one_part_of_the_path() -> None:
     with broker({}) as (url, seen):
-        assert await Broker(url).topic("persistent://t/ns/a b/c?d") is None, "not loaded: nothing is in memory"
+        assert await Broker(url).topic("persistent://t/ns/a b/c?d") is None, (
+            "not loaded: nothing is in memory"
+        )
     assert seen[0][0] == "/admin/v2/persistent/t/ns/a%20b%2Fc%3Fd/internalStats"
 
 
-@pytest.mark.parametrize("answer", [(500, b"oops", {}), (401, b"", {}), (200, b"<html>", {}), (200, b"{}", {})])
-async def test_what_the_broker_refuses_is_that_topics_error(answer: tuple[int, bytes, dict[str, str]]) -> None:
+@pytest.mark.parametrize(
+    "answer", [(500, b"oops", {}), (401, b"", {}), (200, b"<html>", {}), (200, b"{}", {})]
+)
+async def test_what_the_broker_refuses_is_that_topics_error(
+    answer: tuple[int, bytes, dict[str, str]],
+) -> None:
     with broker({PATH: answer}) as (url, _):
         assert isinstance(await Broker(url).topic(TOPIC), InternalsError)
 
@@ -260,8 +298,14 @@ async def test_an_address_that_is_no_web_service_ends_the_run() -> None:
 
 async def test_a_token_that_a_redirect_did_not_take_along_is_told() -> None:
     with broker({PATH: (307, b"", {"Location": "/owner"}), "/owner": (401, b"", {})}) as (url, _):
-        refused, plain = await Broker(url, token="secret").topic(TOPIC), await Broker(url).topic(TOPIC)
-    assert f"answers 401 Unauthorized at {url}/owner, where a redirect led: the token is not handed on" in str(refused)
+        refused, plain = (
+            await Broker(url, token="secret").topic(TOPIC),
+            await Broker(url).topic(TOPIC),
+        )
+    assert (
+        f"answers 401 Unauthorized at {url}/owner, where a redirect led: the token is not handed on"
+        in str(refused)
+    )
     assert str(plain) == "the broker answers 401 Unauthorized"
 
 
@@ -291,11 +335,22 @@ async def test_the_sum_keeps_the_worst_and_counts_all() -> None:
     totals = Totals(top=3)
     for n in range(10):
         memory = PositionInfo(Position(7, n), form=None)
-        totals.add(Row(TOPIC, f"s{n}", judge(Stored(PositionInfo(Position(7, -1))), memory, {7: 100}, DEFAULT)))
+        totals.add(
+            Row(
+                TOPIC,
+                f"s{n}",
+                judge(Stored(PositionInfo(Position(7, -1))), memory, {7: 100}, DEFAULT),
+            )
+        )
         await asyncio.sleep(0)
     for n in range(60):
         totals.add(Row(TOPIC, f"e{n}", error="broken"))
     assert [row.subscription for row in totals.worst] == ["s9", "s8", "s7"]
-    assert (totals.cursors, totals.redelivered, totals.at_risk, totals.errors_count) == (70, 55, 10, 60)
+    assert (totals.cursors, totals.redelivered, totals.at_risk, totals.errors_count) == (
+        70,
+        55,
+        10,
+        60,
+    )
     assert len(totals.errors) == 50
     assert totals.as_json()["byReason"] == {"window": 55} and totals.as_json()["exact"] is False

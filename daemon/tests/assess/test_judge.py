@@ -1,4 +1,6 @@
-"""Verdicts: memory against what is stored, each lost entry put down to one reason, and what is said when memory is not known."""
+"""Verdicts: memory against what is stored, each lost entry put down to one reason, and what is said
+when memory is not known.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ M = 1_000_000
 
 def at(mark_delete: tuple[int, int], **acked: tuple[int, ...]) -> PositionInfo:
     """`at((7, 2), l7=(5, 6))`."""
-    return PositionInfo(Position(*mark_delete), {int(k[1:]): BitMap(v) for k, v in acked.items()}, form=Form.LONG_ARRAY if acked else None)
+    return PositionInfo(
+        Position(*mark_delete),
+        {int(k[1:]): BitMap(v) for k, v in acked.items()},
+        form=Form.LONG_ARRAY if acked else None,
+    )
 
 
 def check(verdict: Verdict) -> Verdict:
@@ -38,9 +44,15 @@ def test_the_bad_case_of_the_issue_is_exact_and_named() -> None:
     kept = what_pulsar_keeps(memory, DEFAULT)
     assert kept.state is not None
     verdict = check(judge(Stored(kept.state), memory, layout_of(1 * M), DEFAULT))
-    assert (verdict.redelivered, verdict.is_exact, verdict.by_reason) == (950_000, True, {Reason.ENTRY_CAP: 950_000})
+    assert (verdict.redelivered, verdict.is_exact, verdict.by_reason) == (
+        950_000,
+        True,
+        {Reason.ENTRY_CAP: 950_000},
+    )
     assert (verdict.flush_bytes, verdict.flush_drops, verdict.backlog) == (8_613, 950_000, 1 * M)
-    assert verdict.unload_redelivered == 0, "20 ranges fit the znode when the topic is unloaded in order"
+    assert verdict.unload_redelivered == 0, (
+        "20 ranges fit the znode when the topic is unloaded in order"
+    )
     assert verdict.is_at_risk
 
 
@@ -66,15 +78,24 @@ def test_mark_delete_that_moved_over_ledgers_is_counted_by_the_layout() -> None:
 
 def test_a_trimmed_ledger_cannot_come_back() -> None:
     assert judge(Stored(at((7, 4))), at((9, 1)), {9: 10}, DEFAULT).redelivered == 2
-    assert judge(Stored(at((7, 4))), at((7, 4), l8=(1, 2), l9=(3,)), {7: 10, 9: 10}, DEFAULT).redelivered == 1
-    assert judge(Stored(at((7, 4))), at((7, 4), l11=(3,)), {7: 10, 9: 10}, DEFAULT).redelivered == 1, "newer than the layout"
+    assert (
+        judge(
+            Stored(at((7, 4))), at((7, 4), l8=(1, 2), l9=(3,)), {7: 10, 9: 10}, DEFAULT
+        ).redelivered
+        == 1
+    )
+    assert (
+        judge(Stored(at((7, 4))), at((7, 4), l11=(3,)), {7: 10, 9: 10}, DEFAULT).redelivered == 1
+    ), "newer than the layout"
 
 
 def test_without_a_layout_what_is_known_is_counted() -> None:
     assert judge(Stored(at((9, 0))), at((9, 2), l10=(5,)), {}, DEFAULT).redelivered == 3
 
 
-def test_where_nothing_is_written_any_more_a_moved_mark_delete_is_lost_for_the_same_reason() -> None:
+def test_where_nothing_is_written_any_more_a_moved_mark_delete_is_lost_for_the_same_reason() -> (
+    None
+):
     tight = replace(DEFAULT, frame_bytes_max=100, znode_bytes_max=300)
     memory = PositionInfo(Position(7, 9), {7: BitMap(range(11, 2_000, 2))}, form=Form.RANGES)
     verdict = check(judge(Stored(at((7, 4))), memory, {7: 5_000}, tight))
@@ -101,13 +122,21 @@ def test_without_the_brokers_word_the_cap_is_seen_in_what_is_stored() -> None:
     assert verdict.beyond_cap == 950_000 and verdict.is_at_risk
     scenario = verdict.if_all_acked
     assert scenario is not None
-    assert (scenario.acked, scenario.redelivered, scenario.by_reason) == (999_999, 950_000, {Reason.ENTRY_CAP: 950_000})
+    assert (scenario.acked, scenario.redelivered, scenario.by_reason) == (
+        999_999,
+        950_000,
+        {Reason.ENTRY_CAP: 950_000},
+    )
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_what_is_stored_beyond_a_cap_is_lost_by_the_next_flush_and_not_by_a_crash_now(known: bool) -> None:
+def test_what_is_stored_beyond_a_cap_is_lost_by_the_next_flush_and_not_by_a_crash_now(
+    known: bool,
+) -> None:
     memory = backlog(1 * M)
-    verdict = check(judge(Stored(memory, inline=True), memory if known else None, layout_of(1 * M), DEFAULT))
+    verdict = check(
+        judge(Stored(memory, inline=True), memory if known else None, layout_of(1 * M), DEFAULT)
+    )
     assert (verdict.redelivered, verdict.is_exact, verdict.by_reason) == (0, known, {})
     assert verdict.flush_forgets == 950_000 and verdict.is_at_risk
     assert "until the next flush, which would leave out 950,000" in words.why(verdict)
@@ -117,13 +146,19 @@ def test_a_flush_forgets_only_what_is_stored_until_then() -> None:
     memory = backlog(1 * M)
     kept = what_pulsar_keeps(memory, DEFAULT).state
     assert kept is not None
-    assert judge(Stored(kept), memory, layout_of(1 * M), DEFAULT).flush_forgets == 0, "what it drops is lost already"
+    assert judge(Stored(kept), memory, layout_of(1 * M), DEFAULT).flush_forgets == 0, (
+        "what it drops is lost already"
+    )
     tight = replace(DEFAULT, frame_bytes_max=100, znode_bytes_max=300)
-    assert judge(Stored(memory), memory, layout_of(1 * M), tight).flush_forgets == 0, "a flush that fails leaves what is stored"
+    assert judge(Stored(memory), memory, layout_of(1 * M), tight).flush_forgets == 0, (
+        "a flush that fails leaves what is stored"
+    )
 
 
 def test_a_small_stored_state_is_no_risk_and_the_scenario_says_what_could_be() -> None:
-    verdict = judge(Stored(at((FIRST, 9), **{f"l{FIRST}": (12,)})), None, layout_of(200_000), DEFAULT)
+    verdict = judge(
+        Stored(at((FIRST, 9), **{f"l{FIRST}": (12,)})), None, layout_of(200_000), DEFAULT
+    )
     assert not verdict.is_at_risk
     assert verdict.if_all_acked is not None and verdict.if_all_acked.redelivered == 150_000
 
@@ -141,13 +176,22 @@ def test_batch_sets_of_a_znode_are_lost_where_recovery_ignores_them() -> None:
     info = replace(at((7, 0), l7=(5,)), batches={PartialKey(7, 3): BitMap([1, 2])})
     assert judge(Stored(info, inline=True), None, {7: 10}, DEFAULT).batches == 1
     assert judge(Stored(info, inline=False), None, {7: 10}, DEFAULT).batches == 0
-    assert judge(Stored(info, inline=True), None, {7: 10}, replace(DEFAULT, znode_restores_batches=True)).batches == 0
+    assert (
+        judge(
+            Stored(info, inline=True), None, {7: 10}, replace(DEFAULT, znode_restores_batches=True)
+        ).batches
+        == 0
+    )
 
 
 def test_a_cursor_ledger_that_is_gone() -> None:
-    verdict = check(judge(Stored(at((7, 0)), rolled_back=True), at((7, 1), l7=(5, 6)), {7: 10}, DEFAULT))
+    verdict = check(
+        judge(Stored(at((7, 0)), rolled_back=True), at((7, 1), l7=(5, 6)), {7: 10}, DEFAULT)
+    )
     assert verdict.by_reason == {Reason.LEDGER_GONE: 3}
-    assert judge(Stored(at((7, 0)), rolled_back=True), None, {7: 10, 9: 5}, DEFAULT).beyond_cap == 14
+    assert (
+        judge(Stored(at((7, 0)), rolled_back=True), None, {7: 10, 9: 5}, DEFAULT).beyond_cap == 14
+    )
 
 
 def test_json_has_the_numbers() -> None:
@@ -159,22 +203,31 @@ def test_json_has_the_numbers() -> None:
 STATES = st.builds(
     lambda ledger, entry, acked: PositionInfo(
         Position(ledger, entry),
-        {k: left for k, v in sorted(acked.items()) if k >= ledger and (left := v - bitmaps.span(0, entry) if k == ledger else v)},
+        {
+            k: left
+            for k, v in sorted(acked.items())
+            if k >= ledger and (left := v - bitmaps.span(0, entry) if k == ledger else v)
+        },
     ),
-    st.integers(1, 4), st.integers(-1, 9),
+    st.integers(1, 4),
+    st.integers(-1, 9),
     st.dictionaries(st.integers(1, 5), st.sets(st.integers(0, 9), min_size=1).map(BitMap)),
-)  # fmt: skip
+)
 
 
 def plain(info: PositionInfo) -> set[tuple[int, int]]:
     return {
-        (ledger, entry) for ledger in range(1, 6) for entry in range(10)
+        (ledger, entry)
+        for ledger in range(1, 6)
+        for entry in range(10)
         if Position(ledger, entry) <= info.mark_delete or entry in info.acked.get(ledger, ())
-    }  # fmt: skip
+    }
 
 
 @given(STATES, STATES, st.integers(0, 30))
-def test_the_number_is_that_of_plain_sets(stored: PositionInfo, memory: PositionInfo, cap: int) -> None:
+def test_the_number_is_that_of_plain_sets(
+    stored: PositionInfo, memory: PositionInfo, cap: int
+) -> None:
     layout: dict[int, int | None] = dict.fromkeys(range(1, 6), 10)
     verdict = check(judge(Stored(stored), memory, layout, replace(DEFAULT, ranges_max=cap)))
     assert verdict.redelivered == len(plain(memory) - plain(stored))

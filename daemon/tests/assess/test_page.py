@@ -1,4 +1,6 @@
-"""The page for people who decide, and the table: what they say, and that nothing foreign gets into them."""
+"""The page for people who decide, and the table: what they say, and that nothing foreign gets into
+them.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,39 @@ def totals(*, known: bool = True, evil: str = "") -> Totals:
     memory = backlog(1_000_000)
     kept = what_pulsar_keeps(memory, DEFAULT).state
     assert kept is not None
-    found.add(Row(TOPIC + evil, "billing" + evil, judge(Stored(kept), memory if known else None, layout_of(1_000_000), DEFAULT)))
+    found.add(
+        Row(
+            TOPIC + evil,
+            "billing" + evil,
+            judge(Stored(kept), memory if known else None, layout_of(1_000_000), DEFAULT),
+        )
+    )
     well = PositionInfo(Position(7, 9))
-    found.add(Row(TOPIC, "mail", judge(Stored(well), PositionInfo(Position(7, 12)) if known else None, {7: 100}, DEFAULT)))
+    found.add(
+        Row(
+            TOPIC,
+            "mail",
+            judge(
+                Stored(well), PositionInfo(Position(7, 12)) if known else None, {7: 100}, DEFAULT
+            ),
+        )
+    )
     found.add(Row(TOPIC, "audit", judge(Stored(well), well if known else None, {7: 100}, DEFAULT)))
-    found.add(Row(TOPIC, "broken" + evil, error="ledger 5: gone" + evil, remedy="restore it" + evil))
+    found.add(
+        Row(TOPIC, "broken" + evil, error="ledger 5: gone" + evil, remedy="restore it" + evil)
+    )
     return found
 
 
 def page_of(found: Totals) -> str:
-    return html.page(found, DEFAULT, when="2026-11-21 08:00 UTC", where="zk:2181", source="Asked.", exact_with="ask <them>")
+    return html.page(
+        found,
+        DEFAULT,
+        when="2026-11-21 08:00 UTC",
+        where="zk:2181",
+        source="Asked.",
+        exact_with="ask <them>",
+    )
 
 
 class Checker(HTMLParser):
@@ -54,9 +79,9 @@ class Checker(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in ("meta", "br", "rect"):
             self.open.append(tag)
-        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "action")] + [tag] * (
-            tag in ("script", "link", "img")
-        )
+        self.loads += [
+            value or "" for name, value in attrs if name in ("src", "href", "action")
+        ] + [tag] * (tag in ("script", "link", "img"))
 
     def handle_endtag(self, tag: str) -> None:
         if tag != "rect":
@@ -78,9 +103,15 @@ def read(page: str) -> str:
 def test_the_page_begins_with_a_sentence_and_the_number() -> None:
     text = read(page_of(totals()))
     assert (
-        "at least 950,003 messages that applications have already finished would be delivered to them again. 2 of 4 subscriptions" in text
+        "at least 950,003 messages that applications have already finished would be delivered to "
+        "them again. 2 of 4 subscriptions" in text
     )
-    assert text.index("950,003") < text.index("The 2 worst") < text.index("What to do") < text.index("The words")
+    assert (
+        text.index("950,003")
+        < text.index("The 2 worst")
+        < text.index("What to do")
+        < text.index("The words")
+    )
     assert "cap of the long array: 950,000" in text and "not flushed yet: 3" in text
     assert "managedLedgerMaxUnackedRangesToPersist" in text and "2026-11-21 08:00 UTC" in text
 
@@ -88,25 +119,47 @@ def test_the_page_begins_with_a_sentence_and_the_number() -> None:
 def test_without_the_brokers_word_the_page_says_so() -> None:
     text = read(page_of(totals(known=False)))
     assert "1 of 4 subscriptions have reached a limit" in text
-    assert "possibly 950,000" in text and "950,000 messages lie beyond a limit" in text and "lower bounds" in text
-    assert summary(totals(known=False), DEFAULT, "ask")[0].startswith("If the brokers died now: possibly 950,000 acked")
+    assert (
+        "possibly 950,000" in text
+        and "950,000 messages lie beyond a limit" in text
+        and "lower bounds" in text
+    )
+    assert summary(totals(known=False), DEFAULT, "ask")[0].startswith(
+        "If the brokers died now: possibly 950,000 acked"
+    )
 
 
 def test_lower_bounds_come_with_what_makes_them_exact() -> None:
-    assert "For 3 of the subscriptions only what is stored could be read" in read(page_of(totals(known=False)))
+    assert "For 3 of the subscriptions only what is stored could be read" in read(
+        page_of(totals(known=False))
+    )
     assert "lower bounds: ask <them>." in read(page_of(totals(known=False)))
-    assert "Of 3 cursor(s) only what is stored is known: ask them" in summary(totals(known=False), DEFAULT, "ask them")
+    assert "Of 3 cursor(s) only what is stored is known: ask them" in summary(
+        totals(known=False), DEFAULT, "ask them"
+    )
     assert not any("only what is stored" in line for line in summary(totals(), DEFAULT, "ask them"))
 
 
 def test_what_the_next_flush_forgets_is_no_loss_yet_and_no_good_news() -> None:
     found, memory = Totals(), backlog(1_000_000)
-    found.add(Row(TOPIC, "billing", judge(Stored(memory, inline=True), memory, layout_of(1_000_000), DEFAULT)))
+    found.add(
+        Row(
+            TOPIC,
+            "billing",
+            judge(Stored(memory, inline=True), memory, layout_of(1_000_000), DEFAULT),
+        )
+    )
     text = read(page_of(found))
-    assert "All is stored now, but 1 of 1 subscription hold more" in text and "0 now, 950,000 after the next flush" in text
+    assert (
+        "All is stored now, but 1 of 1 subscription hold more" in text
+        and "0 now, 950,000 after the next flush" in text
+    )
     assert "Raise managedLedgerMaxUnackedRangesToPersist" in text
     said = summary(found, DEFAULT, "ask")
-    assert "0 now, 950,000 after the next flush acked messages" not in said[0] and "(1 of 1 cursors at risk" in said[0]
+    assert (
+        "0 now, 950,000 after the next flush acked messages" not in said[0]
+        and "(1 of 1 cursors at risk" in said[0]
+    )
     assert any(line.startswith("  950,000 are stored until the next flush") for line in said)
 
 
@@ -118,9 +171,20 @@ def test_no_cursor_at_all_is_no_good_news() -> None:
 
 def test_nothing_at_risk_is_said_plainly() -> None:
     found = Totals()
-    found.add(Row(TOPIC, "audit", judge(Stored(PositionInfo(Position(7, 9))), PositionInfo(Position(7, 9)), {7: 10}, DEFAULT)))
+    found.add(
+        Row(
+            TOPIC,
+            "audit",
+            judge(
+                Stored(PositionInfo(Position(7, 9))), PositionInfo(Position(7, 9)), {7: 10}, DEFAULT
+            ),
+        )
+    )
     text = read(page_of(found))
-    assert "Of 1 subscription none is known to lose an acknowledgement" in text and "Nothing now." in text
+    assert (
+        "Of 1 subscription none is known to lose an acknowledgement" in text
+        and "Nothing now." in text
+    )
     assert exit_code(found, Selection.everything()) == 0
 
 
@@ -133,13 +197,21 @@ def test_names_and_errors_are_escaped() -> None:
 
 def test_every_reason_has_its_words_and_colour() -> None:
     for reason in Reason:
-        assert words.SHORT[reason] and words.long_reason(reason, DEFAULT) and words.remedy(reason, DEFAULT) and html.COLOURS[reason]
+        assert (
+            words.SHORT[reason]
+            and words.long_reason(reason, DEFAULT)
+            and words.remedy(reason, DEFAULT)
+            and html.COLOURS[reason]
+        )
 
 
 def test_the_table_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     show(totals(), DEFAULT, "ask")
     out = capsys.readouterr().out
-    assert re.search(r"orders\|billing +950,000 +1,000,000 +longArray 8,613 B +cap of the long array 950,000", out)
+    assert re.search(
+        r"orders\|billing +950,000 +1,000,000 +longArray 8,613 B +cap of the long array 950,000",
+        out,
+    )
     assert "NOT JUDGED persistent://t/ns/orders|broken: ledger 5: gone" in out
     assert "If the brokers died now: at least 950,003 acked messages" in out
     assert "2 of 4 cursors at risk" in summary(totals(), DEFAULT, "ask")[0]

@@ -1,8 +1,10 @@
-"""Assessed, then lived through: real ManagedCursorImpl, real ZooKeeper and bookie, `cursorkeeper assess`, a halt, and a count.
+"""Assessed, then lived through: real ManagedCursorImpl, real ZooKeeper and bookie, `cursorkeeper
+assess`, a halt, and a count.
 
-For each case the command is run against the live cursor with its broker's own words; then the broker's process halts, a new
-one opens the topic, and every entry is asked: acked before and not acked now is what Pulsar would deliver again. The
-command's number must be exactly that. The table is printed (`pytest -s`); it is the one in docs/migrate/assess.md.
+For each case the command is run against the live cursor with its broker's own words; then the
+broker's process halts, a new one opens the topic, and every entry is asked: acked before and not
+acked now is what Pulsar would deliver again. The command's number must be exactly that. The table
+is printed (`pytest -s`); it is the one in docs/migrate/assess.md.
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ CALL_MAX_S = 120.0
 
 @dataclass(frozen=True)
 class Case:
-    """`parts`: the acks come in so many deletes, oldest first. Pulsar persists each, or (`lazy`) its rate limiter lets it persist
-    the first alone; `flush` then starts one more write, whatever becomes of it."""
+    """`parts`: the acks come in so many deletes, oldest first. Pulsar persists each, or (`lazy`)
+    its rate limiter lets it persist the first alone; `flush` then starts one more write, whatever
+    becomes of it.
+    """
 
     name: str
     version: str
@@ -73,14 +77,37 @@ CASES = [
     Case("tuned, 10 % holes", "4.2.4", 10 * M, 0.1, "", RAISED),
     Case("range list, raised, 0.1 % holes", "4.2.4", 10 * M, 0.001, "", RAISED, long_array=False),
     Case(
-        "range list, raised, 10 % holes", "4.2.4", 10 * M, 0.1, "frame", RAISED, long_array=False, parts=(0.01, 0.99), lazy=True, flush=True
+        "range list, raised, 10 % holes",
+        "4.2.4",
+        10 * M,
+        0.1,
+        "frame",
+        RAISED,
+        long_array=False,
+        parts=(0.01, 0.99),
+        lazy=True,
+        flush=True,
     ),
     Case("defaults, range list, 10 % holes", "4.2.4", 1 * M, 0.1, "rangeCap", long_array=False),
-    Case("tuned, a second before the flush", "4.2.4", 1 * M, 0.1, "window", RAISED, parts=(0.5, 0.5), lazy=True),
+    Case(
+        "tuned, a second before the flush",
+        "4.2.4",
+        1 * M,
+        0.1,
+        "window",
+        RAISED,
+        parts=(0.5, 0.5),
+        lazy=True,
+    ),
     Case("defaults, all but the oldest", "5.0.0-M1", 1 * M, 0, "entryCap", 200_000),
     Case("defaults, all but the oldest", "5.0.0-M1", 10 * M, 0, "entryCap", 200_000),
 ]
-MEASURED = {("4.2.4", 1 * M): 950_000, ("4.2.4", 10 * M): 9_950_000, ("5.0.0-M1", 1 * M): 750_000, ("5.0.0-M1", 10 * M): 9_750_000}
+MEASURED = {
+    ("4.2.4", 1 * M): 950_000,
+    ("4.2.4", 10 * M): 9_950_000,
+    ("5.0.0-M1", 1 * M): 750_000,
+    ("5.0.0-M1", 10 * M): 9_750_000,
+}
 """What was measured before for all but the oldest at defaults."""
 
 
@@ -91,9 +118,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 
 
 @pytest.fixture(scope="module")
-def pulsar(request: pytest.FixtureRequest, stack: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarHarness]:
+def pulsar(
+    request: pytest.FixtureRequest, stack: Standalone, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PulsarHarness]:
     folder = tmp_path_factory.mktemp(f"pulsar-{request.param}")
-    with PulsarHarness(request.param, stack.zookeeper, folder, heap_mib=768, call_max_s=CALL_MAX_S) as running:
+    with PulsarHarness(
+        request.param, stack.zookeeper, folder, heap_mib=768, call_max_s=CALL_MAX_S
+    ) as running:
         yield running
 
 
@@ -146,7 +177,9 @@ class Topic:
         return self.pulsar.report(self.managed, "sub")
 
     def internal_stats(self, report: Report) -> dict[str, Any]:
-        """As the broker's REST would answer: the cursor's own text, or with many ranges the same text of its range set."""
+        """As the broker's REST would answer: the cursor's own text, or with many ranges the same
+        text of its range set.
+        """
         said = self.pulsar.internals(self.managed, "sub")
         text = ranges_text(report.ranges)
         assert said.individually_deleted in ("", text)
@@ -156,11 +189,13 @@ class Topic:
             "currentLedgerEntries": layout[-1][1],
             "cursors": {
                 "sub": {
-                    "markDeletePosition": str(said.mark_delete), "individuallyDeletedMessages": text,
-                    "cursorLedger": said.cursor_ledger, "state": said.state,
+                    "markDeletePosition": str(said.mark_delete),
+                    "individuallyDeletedMessages": text,
+                    "cursorLedger": said.cursor_ledger,
+                    "state": said.state,
                 }
             },
-        }  # fmt: skip
+        }
 
     def crash(self) -> None:
         self.pulsar.halt()
@@ -168,14 +203,35 @@ class Topic:
         self.pulsar.open_ledger(self.managed, **self.case.config)
 
 
-def assess(stack: Standalone, topic: Topic, report: Report, folder: Path, *more: str) -> tuple[int, dict[str, Any]]:
+def assess(
+    stack: Standalone, topic: Topic, report: Report, folder: Path, *more: str
+) -> tuple[int, dict[str, Any]]:
     """The command, as it is called: exit code and the cursor's row."""
     conf, stats = folder / "broker.conf", folder / "stats.json"
     conf.write_text("".join(f"{key}={value}\n" for key, value in topic.case.conf.items()))
     stats.write_text(json.dumps(topic.internal_stats(report)))
-    where = ["--pulsar-zookeeper", stack.zookeeper, "--gateway", stack.gateway, "--broker-conf", str(conf)]
+    where = [
+        "--pulsar-zookeeper",
+        stack.zookeeper,
+        "--gateway",
+        stack.gateway,
+        "--broker-conf",
+        str(conf),
+    ]
     done = CliRunner().invoke(
-        app, ["assess", topic.name, "sub", *where, "--pulsar-version", topic.case.version, "--internal-stats", str(stats), "--json", *more]
+        app,
+        [
+            "assess",
+            topic.name,
+            "sub",
+            *where,
+            "--pulsar-version",
+            topic.case.version,
+            "--internal-stats",
+            str(stats),
+            "--json",
+            *more,
+        ],
     )
     assert done.exit_code in (0, 1), done.output
     return done.exit_code, json.loads(done.stdout.splitlines()[0])
@@ -183,29 +239,51 @@ def assess(stack: Standalone, topic: Topic, report: Report, folder: Path, *more:
 
 def told_by_zookeeper_alone(stack: Standalone, topic: Topic) -> dict[str, Any]:
     """The same question without the broker's word."""
-    where = ["--pulsar-zookeeper", stack.zookeeper, "--gateway", stack.gateway, "--pulsar-version", topic.case.version]
+    where = [
+        "--pulsar-zookeeper",
+        stack.zookeeper,
+        "--gateway",
+        stack.gateway,
+        "--pulsar-version",
+        topic.case.version,
+    ]
     done = CliRunner().invoke(app, ["assess", topic.name, *where, "--json"])
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
     assert done.exit_code == 1, done.output
     return row
 
 
-@pytest.mark.parametrize(("pulsar", "case"), [(case.version, case) for case in CASES], indirect=["pulsar"], ids=[str(c) for c in CASES])
-def test_the_number_is_what_comes_back(stack: Standalone, pulsar: PulsarHarness, case: Case, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("pulsar", "case"),
+    [(case.version, case) for case in CASES],
+    indirect=["pulsar"],
+    ids=[str(c) for c in CASES],
+)
+def test_the_number_is_what_comes_back(
+    stack: Standalone, pulsar: PulsarHarness, case: Case, tmp_path: Path
+) -> None:
     begin = time.monotonic()
     topic = Topic(pulsar, case, CASES.index(case))
     topic.ack()
     before = topic.report()
     layout = dict(before.layout.ledgers)
-    code, row = assess(stack, topic, before, tmp_path, "--compare", "--html", str(tmp_path / "page.html"))
+    code, row = assess(
+        stack, topic, before, tmp_path, "--compare", "--html", str(tmp_path / "page.html")
+    )
     assert "error" not in row, row
     flush = row["nextFlush"]
     if case.parts == (1.0,):
         said = pulsar.internals(topic.managed, "sub")
-        assert said.ledger_write_bytes == said.ledger_writes * flush["bytes"] > 0, "what Pulsar wrote, to the byte"
+        assert said.ledger_write_bytes == said.ledger_writes * flush["bytes"] > 0, (
+            "what Pulsar wrote, to the byte"
+        )
     if case.reason == "entryCap":
         without = told_by_zookeeper_alone(stack, topic)
-        assert (without["redelivered"], without["exact"], without["beyondCap"]) == (0, False, row["redelivered"])
+        assert (without["redelivered"], without["exact"], without["beyondCap"]) == (
+            0,
+            False,
+            row["redelivered"],
+        )
     topic.crash()
     after = settled(topic.report(), layout)
     lost = sum(len(entries - after[ledger]) for ledger, entries in settled(before, layout).items())
@@ -218,7 +296,10 @@ def test_the_number_is_what_comes_back(stack: Standalone, pulsar: PulsarHarness,
         f"{row['redelivered']:,}",
         f"{lost:,}",
     ]
-    print(f"\n| {' | '.join(cells)} | {row['cursorKeeper']['bytes']:,} | {time.monotonic() - begin:.1f} s")
+    print(
+        f"\n| {' | '.join(cells)} | {row['cursorKeeper']['bytes']:,} | "
+        f"{time.monotonic() - begin:.1f} s"
+    )
     assert row["exact"] and row["redelivered"] == lost
     assert code == (1 if lost else 0)
     assert set(row["byReason"]) == ({case.reason} if case.reason else set())
@@ -229,9 +310,13 @@ def test_the_number_is_what_comes_back(stack: Standalone, pulsar: PulsarHarness,
 
 @pytest.mark.parametrize("pulsar", ["4.2.4"], indirect=True)
 @pytest.mark.parametrize("holes", [0.0, 0.1])
-def test_a_graceful_unload_loses_what_was_said(stack: Standalone, pulsar: PulsarHarness, holes: float, tmp_path: Path) -> None:
+def test_a_graceful_unload_loses_what_was_said(
+    stack: Standalone, pulsar: PulsarHarness, holes: float, tmp_path: Path
+) -> None:
     """Four ranges go to the znode whole; 18,000 do not, and the cap of the long array applies."""
-    topic = Topic(pulsar, Case("unload", "4.2.4", 200_000, holes, "entryCap"), 100 + round(holes * 10))
+    topic = Topic(
+        pulsar, Case("unload", "4.2.4", 200_000, holes, "entryCap"), 100 + round(holes * 10)
+    )
     topic.ack()
     before = topic.report()
     _, row = assess(stack, topic, before, tmp_path)

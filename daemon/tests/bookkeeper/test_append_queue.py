@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from cursorkeeper.bookkeeper import GatewayError, GatewayFenced, GatewayRefused, GatewayRetry, GatewayRoll, Outcome
+from cursorkeeper.bookkeeper import (
+    GatewayError,
+    GatewayFenced,
+    GatewayRefused,
+    GatewayRetry,
+    GatewayRoll,
+    Outcome,
+)
 from cursorkeeper.bookkeeper.append_queue import AppendQueue
 from cursorkeeper.bookkeeper.errors import Operation, connection_lost
 
@@ -25,8 +32,17 @@ class Appends:
     """A queue and the futures that were given out."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, **limits: int) -> None:
-        chosen = {"entries_max": 100, "bytes_max": 1000, "batch_entries_max": 4, "batch_bytes_max": 100} | limits
-        self.loop, self.queue, self.futures = loop, AppendQueue(**chosen), dict[tuple[int, int], Future]()
+        chosen = {
+            "entries_max": 100,
+            "bytes_max": 1000,
+            "batch_entries_max": 4,
+            "batch_bytes_max": 100,
+        } | limits
+        self.loop, self.queue, self.futures = (
+            loop,
+            AppendQueue(**chosen),
+            dict[tuple[int, int], Future](),
+        )
 
     def add(self, ledger: int, entry: int, size: int = 10, now_s: float = 0.0) -> Future:
         future = self.loop.create_future()
@@ -37,7 +53,11 @@ class Appends:
     def batch(self) -> list[tuple[int, int, int]]:
         """(ledger, first entry, entries) of the next message."""
         request = self.queue.take_batch()
-        return [(a.ledger_id, a.first_entry_id, len(a.payloads)) for a in request.appends] if request else []
+        return (
+            [(a.ledger_id, a.first_entry_id, len(a.payloads)) for a in request.appends]
+            if request
+            else []
+        )
 
     def seen(self, ledger: int) -> str:
         """One letter per future: . waiting, d done, n failed NOT_DONE, u failed UNKNOWN."""
@@ -46,7 +66,11 @@ class Appends:
             if of == ledger:
                 error = future.exception() if future.done() else None
                 done = "d" if future.done() else "."
-                letters.append(("n" if error.outcome is Outcome.NOT_DONE else "u") if isinstance(error, GatewayError) else done)
+                letters.append(
+                    ("n" if error.outcome is Outcome.NOT_DONE else "u")
+                    if isinstance(error, GatewayError)
+                    else done
+                )
         return "".join(letters)
 
 
@@ -55,7 +79,9 @@ def appends(loop: asyncio.AbstractEventLoop) -> Appends:
     return Appends(loop)
 
 
-def test_messages_are_cut_by_entries_and_by_bytes_or_hold_one_entry(loop: asyncio.AbstractEventLoop) -> None:
+def test_messages_are_cut_by_entries_and_by_bytes_or_hold_one_entry(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
     appends = Appends(loop)
     appends.queue.entry_bytes_max = 500
     for entry in range(5):
@@ -116,7 +142,9 @@ def test_a_lone_refusal_leaves_the_ledger_usable(appends: Appends) -> None:
 
 
 def test_a_refusal_with_others_behind_it_ends_the_ledger(appends: Appends) -> None:
-    """A second refusal, of entry 1, may be on its way: it could not be told from one about a new entry 1."""
+    """A second refusal, of entry 1, may be on its way: it could not be told from one about a new
+    entry 1.
+    """
     for entry in range(3):
         appends.add(1, entry)
     appends.batch()
@@ -146,7 +174,11 @@ def test_a_broken_stream_tells_sent_from_unsent(appends: Appends) -> None:
     appends.queue.fail_all(lambda ledger: connection_lost(Operation.APPEND, ledger=ledger))
     assert (appends.seen(1), appends.seen(2)) == ("uuuunn", "n")
     assert all(isinstance(f.exception(), GatewayRoll) for f in appends.futures.values())
-    assert appends.batch() == [] and appends.queue.room == (100, 1000) and not appends.queue.has_unanswered
+    assert (
+        appends.batch() == []
+        and appends.queue.room == (100, 1000)
+        and not appends.queue.has_unanswered
+    )
 
 
 def test_no_wait_is_unlimited(appends: Appends) -> None:

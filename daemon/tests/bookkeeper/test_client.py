@@ -1,4 +1,6 @@
-"""The client against a gateway that is told what to do wrong: silence, broken streams, statuses, limits."""
+"""The client against a gateway that is told what to do wrong: silence, broken streams, statuses,
+limits.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 
-from cursorkeeper.bookkeeper import GatewayError, GatewayRefused, GatewayRetry, GatewayRoll, LedgerSpec, Outcome
+from cursorkeeper.bookkeeper import (
+    GatewayError,
+    GatewayRefused,
+    GatewayRetry,
+    GatewayRoll,
+    LedgerSpec,
+    Outcome,
+)
 from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper._proto import ledgers_pb2_grpc
 from cursorkeeper.bookkeeper.client import GatewayClient
@@ -37,7 +46,12 @@ class ScriptedGateway(ledgers_pb2_grpc.LedgersServicer):
         self.message_bytes_max = 4 << 20
 
     async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeReply:  # noqa: N802
-        return pb.DescribeReply(instance="one", entry_bytes_max=1 << 20, message_bytes_max=self.message_bytes_max, writable_bookies=3)
+        return pb.DescribeReply(
+            instance="one",
+            entry_bytes_max=1 << 20,
+            message_bytes_max=self.message_bytes_max,
+            writable_bookies=3,
+        )
 
     async def Create(self, request: pb.CreateRequest, context: Any) -> pb.CreateReply:  # noqa: N802
         self.metadata = dict(context.invocation_metadata())
@@ -48,7 +62,9 @@ class ScriptedGateway(ledgers_pb2_grpc.LedgersServicer):
         yield pb.ReadReply(first_entry_id=0, payloads=[b"a"])
         await self._misbehave(context)
 
-    async def Append(self, requests: AsyncIterator[pb.AppendRequest], context: Any) -> AsyncIterator[pb.AppendReply]:  # noqa: N802
+    async def Append(  # noqa: N802
+        self, requests: AsyncIterator[pb.AppendRequest], context: Any
+    ) -> AsyncIterator[pb.AppendReply]:
         self.streams += 1
         async for request in requests:
             self.requests.append(request)
@@ -57,7 +73,11 @@ class ScriptedGateway(ledgers_pb2_grpc.LedgersServicer):
             if not self.silent:
                 yield pb.AppendReply(
                     appended=[
-                        pb.Appended(ledger_id=a.ledger_id, last_entry_id=a.first_entry_id + len(a.payloads) - 1) for a in request.appends
+                        pb.Appended(
+                            ledger_id=a.ledger_id,
+                            last_entry_id=a.first_entry_id + len(a.payloads) - 1,
+                        )
+                        for a in request.appends
                     ]
                 )
 
@@ -65,7 +85,9 @@ class ScriptedGateway(ledgers_pb2_grpc.LedgersServicer):
         if self.silent:
             await asyncio.Event().wait()
         if self.failure:
-            context.set_trailing_metadata((("cursorkeeper-failure-bin", self.failure.SerializeToString()),))
+            context.set_trailing_metadata(
+                (("cursorkeeper-failure-bin", self.failure.SerializeToString()),)
+            )
         if self.fail_with:
             await context.abort(self.fail_with, "on purpose")
 
@@ -82,7 +104,9 @@ async def gateway() -> AsyncIterator[ScriptedGateway]:
 
 
 @pytest_asyncio.fixture
-async def connect(gateway: ScriptedGateway) -> AsyncIterator[Callable[..., Awaitable[GatewayClient]]]:
+async def connect(
+    gateway: ScriptedGateway,
+) -> AsyncIterator[Callable[..., Awaitable[GatewayClient]]]:
     made: list[GatewayClient] = []
 
     async def start(append_gap: Gap | None = None, **given: Any) -> GatewayClient:
@@ -106,15 +130,22 @@ async def failure(waiting: Awaitable[object]) -> GatewayError:
 Connect = Callable[..., Awaitable[GatewayClient]]
 
 
-async def test_role_and_token_travel_with_every_call(gateway: ScriptedGateway, connect: Connect) -> None:
+async def test_role_and_token_travel_with_every_call(
+    gateway: ScriptedGateway, connect: Connect
+) -> None:
     client = await connect(token="secret")
     assert await client.create(LedgerSpec(), OURS) == 5
-    assert (gateway.metadata["cursorkeeper-role"], gateway.metadata["cursorkeeper-token"]) == ("writer", "secret")
+    assert (gateway.metadata["cursorkeeper-role"], gateway.metadata["cursorkeeper-token"]) == (
+        "writer",
+        "secret",
+    )
 
 
 async def test_a_burst_is_gathered_and_cut(gateway: ScriptedGateway, connect: Connect) -> None:
     client = await connect(append_batch_entries_max=64)
-    await asyncio.gather(*(client.append(ledger, entry, b"x") for entry in range(100) for ledger in (1, 2)))
+    await asyncio.gather(
+        *(client.append(ledger, entry, b"x") for entry in range(100) for ledger in (1, 2))
+    )
     sizes = [sum(len(a.payloads) for a in request.appends) for request in gateway.requests]
     assert sum(sizes) == 200 and max(sizes) == 64 and len(sizes) <= 6
     assert gateway.streams == 1
@@ -131,7 +162,9 @@ class Pause(Gap):
         await self.over.wait()
 
 
-async def test_what_comes_in_the_pause_after_a_message_goes_together(gateway: ScriptedGateway, connect: Connect) -> None:
+async def test_what_comes_in_the_pause_after_a_message_goes_together(
+    gateway: ScriptedGateway, connect: Connect
+) -> None:
     pause = Pause()
     client = await connect(pause)
     gateway.silent = True
@@ -148,7 +181,9 @@ async def test_what_comes_in_the_pause_after_a_message_goes_together(gateway: Sc
     assert [len(request.appends) for request in gateway.requests] == [1, 2]
 
 
-async def test_who_appends_one_after_the_other_waits_for_no_pause(gateway: ScriptedGateway, connect: Connect) -> None:
+async def test_who_appends_one_after_the_other_waits_for_no_pause(
+    gateway: ScriptedGateway, connect: Connect
+) -> None:
     client = await connect(Pause())
     async with asyncio.timeout(60):
         for entry in range(3):
@@ -156,11 +191,16 @@ async def test_who_appends_one_after_the_other_waits_for_no_pause(gateway: Scrip
     assert len(gateway.requests) == 3
 
 
-async def test_an_append_that_is_never_answered_fails_in_time(gateway: ScriptedGateway, connect: Connect) -> None:
+async def test_an_append_that_is_never_answered_fails_in_time(
+    gateway: ScriptedGateway, connect: Connect
+) -> None:
     gateway.silent = True
     client = await connect(append_timeout_s=3)
     error = await failure(client.append(1, 0, b"x"))
-    assert isinstance(error, GatewayRoll) and (error.outcome, error.reason) == (Outcome.UNKNOWN, "TIMEOUT")
+    assert isinstance(error, GatewayRoll) and (error.outcome, error.reason) == (
+        Outcome.UNKNOWN,
+        "TIMEOUT",
+    )
     after = await failure(client.append(1, 1, b"x"))
     assert isinstance(after, GatewayRoll) and after.outcome is Outcome.NOT_DONE
     gateway.silent = False
@@ -168,12 +208,17 @@ async def test_an_append_that_is_never_answered_fails_in_time(gateway: ScriptedG
     assert gateway.streams == 1
 
 
-async def test_a_broken_stream_fails_what_is_unanswered_and_is_opened_again(gateway: ScriptedGateway, connect: Connect) -> None:
+async def test_a_broken_stream_fails_what_is_unanswered_and_is_opened_again(
+    gateway: ScriptedGateway, connect: Connect
+) -> None:
     client = await connect()
     await client.append(1, 0, b"x")
     gateway.fail_with = grpc.StatusCode.INTERNAL
     errors = [await failure(f) for f in [client.append(1, entry, b"x") for entry in range(1, 4)]]
-    assert all(isinstance(e, GatewayRoll) and e.outcome is Outcome.UNKNOWN and e.reason == "GATEWAY_FAILED" for e in errors)
+    assert all(
+        isinstance(e, GatewayRoll) and e.outcome is Outcome.UNKNOWN and e.reason == "GATEWAY_FAILED"
+        for e in errors
+    )
     gateway.fail_with = None
     await client.append(2, 0, b"x")
     assert gateway.streams == 2 and client.append_room().entries == 8192
@@ -189,7 +234,11 @@ async def test_a_broken_stream_fails_what_is_unanswered_and_is_opened_again(gate
     ],
 )
 async def test_a_status_becomes_our_error(
-    gateway: ScriptedGateway, connect: Connect, status: grpc.StatusCode, kind: type[GatewayError], outcome: Outcome
+    gateway: ScriptedGateway,
+    connect: Connect,
+    status: grpc.StatusCode,
+    kind: type[GatewayError],
+    outcome: Outcome,
 ) -> None:
     client = await connect()
     gateway.fail_with = status
@@ -197,19 +246,30 @@ async def test_a_status_becomes_our_error(
     assert type(error) is kind and error.outcome is outcome and "on purpose" in str(error)
 
 
-async def test_the_failure_in_the_trailers_wins_over_the_status(gateway: ScriptedGateway, connect: Connect) -> None:
+async def test_the_failure_in_the_trailers_wins_over_the_status(
+    gateway: ScriptedGateway, connect: Connect
+) -> None:
     client = await connect()
     gateway.fail_with = grpc.StatusCode.UNAVAILABLE
-    gateway.failure = pb.Failure(bookkeeper_code=-6, reaction="RETRY", outcome="NOT_DONE", reason="NOT_ENOUGH_BOOKIES")
+    gateway.failure = pb.Failure(
+        bookkeeper_code=-6, reaction="RETRY", outcome="NOT_DONE", reason="NOT_ENOUGH_BOOKIES"
+    )
     error = await failure(client.create(LedgerSpec(), OURS))
-    assert (type(error), error.outcome, error.bookkeeper_code) == (GatewayRetry, Outcome.NOT_DONE, -6)
+    assert (type(error), error.outcome, error.bookkeeper_code) == (
+        GatewayRetry,
+        Outcome.NOT_DONE,
+        -6,
+    )
 
 
 async def test_every_call_has_a_limit(gateway: ScriptedGateway, connect: Connect) -> None:
     client = await connect(create_timeout_s=0.1, read_chunk_timeout_s=3)
     gateway.silent = True
     created = await failure(client.create(LedgerSpec(), OURS))
-    assert isinstance(created, GatewayRetry) and (created.reason, created.outcome) == ("TIMEOUT", Outcome.UNKNOWN)
+    assert isinstance(created, GatewayRetry) and (created.reason, created.outcome) == (
+        "TIMEOUT",
+        Outcome.UNKNOWN,
+    )
     got = []
     with pytest.raises(GatewayRetry, match="TIMEOUT"):
         async for chunk in client.read(1, 0):
@@ -217,7 +277,9 @@ async def test_every_call_has_a_limit(gateway: ScriptedGateway, connect: Connect
     assert len(got) == 1
 
 
-async def test_closing_under_a_call_is_an_error_and_no_cancellation(gateway: ScriptedGateway, connect: Connect) -> None:
+async def test_closing_under_a_call_is_an_error_and_no_cancellation(
+    gateway: ScriptedGateway, connect: Connect
+) -> None:
     client = await connect()
     gateway.silent = True
     call = asyncio.ensure_future(client.create(LedgerSpec(), OURS))
@@ -228,7 +290,9 @@ async def test_closing_under_a_call_is_an_error_and_no_cancellation(gateway: Scr
     assert isinstance(await failure(append), GatewayRoll)
 
 
-async def test_cancelling_a_caller_stays_a_cancellation(gateway: ScriptedGateway, connect: Connect) -> None:
+async def test_cancelling_a_caller_stays_a_cancellation(
+    gateway: ScriptedGateway, connect: Connect
+) -> None:
     client = await connect()
     gateway.silent = True
     call = asyncio.ensure_future(client.create(LedgerSpec(), OURS))
@@ -238,7 +302,9 @@ async def test_cancelling_a_caller_stays_a_cancellation(gateway: ScriptedGateway
         await call
 
 
-async def test_limits_that_do_not_fit_are_told_at_the_start(gateway: ScriptedGateway, connect: Connect) -> None:
+async def test_limits_that_do_not_fit_are_told_at_the_start(
+    gateway: ScriptedGateway, connect: Connect
+) -> None:
     gateway.message_bytes_max = 1 << 20
     error = await failure(connect())
     assert isinstance(error, GatewayRefused) and error.reason == "LIMITS"
@@ -247,7 +313,10 @@ async def test_limits_that_do_not_fit_are_told_at_the_start(gateway: ScriptedGat
 async def test_nobody_there_is_told_in_time() -> None:
     client = GatewayClient(GatewayClientSettings(address="127.0.0.1:1", start_timeout_s=3))
     error = await failure(client.start())
-    assert isinstance(error, GatewayRetry) and (error.reason, error.outcome) == ("NOT_CONNECTED", Outcome.NOT_DONE)
+    assert isinstance(error, GatewayRetry) and (error.reason, error.outcome) == (
+        "NOT_CONNECTED",
+        Outcome.NOT_DONE,
+    )
     assert "127.0.0.1:1" in error.message and "Connection refused" in error.message
     await client.close()
 
@@ -268,13 +337,20 @@ async def test_a_gateway_that_comes_late_is_found_by_the_same_start() -> None:
 
 
 def test_settings_that_contradict_are_told() -> None:
-    for wrong in ({"role": "owner"}, {"append_timeout_s": 0}, {"append_window_bytes_max": 1}, {"read_chunk_bytes": 8 << 20}):
+    for wrong in (
+        {"role": "owner"},
+        {"append_timeout_s": 0},
+        {"append_window_bytes_max": 1},
+        {"read_chunk_bytes": 8 << 20},
+    ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             GatewayClientSettings(**wrong)  # type: ignore[arg-type]
 
 
 async def test_a_gateway_that_is_slow_to_greet_is_waited_for() -> None:
-    """Each attempt begins from nothing: given up after a moment, none would ever succeed on a busy machine."""
+    """Each attempt begins from nothing: given up after a moment, none would ever succeed on a busy
+    machine.
+    """
     attempts = 0
 
     async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -285,7 +361,11 @@ async def test_a_gateway_that_is_slow_to_greet_is_waited_for() -> None:
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    client = GatewayClient(GatewayClientSettings(address=f"127.0.0.1:{port}", start_timeout_s=3, connect_timeout_ms=60_000))
+    client = GatewayClient(
+        GatewayClientSettings(
+            address=f"127.0.0.1:{port}", start_timeout_s=3, connect_timeout_ms=60_000
+        )
+    )
     error = await failure(client.start())
     assert error.reason == "NOT_CONNECTED"
     assert attempts == 1

@@ -1,4 +1,6 @@
-"""What every `LedgerStore` does, checked on the fake and on a real BookKeeper behind the real gateway."""
+"""What every `LedgerStore` does, checked on the fake and on a real BookKeeper behind the real
+gateway.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ from cursorkeeper.bookkeeper import (
 from daemon.tests.bookkeeper.worlds import World
 
 OURS = {"application": b"cursorkeeper", "cursor": b"t|s"}
-PULSAR_DATA = {"application": b"pulsar", "component": b"managed-ledger", "pulsar/managed-ledger": b"t/n/persistent/topic"}
+PULSAR_DATA = {
+    "application": b"pulsar",
+    "component": b"managed-ledger",
+    "pulsar/managed-ledger": b"t/n/persistent/topic",
+}
 PULSAR_CURSOR = {**PULSAR_DATA, "pulsar/cursor": b"sub"}
 SPEC = LedgerSpec()
 
@@ -42,7 +48,9 @@ def payload(entry: int, size: int = 20) -> bytes:
     return (b"%d:" % entry).ljust(size, b".")
 
 
-async def chunks(store: LedgerStore, ledger: int, first: int = 0, last: int = -1, max_bytes: int = 0) -> list[ReadChunk]:
+async def chunks(
+    store: LedgerStore, ledger: int, first: int = 0, last: int = -1, max_bytes: int = 0
+) -> list[ReadChunk]:
     return [chunk async for chunk in store.read(ledger, first, last, max_bytes=max_bytes)]
 
 
@@ -63,7 +71,12 @@ async def test_what_was_appended_is_read_back_after_the_close(store: LedgerStore
     assert await payloads(store, ledger, 1, 3) == [payload(e) for e in range(1, 4)]
     info = await store.metadata(ledger)
     assert (info.state, info.last_entry, info.length) == (LedgerState.CLOSED, 4, 100)
-    assert (info.ensemble, info.write_quorum, info.ack_quorum, info.digest) == (3, 3, 2, SPEC.digest)
+    assert (info.ensemble, info.write_quorum, info.ack_quorum, info.digest) == (
+        3,
+        3,
+        2,
+        SPEC.digest,
+    )
     assert info.custom_metadata == OURS and info.created_ms > 0
 
 
@@ -74,7 +87,9 @@ async def test_appends_are_pipelined_and_complete_in_order(store: LedgerStore) -
     for entry in range(50):
         for ledger in ledgers:
             future = store.append(ledger, entry, payload(entry))
-            future.add_done_callback(lambda _, ledger=ledger, entry=entry: done[ledger].append(entry))
+            future.add_done_callback(
+                lambda _, ledger=ledger, entry=entry: done[ledger].append(entry)
+            )
             futures.append(future)
     assert store.append_room().entries <= 4096 - len(futures) + sum(f.done() for f in futures)
     await asyncio.gather(*futures)
@@ -96,7 +111,9 @@ async def test_closing_waits_for_what_is_in_flight(store: LedgerStore) -> None:
     assert isinstance(again, GatewayRoll) and again.outcome is Outcome.NOT_DONE
 
 
-async def test_chunks_respect_the_bytes_asked_for_and_hold_one_entry_at_least(store: LedgerStore) -> None:
+async def test_chunks_respect_the_bytes_asked_for_and_hold_one_entry_at_least(
+    store: LedgerStore,
+) -> None:
     ledger = await written(store, 10, size=1000)
     await store.close_ledger(ledger)
     got = await chunks(store, ledger, max_bytes=2500)
@@ -112,10 +129,13 @@ async def test_an_open_ledger_shows_at_most_the_last_entry_but_one(store: Ledger
     assert [len(c.payloads) for c in got] == [5]
     assert (got[0].last_add_confirmed, got[0].closed) == (4, False)
     assert (await store.metadata(ledger)).state is LedgerState.OPEN
-    assert await payloads(store, ledger, 3, 100) == [payload(3), payload(4)]  # it ends there, without an error
+    # it ends there, without an error
+    assert await payloads(store, ledger, 3, 100) == [payload(3), payload(4)]
 
 
-async def test_an_unconfirmed_read_sees_the_newest_entry_and_leaves_the_writer_alone(world: World, store: LedgerStore) -> None:
+async def test_an_unconfirmed_read_sees_the_newest_entry_and_leaves_the_writer_alone(
+    world: World, store: LedgerStore
+) -> None:
     ledger = await written(store, 6)
     reader = await world.client("reader")
     got = [chunk async for chunk in reader.read(ledger, 0, unconfirmed=True)]
@@ -125,18 +145,28 @@ async def test_an_unconfirmed_read_sees_the_newest_entry_and_leaves_the_writer_a
     assert [(c.first_entry, c.payloads) for c in newest if c.payloads] == [(5, (payload(5),))]
     beyond = [chunk async for chunk in reader.read(ledger, 6, 40, unconfirmed=True)]
     assert beyond == [ReadChunk(6, (), 4, False)]
-    assert [c.payloads async for c in reader.read(ledger, 2, 3, unconfirmed=True)] == [(payload(2), payload(3))]
+    assert [c.payloads async for c in reader.read(ledger, 2, 3, unconfirmed=True)] == [
+        (payload(2), payload(3))
+    ]
     await store.append(ledger, 6, payload(6))  # nobody was fenced
     assert await payloads(store, ledger) == [payload(e) for e in range(6)]
 
 
-async def test_an_unconfirmed_read_of_an_empty_or_closed_ledger_is_as_any_other(store: LedgerStore) -> None:
+async def test_an_unconfirmed_read_of_an_empty_or_closed_ledger_is_as_any_other(
+    store: LedgerStore,
+) -> None:
     empty = await store.create(SPEC, OURS)
-    assert [chunk async for chunk in store.read(empty, 0, unconfirmed=True)] == [ReadChunk(0, (), -1, False)]
+    assert [chunk async for chunk in store.read(empty, 0, unconfirmed=True)] == [
+        ReadChunk(0, (), -1, False)
+    ]
     first = await written(store, 1)
-    assert [chunk async for chunk in store.read(first, 0, unconfirmed=True)] == [ReadChunk(0, (payload(0),), -1, False)]
+    assert [chunk async for chunk in store.read(first, 0, unconfirmed=True)] == [
+        ReadChunk(0, (payload(0),), -1, False)
+    ]
     await store.close_ledger(first)
-    assert [chunk async for chunk in store.read(first, 0, unconfirmed=True)] == [ReadChunk(0, (payload(0),), 0, True)]
+    assert [chunk async for chunk in store.read(first, 0, unconfirmed=True)] == [
+        ReadChunk(0, (payload(0),), 0, True)
+    ]
 
 
 async def test_an_empty_ledger_still_tells_its_end(store: LedgerStore) -> None:
@@ -152,7 +182,9 @@ async def test_a_range_that_makes_no_sense_is_refused(store: LedgerStore) -> Non
     assert isinstance(await failure(chunks(store, ledger, -3)), GatewayRefused)
 
 
-async def test_fencing_keeps_everything_acknowledged_and_stops_the_writer(store: LedgerStore) -> None:
+async def test_fencing_keeps_everything_acknowledged_and_stops_the_writer(
+    store: LedgerStore,
+) -> None:
     ledger = await written(store, 10)
     end = await store.fence(ledger)
     assert end.last_entry == 9
@@ -164,7 +196,9 @@ async def test_fencing_keeps_everything_acknowledged_and_stops_the_writer(store:
     assert await payloads(store, ledger) == [payload(e) for e in range(10)]
 
 
-async def test_a_fence_among_appends_loses_nothing_acknowledged(world: World, store: LedgerStore) -> None:
+async def test_a_fence_among_appends_loses_nothing_acknowledged(
+    world: World, store: LedgerStore
+) -> None:
     ledger = await store.create(SPEC, OURS)
     futures = [store.append(ledger, entry, payload(entry)) for entry in range(100)]
     await futures[10]
@@ -182,7 +216,11 @@ async def test_a_deleted_ledger_is_gone_for_everybody(store: LedgerStore) -> Non
     await store.close_ledger(ledger)
     await store.delete(ledger)
     await store.delete(ledger)  # already gone is success
-    for problem in (await failure(store.metadata(ledger)), await failure(chunks(store, ledger)), await failure(store.fence(ledger))):
+    for problem in (
+        await failure(store.metadata(ledger)),
+        await failure(chunks(store, ledger)),
+        await failure(store.fence(ledger)),
+    ):
         assert isinstance(problem, NoSuchLedger) and problem.outcome is Outcome.NOT_DONE
         assert problem.ledger == ledger
 
@@ -201,16 +239,24 @@ async def test_an_entry_over_the_limit_is_refused_and_harms_nothing(store: Ledge
     limit = (await store.describe()).entry_bytes_max
     ledger = await written(store, 1)
     problem = await failure(store.append(ledger, 1, bytes(limit + 1)))
-    assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "ENTRY_TOO_LARGE")
+    assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (
+        Outcome.NOT_DONE,
+        "ENTRY_TOO_LARGE",
+    )
     await store.append(ledger, 1, bytes(limit))
     assert (await store.close_ledger(ledger)).last_entry == 1
     assert [len(c.payloads) for c in await chunks(store, ledger, 1, max_bytes=1000)] == [1]
 
 
-async def test_a_write_handle_belongs_to_the_stream_that_first_appended(world: World, store: LedgerStore) -> None:
+async def test_a_write_handle_belongs_to_the_stream_that_first_appended(
+    world: World, store: LedgerStore
+) -> None:
     ledger = await written(store, 3)
     problem = await failure((await world.client()).append(ledger, 3, b"x"))
-    assert isinstance(problem, GatewayRoll) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "NO_HANDLE")
+    assert isinstance(problem, GatewayRoll) and (problem.outcome, problem.reason) == (
+        Outcome.NOT_DONE,
+        "NO_HANDLE",
+    )
     await store.append(ledger, 3, payload(3))
 
 
@@ -226,7 +272,10 @@ async def test_a_reader_changes_nothing(world: World, store: LedgerStore) -> Non
     )
     for waiting in tried:
         problem = await failure(waiting)
-        assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "READERS_MAY_NOT")
+        assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (
+            Outcome.NOT_DONE,
+            "READERS_MAY_NOT",
+        )
     assert await payloads(reader, ledger) == [payload(0), payload(1)]
     assert (await reader.metadata(ledger)).state is LedgerState.OPEN
     assert ledger in [info.ledger async for info in reader.list({})]
@@ -242,20 +291,35 @@ async def test_listing_filters_by_every_pair(store: LedgerStore) -> None:
     assert [info async for info in store.list({"mark": b"none"})] == []
 
 
-async def test_a_ledger_of_another_application_is_not_created(world: World, store: LedgerStore) -> None:
+async def test_a_ledger_of_another_application_is_not_created(
+    world: World, store: LedgerStore
+) -> None:
     migrator = await world.client("migrator")
-    for custom in ({"application": b"pulsar"}, PULSAR_DATA, {**PULSAR_CURSOR, "pulsar/cursor": b""}, {}):
+    for custom in (
+        {"application": b"pulsar"},
+        PULSAR_DATA,
+        {**PULSAR_CURSOR, "pulsar/cursor": b""},
+        {},
+    ):
         for one in (store, migrator):
             problem = await failure(one.create(SPEC, custom))
-            assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "NOT_OURS")
+            assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (
+                Outcome.NOT_DONE,
+                "NOT_OURS",
+            )
 
 
-async def test_a_migrator_writes_reads_and_deletes_pulsars_cursor_ledgers_and_fences_none(world: World) -> None:
+async def test_a_migrator_writes_reads_and_deletes_pulsars_cursor_ledgers_and_fences_none(
+    world: World,
+) -> None:
     store = await world.client("migrator")
     ledger = await store.create(LedgerSpec(2, 2, 2, digest=Digest.CRC32), PULSAR_CURSOR)
     await store.append(ledger, 0, payload(0))
     problem = await failure(store.fence(ledger))
-    assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "NOT_OURS")
+    assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (
+        Outcome.NOT_DONE,
+        "NOT_OURS",
+    )
     await store.append(ledger, 1, payload(1))  # the refused fence did nothing
     assert await store.close_ledger(ledger) == (1, 40)
     assert await payloads(store, ledger) == [payload(0), payload(1)]
@@ -264,8 +328,14 @@ async def test_a_migrator_writes_reads_and_deletes_pulsars_cursor_ledgers_and_fe
     assert isinstance(await failure(store.metadata(ledger)), NoSuchLedger)
 
 
-async def test_pulsars_cursor_ledgers_are_for_readers_and_migrators(world: World, store: LedgerStore) -> None:
-    migrator, reader, mark = await world.client("migrator"), await world.client("reader"), uuid.uuid4().bytes
+async def test_pulsars_cursor_ledgers_are_for_readers_and_migrators(
+    world: World, store: LedgerStore
+) -> None:
+    migrator, reader, mark = (
+        await world.client("migrator"),
+        await world.client("reader"),
+        uuid.uuid4().bytes,
+    )
     ledger = await migrator.create(SPEC, {**PULSAR_CURSOR, "mark": mark})
     await migrator.append(ledger, 0, payload(0))
     await migrator.close_ledger(ledger)
@@ -279,7 +349,10 @@ async def test_pulsars_cursor_ledgers_are_for_readers_and_migrators(world: World
     for reason, calls in tried.items():
         for waiting in calls:
             problem = await failure(waiting)
-            assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, reason)
+            assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (
+                Outcome.NOT_DONE,
+                reason,
+            )
     ours = await written(store, 1)
     for waiting in (migrator.create(SPEC, OURS), migrator.fence(ours), migrator.delete(ours)):
         assert (await failure(waiting)).reason == "WRITERS_ONLY"
@@ -294,8 +367,12 @@ async def test_the_end_is_told_without_recovery(store: LedgerStore) -> None:
     assert await store.end_of(ledger) == (True, 3)
 
 
-async def test_ours_are_ended_and_deleted_for_their_own_deployment_only(world: World, store: LedgerStore) -> None:
-    """Two roots on one BookKeeper: the writer of one must not depose or delete what is the other's, whatever it believes."""
+async def test_ours_are_ended_and_deleted_for_their_own_deployment_only(
+    world: World, store: LedgerStore
+) -> None:
+    """Two roots on one BookKeeper: the writer of one must not depose or delete what is the other's,
+    whatever it believes.
+    """
     other, mine = await world.client(), {**OURS, "deployment": b"0" * 32}
     store.act_for("0" * 32)
     ledger = await store.create(SPEC, mine)
@@ -304,7 +381,10 @@ async def test_ours_are_ended_and_deleted_for_their_own_deployment_only(world: W
         other.act_for(deployment)
         for waiting in (other.fence(ledger), other.close_ledger(ledger), other.delete(ledger)):
             problem = await failure(waiting)
-            assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "OTHER_DEPLOYMENT")
+            assert isinstance(problem, GatewayRefused) and (problem.outcome, problem.reason) == (
+                Outcome.NOT_DONE,
+                "OTHER_DEPLOYMENT",
+            )
     await store.append(ledger, 1, payload(1))  # its writer is alive
     other.act_for("0" * 32)
     assert (await other.fence(ledger)).last_entry == 1
@@ -313,31 +393,45 @@ async def test_ours_are_ended_and_deleted_for_their_own_deployment_only(world: W
     assert (await failure(store.fence(nobodys))).reason == "OTHER_DEPLOYMENT"
 
 
-async def test_ours_are_appended_to_for_their_own_deployment_only(world: World, store: LedgerStore) -> None:
-    """A handle waits for the first stream that uses it, which must not be one of another deployment."""
+async def test_ours_are_appended_to_for_their_own_deployment_only(
+    world: World, store: LedgerStore
+) -> None:
+    """A handle waits for the first stream that uses it, which must not be one of another
+    deployment.
+    """
     other, mine = await world.client(), {**OURS, "deployment": b"0" * 32}
     store.act_for("0" * 32)
     other.act_for("1" * 32)
     ledger = await store.create(SPEC, mine)
     problem = await failure(other.append(ledger, 0, payload(0)))
-    assert isinstance(problem, GatewayRoll) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "NO_HANDLE")
+    assert isinstance(problem, GatewayRoll) and (problem.outcome, problem.reason) == (
+        Outcome.NOT_DONE,
+        "NO_HANDLE",
+    )
     await store.append(ledger, 0, payload(1))
     assert (await store.close_ledger(ledger)).last_entry == 0
     assert await payloads(store, ledger) == [payload(1)]
 
 
 @pytest.mark.parametrize("digest", list(Digest))
-async def test_every_digest_is_read_as_the_metadata_says(store: LedgerStore, digest: Digest) -> None:
+async def test_every_digest_is_read_as_the_metadata_says(
+    store: LedgerStore, digest: Digest
+) -> None:
     ledger = await store.create(LedgerSpec(digest=digest), OURS)
     await asyncio.gather(*(store.append(ledger, entry, payload(entry)) for entry in range(3)))
-    assert [p async for c in store.read(ledger, 0, unconfirmed=True) for p in c.payloads] == [payload(e) for e in range(3)]
+    assert [p async for c in store.read(ledger, 0, unconfirmed=True) for p in c.payloads] == [
+        payload(e) for e in range(3)
+    ]
     await store.close_ledger(ledger)
     assert await payloads(store, ledger) == [payload(e) for e in range(3)]
 
 
 async def test_too_few_bookies_is_a_retry_that_did_nothing(store: LedgerStore) -> None:
     problem = await failure(store.create(LedgerSpec(4, 3, 2), OURS))
-    assert isinstance(problem, GatewayRetry) and (problem.outcome, problem.reason) == (Outcome.NOT_DONE, "NOT_ENOUGH_BOOKIES")
+    assert isinstance(problem, GatewayRetry) and (problem.outcome, problem.reason) == (
+        Outcome.NOT_DONE,
+        "NOT_ENOUGH_BOOKIES",
+    )
     assert (problem.bookkeeper_code, problem.ledger) == (-6, -1)
 
 
@@ -365,12 +459,18 @@ async def test_after_close_nothing_is_tried(store: LedgerStore) -> None:
     ledger = await written(store, 2)
     await store.close()
     await store.close()
-    for waiting in (store.append(ledger, 2, b"x"), store.metadata(ledger), store.create(SPEC, OURS)):
+    for waiting in (
+        store.append(ledger, 2, b"x"),
+        store.metadata(ledger),
+        store.create(SPEC, OURS),
+    ):
         problem = await failure(waiting)
         assert isinstance(problem, GatewayRefused) and problem.reason == "CLIENT_CLOSED"
 
 
-async def test_a_killed_gateway_leaves_unknown_appends_and_every_acknowledged_entry(world: World, store: LedgerStore) -> None:
+async def test_a_killed_gateway_leaves_unknown_appends_and_every_acknowledged_entry(
+    world: World, store: LedgerStore
+) -> None:
     ledger = await written(store, 10)
     before = store.instance
     futures = [store.append(ledger, entry, payload(entry)) for entry in range(10, 60)]

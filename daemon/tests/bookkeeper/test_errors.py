@@ -25,7 +25,9 @@ def test_every_status_and_every_reaction_has_a_row() -> None:
     assert set(pb.Reaction.keys()) - {"REACTION_UNSPECIFIED"} == set(BY_REACTION)
 
 
-@pytest.mark.parametrize("status", ["UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "INTERNAL", "UNKNOWN", "OK"])
+@pytest.mark.parametrize(
+    "status", ["UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED", "INTERNAL", "UNKNOWN", "OK"]
+)
 @pytest.mark.parametrize("operation", Operation)
 def test_a_lost_answer_is_unknown_and_an_append_rolls(operation: Operation, status: str) -> None:
     error = from_status(operation, status, ledger=7)
@@ -39,7 +41,13 @@ def test_no_status_makes_an_append_certain(status: str) -> None:
 
 
 def test_a_failure_of_the_gateway_keeps_its_words() -> None:
-    failure = pb.Failure(bookkeeper_code=-6, reaction="RETRY", outcome="NOT_DONE", reason="NOT_ENOUGH_BOOKIES", message="2 of 3")
+    failure = pb.Failure(
+        bookkeeper_code=-6,
+        reaction="RETRY",
+        outcome="NOT_DONE",
+        reason="NOT_ENOUGH_BOOKIES",
+        message="2 of 3",
+    )
     error = of_failure(failure, 4)
     assert (type(error), error.outcome, error.reason, error.bookkeeper_code, error.ledger) == (
         GatewayRetry,

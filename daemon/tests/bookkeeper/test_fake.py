@@ -1,4 +1,6 @@
-"""The fake misbehaves on purpose and still keeps BookKeeper's promises; the same seed gives the same run."""
+"""The fake misbehaves on purpose and still keeps BookKeeper's promises; the same seed gives the
+same run.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ Trace = list[str]
 
 
 async def life(seed: int) -> Trace:
-    """A writer, a rival and an unkind world, for some minutes; every promise is checked on the way."""
+    """A writer, a rival and an unkind world, for some minutes; every promise is checked on the
+    way.
+    """
     rng = random.Random(seed)
     bookkeeper = FakeBookKeeper(random.Random(seed + 1))
     faults = bookkeeper.faults
@@ -44,7 +48,9 @@ async def life(seed: int) -> Trace:
         except GatewayError as error:
             trace.append(f"create {error.reason}")
             continue
-        futures = [gateway.append(ledger, entry, b"%d" % entry) for entry in range(rng.randint(1, 60))]
+        futures = [
+            gateway.append(ledger, entry, b"%d" % entry) for entry in range(rng.randint(1, 60))
+        ]
         story = rng.choice(["", "restart", "break", "rival", "bookies", "stall"])
         await asyncio.sleep(rng.uniform(0, 0.1))
         match story:
@@ -71,10 +77,15 @@ async def life(seed: int) -> Trace:
         for entry, result in enumerate(results):
             if isinstance(result, GatewayError) and result.outcome is Outcome.NOT_DONE:
                 assert entry > end, f"entry {entry} was NOT_DONE and is there"
-        after = await asyncio.gather(gateway.append(ledger, len(results), b"late"), return_exceptions=True)
+        after = await asyncio.gather(
+            gateway.append(ledger, len(results), b"late"), return_exceptions=True
+        )
         assert isinstance(after[0], GatewayError)  # a fenced ledger never accepts again
         await rival.delete(ledger)
-        trace.append(f"{number} {story} {acked}/{len(futures)} end {end} at {asyncio.get_running_loop().time():.6f}")
+        trace.append(
+            f"{number} {story} {acked}/{len(futures)} end {end} at "
+            f"{asyncio.get_running_loop().time():.6f}"
+        )
     room = gateway.append_room()
     assert room == (4096, 32 << 20)
     return trace
@@ -134,9 +145,14 @@ async def test_a_lost_create_may_leave_an_orphan(bookkeeper: FakeBookKeeper) -> 
         assert caught.value.outcome is Outcome.UNKNOWN and len(bookkeeper.ledgers) == orphans
 
 
-async def test_a_lost_append_ends_the_ledger_and_its_fate_is_recoverys(bookkeeper: FakeBookKeeper) -> None:
+async def test_a_lost_append_ends_the_ledger_and_its_fate_is_recoverys(
+    bookkeeper: FakeBookKeeper,
+) -> None:
     gateway = bookkeeper.gateway()
-    for lose, there in ((bookkeeper.faults.lose_before, False), (bookkeeper.faults.lose_after, True)):
+    for lose, there in (
+        (bookkeeper.faults.lose_before, False),
+        (bookkeeper.faults.lose_after, True),
+    ):
         ledger = await ledger_of(gateway, 2)
         lose(Operation.APPEND)
         with pytest.raises(GatewayRoll) as caught:
@@ -231,7 +247,9 @@ async def test_of_the_unacknowledged_tail_any_part_is_kept(bookkeeper: FakeBookK
         await asyncio.sleep(0.001)
         gateway.kill()
         bookkeeper.stall_acks(False)
-        assert all(isinstance(r, GatewayRoll) for r in await asyncio.gather(*tail, return_exceptions=True))
+        assert all(
+            isinstance(r, GatewayRoll) for r in await asyncio.gather(*tail, return_exceptions=True)
+        )
         ends.add((await bookkeeper.gateway().fence(ledger)).last_entry)
     assert ends == {1, 2, 3}
 

@@ -1,7 +1,9 @@
-"""Clients that mean harm, or have a bug, against a gateway with little memory: a well-behaved one's appends flow, and it lives.
+"""Clients that mean harm, or have a bug, against a gateway with little memory: a well-behaved one's
+appends flow, and it lives.
 
-The gateway has 256 MiB of heap and as much beside it. A hostile client speaks gRPC or HTTP/2 without our client, so that it may stop
-reading, stop in the middle of a message, and send what ours never would.
+The gateway has 256 MiB of heap and as much beside it. A hostile client speaks gRPC or HTTP/2
+without our client, so that it may stop reading, stop in the middle of a message, and send what ours
+never would.
 """
 
 from __future__ import annotations
@@ -57,7 +59,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 def gateway(cluster: LocalCluster) -> Iterator[JavaProcess]:
     """A gateway of 256 MiB."""
     where = ["--port", str(free_port()), "--metadata-service-uri", cluster.metadata_service_uri]
-    process = JavaProcess("gateway", [*where, "--stall-max-ms", str(STALL_MAX_MS)], cluster.data_dir / "gateway.log", heap_mib=256)
+    process = JavaProcess(
+        "gateway",
+        [*where, "--stall-max-ms", str(STALL_MAX_MS)],
+        cluster.data_dir / "gateway.log",
+        heap_mib=256,
+    )
     process.start()
     yield process
     process.kill()
@@ -69,7 +76,9 @@ def address(gateway: JavaProcess) -> str:
 
 @asynccontextmanager
 async def client(gateway: JavaProcess) -> AsyncIterator[GatewayClient]:
-    made = GatewayClient(GatewayClientSettings(address=address(gateway), append_batch_bytes_max=MIB))
+    made = GatewayClient(
+        GatewayClientSettings(address=address(gateway), append_batch_bytes_max=MIB)
+    )
     await made.start()
     try:
         yield made
@@ -80,13 +89,19 @@ async def client(gateway: JavaProcess) -> AsyncIterator[GatewayClient]:
 @asynccontextmanager
 async def channel(gateway: JavaProcess) -> AsyncIterator[Any]:
     """A connection of its own, without anything of our client."""
-    options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    options = [
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+    ]
     async with grpc.aio.insecure_channel(address(gateway), options=options) as made:
         yield made
 
 
 async def created(store: GatewayClient, spec: LedgerSpec = ALONE) -> int:
-    """A ledger. A bookie may be away for a moment: its session ends when it stands still, or the machine does."""
+    """A ledger. A bookie may be away for a moment: its session ends when it stands still, or the
+    machine does.
+    """
     async with asyncio.timeout(120):
         while True:
             try:
@@ -105,20 +120,31 @@ async def ledger_of(gateway: JavaProcess, entries: int, size: int) -> int:
 
 
 def raw(channel: Any, method: str, kind: str) -> Any:
-    return getattr(channel, kind)(SERVICE + method, request_serializer=lambda b: b, response_deserializer=lambda b: b)
+    return getattr(channel, kind)(
+        SERVICE + method, request_serializer=lambda b: b, response_deserializer=lambda b: b
+    )
 
 
 async def create(connection: Any, spec: LedgerSpec) -> int:
     """A ledger, without our client."""
-    request = pb.CreateRequest(ensemble=spec.ensemble, write_quorum=spec.write_quorum, ack_quorum=spec.ack_quorum, custom_metadata=OURS)
-    made = await raw(connection, "Create", "unary_unary")(request.SerializeToString(), metadata=WRITER)
+    request = pb.CreateRequest(
+        ensemble=spec.ensemble,
+        write_quorum=spec.write_quorum,
+        ack_quorum=spec.ack_quorum,
+        custom_metadata=OURS,
+    )
+    made = await raw(connection, "Create", "unary_unary")(
+        request.SerializeToString(), metadata=WRITER
+    )
     return int(pb.CreateReply.FromString(made).ledger_id)
 
 
 async def health(gateway: JavaProcess) -> int:
     async with channel(gateway) as fresh:
         check = fresh.unary_unary(
-            HEALTH + "Check", request_serializer=lambda b: b, response_deserializer=health_pb2.HealthCheckResponse.FromString
+            HEALTH + "Check",
+            request_serializer=lambda b: b,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
         )
         return int((await check(b"", timeout=120, wait_for_ready=True)).status)
 
@@ -130,9 +156,13 @@ Hostile = Callable[[JavaProcess, AsyncExitStack], Awaitable[None]]
 
 async def readers_that_never_read(gateway: JavaProcess, stack: AsyncExitStack) -> None:
     ledger = await ledger_of(gateway, 40, MIB)
-    request = pb.ReadRequest(ledger_id=ledger, last_entry_id=-1, max_bytes=4 * MIB).SerializeToString()
+    request = pb.ReadRequest(
+        ledger_id=ledger, last_entry_id=-1, max_bytes=4 * MIB
+    ).SerializeToString()
     for _ in range(40):
-        call = raw(await stack.enter_async_context(channel(gateway)), "Read", "unary_stream")(request)
+        call = raw(await stack.enter_async_context(channel(gateway)), "Read", "unary_stream")(
+            request
+        )
         stack.callback(call.cancel)
         await call.initial_metadata()
 
@@ -143,7 +173,10 @@ async def readers_of_large_entries(gateway: JavaProcess, stack: AsyncExitStack) 
     async def read() -> None:
         async with client(gateway) as store:
             for _ in range(3):
-                assert sum([len(p) async for chunk in store.read(ledger, 0) for p in chunk.payloads]) == 12 * LARGE
+                assert (
+                    sum([len(p) async for chunk in store.read(ledger, 0) for p in chunk.payloads])
+                    == 12 * LARGE
+                )
 
     readers = asyncio.gather(read(), read(), read(), read())
     stack.push_async_callback(lambda: readers)
@@ -158,7 +191,9 @@ async def small_entries_before_large_ones(gateway: JavaProcess, stack: AsyncExit
         await store.close_ledger(ledger)
     request = pb.ReadRequest(ledger_id=ledger, last_entry_id=-1).SerializeToString()
     for _ in range(20):
-        call = raw(await stack.enter_async_context(channel(gateway)), "Read", "unary_stream")(request)
+        call = raw(await stack.enter_async_context(channel(gateway)), "Read", "unary_stream")(
+            request
+        )
         stack.callback(call.cancel)
         await call.initial_metadata()
 
@@ -168,12 +203,17 @@ async def messages_of_millions(gateway: JavaProcess, stack: AsyncExitStack) -> N
     nested = b"\x0a" + _varint(len(entries)) + entries
     for message in (b"\x0a\x00" * 2_500_000, nested):
         for _ in range(4):
-            call = raw(await stack.enter_async_context(channel(gateway)), "Append", "stream_stream")(metadata=WRITER)
+            call = raw(
+                await stack.enter_async_context(channel(gateway)), "Append", "stream_stream"
+            )(metadata=WRITER)
             await call.write(message)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call.read()
             assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-            assert "message_ledgers_max" in refused.value.details() or "message_entries_max" in refused.value.details()
+            assert (
+                "message_ledgers_max" in refused.value.details()
+                or "message_entries_max" in refused.value.details()
+            )
 
 
 async def messages_that_never_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:
@@ -199,7 +239,9 @@ async def appends_whose_answers_nobody_takes(gateway: JavaProcess, stack: AsyncE
             await call.write(many)
 
     for _ in range(4):
-        call = raw(await stack.enter_async_context(channel(gateway)), "Append", "stream_stream")(metadata=WRITER)
+        call = raw(await stack.enter_async_context(channel(gateway)), "Append", "stream_stream")(
+            metadata=WRITER
+        )
         task = asyncio.ensure_future(write(call))
         stack.callback(task.cancel)
 
@@ -221,10 +263,14 @@ async def requests_that_never_end(gateway: JavaProcess, stack: AsyncExitStack) -
     for method in (SERVICE + "Metadata", HEALTH + "Check"):
         for _ in range(4):
             opened = await stack.enter_async_context(channel(gateway))
-            calls = [opened.stream_stream(method, request_serializer=lambda b: b)() for _ in range(120)]
+            calls = [
+                opened.stream_stream(method, request_serializer=lambda b: b)() for _ in range(120)
+            ]
             for call in calls:
                 stack.callback(call.cancel)
-            await asyncio.wait([asyncio.ensure_future(call.write(large)) for call in calls], timeout=20)
+            await asyncio.wait(
+                [asyncio.ensure_future(call.write(large)) for call in calls], timeout=20
+            )
 
 
 async def watchers_of_long_names(gateway: JavaProcess, stack: AsyncExitStack) -> None:
@@ -242,7 +288,9 @@ async def watchers_without_end(gateway: JavaProcess, stack: AsyncExitStack) -> N
     for _ in range(9):
         opened = await stack.enter_async_context(channel(gateway))
         for _ in range(1_000):
-            stack.callback(opened.unary_stream(HEALTH + "Watch", request_serializer=lambda b: b)(b"").cancel)
+            stack.callback(
+                opened.unary_stream(HEALTH + "Watch", request_serializer=lambda b: b)(b"").cancel
+            )
         await asyncio.sleep(0.5)
 
 
@@ -254,7 +302,11 @@ async def a_byte_at_a_time(gateway: JavaProcess, stack: AsyncExitStack) -> None:
     async def send() -> None:
         _, writer = await asyncio.open_connection(host, int(port))
         stack.callback(writer.close)
-        writer.write(PREFACE + _frame(1, 4, 1, _headers(HEALTH + "Check")) + _frame(0, 0, 1, struct.pack(">BI", 0, LARGE)))
+        writer.write(
+            PREFACE
+            + _frame(1, 4, 1, _headers(HEALTH + "Check"))
+            + _frame(0, 0, 1, struct.pack(">BI", 0, LARGE))
+        )
         with suppress(ConnectionError):
             for _ in range(1_000):
                 writer.write(_frame(0, 0, 1, b"x") + filler)
@@ -301,7 +353,9 @@ ALL: list[Hostile] = [
 
 
 @pytest.mark.parametrize("worst", ALL, ids=lambda worst: worst.__name__)
-async def test_a_well_behaved_clients_appends_flow_beside(gateway: JavaProcess, worst: Hostile) -> None:
+async def test_a_well_behaved_clients_appends_flow_beside(
+    gateway: JavaProcess, worst: Hostile
+) -> None:
     slowest_s, loop = 0.0, asyncio.get_running_loop()
     async with asyncio.timeout(240), client(gateway) as store, AsyncExitStack() as stack:
         ledger = await created(store)
@@ -312,7 +366,9 @@ async def test_a_well_behaved_clients_appends_flow_beside(gateway: JavaProcess, 
                 await store.append(ledger, entry, bytes(200))
             slowest_s = max(slowest_s, loop.time() - began)
         assert gateway.running, gateway.log_tail()
-        assert [p async for chunk in store.read(ledger, 0, 20) for p in chunk.payloads] == [bytes(200)] * 21, "a daemon can recover"
+        assert [p async for chunk in store.read(ledger, 0, 20) for p in chunk.payloads] == [
+            bytes(200)
+        ] * 21, "a daemon can recover"
     print(f"{worst.__name__}: the slowest of {APPENDS} appends took {slowest_s * 1000:.0f} ms")
     assert await health(gateway) == SERVING
     assert gateway.running, gateway.log_tail()
@@ -321,7 +377,9 @@ async def test_a_well_behaved_clients_appends_flow_beside(gateway: JavaProcess, 
 def gauge(gateway: JavaProcess, name: str) -> int:
     with urllib.request.urlopen(f"http://{gateway.ready['metrics']}/metrics", timeout=60) as page:
         lines = page.read().decode().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"cursorkeeper_gateway_{name} "))
+    return next(
+        int(line.split()[1]) for line in lines if line.startswith(f"cursorkeeper_gateway_{name} ")
+    )
 
 
 async def eventually(holds: Callable[[], bool]) -> None:
@@ -330,12 +388,17 @@ async def eventually(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.1)
 
 
-async def append_until_it_succeeds(connection: Any, spec: LedgerSpec, ledger: int, entry: bytes, over: asyncio.Event) -> None:
-    """A writer that sends its one entry, however large, to a new ledger as soon as the last one failed."""
+async def append_until_it_succeeds(
+    connection: Any, spec: LedgerSpec, ledger: int, entry: bytes, over: asyncio.Event
+) -> None:
+    """A writer that sends its one entry, however large, to a new ledger as soon as the last one
+    failed.
+    """
     message = pb.AppendRequest(appends=[pb.LedgerAppend(ledger_id=ledger, payloads=[entry])])
     while not over.is_set():
         call = raw(connection, "Append", "stream_stream")(metadata=WRITER)
-        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # it was cut off, or there are too few bookies
+        # it was cut off, or there are too few bookies
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             await call.write(message.SerializeToString())
             reply = await call.read()
             if reply is not grpc.aio.EOF and pb.AppendReply.FromString(reply).appended:
@@ -358,16 +421,27 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three bookies, and a gateway of 256 MiB."""
     where = tmp_path_factory.mktemp("silent")
     with LocalCluster(where, gateways=0) as running:
-        arguments = ["--port", str(free_port()), "--metadata-service-uri", running.metadata_service_uri]
-        running.gateways.append(JavaProcess("gateway", arguments, where / "gateway.log", heap_mib=256))
+        arguments = [
+            "--port",
+            str(free_port()),
+            "--metadata-service-uri",
+            running.metadata_service_uri,
+        ]
+        running.gateways.append(
+            JavaProcess("gateway", arguments, where / "gateway.log", heap_mib=256)
+        )
         running.gateways[0].start()
         yield running
     shutil.rmtree(where)
 
 
 @pytest.mark.parametrize("silent", [1, 3])
-async def test_bookies_that_stand_still_hold_no_more_than_the_window(three: LocalCluster, silent: int) -> None:
-    """Of the entries of 200 writers, for six times as long as the gateway waits for a bookie; what other bookies can do goes on."""
+async def test_bookies_that_stand_still_hold_no_more_than_the_window(
+    three: LocalCluster, silent: int
+) -> None:
+    """Of the entries of 200 writers, for six times as long as the gateway waits for a bookie; what
+    other bookies can do goes on.
+    """
     gateway, frozen, others = three.gateways[0], three.bookies[:silent], three.bookies[silent:]
     loop, over, most, beside, latest = asyncio.get_running_loop(), asyncio.Event(), 0, 0, 0.0
     spec = ALONE if silent == 1 else TRIPLE
@@ -385,10 +459,15 @@ async def test_bookies_that_stand_still_hold_no_more_than_the_window(three: Loca
         try:
             ends = loop.time() + SILENT_S
             writers = [
-                asyncio.ensure_future(append_until_it_succeeds(connections[number % 8], spec, ledger, bytes(LARGE - 100_000), over))
+                asyncio.ensure_future(
+                    append_until_it_succeeds(
+                        connections[number % 8], spec, ledger, bytes(LARGE - 100_000), over
+                    )
+                )
                 for number, ledger in enumerate(ledgers)
             ]
-            # longer on a busy machine: until the writers' entries have come, and appends beside them in the second half
+            # longer on a busy machine: until the writers' entries have come, and appends beside
+            # them in the second half
             while loop.time() < ends or not most or (others and latest < ends - SILENT_S / 2):
                 if others:
                     try:
@@ -409,7 +488,9 @@ async def test_bookies_that_stand_still_hold_no_more_than_the_window(three: Loca
     print(f"at most {most} bytes in flight; {beside} appends beside them")
     async with asyncio.timeout(120), client(gateway) as store:
         await an_append_succeeds(store)
-        await eventually(lambda: gauge(gateway, "in_flight_bytes") == 0 and gauge(gateway, "serving") == 1)
+        await eventually(
+            lambda: gauge(gateway, "in_flight_bytes") == 0 and gauge(gateway, "serving") == 1
+        )
     assert most <= IN_FLIGHT_MAX_BYTES
     assert gateway.running, gateway.log_tail()
 
@@ -422,7 +503,9 @@ async def test_a_reader_that_does_not_read_is_cut_off(gateway: JavaProcess) -> N
         assert await call.code() is not grpc.StatusCode.OK
 
 
-async def test_the_limits_of_a_message_are_told_and_kept_by_our_client(gateway: JavaProcess) -> None:
+async def test_the_limits_of_a_message_are_told_and_kept_by_our_client(
+    gateway: JavaProcess,
+) -> None:
     async with client(gateway) as store:
         info = await store.describe()
         assert (info.message_entries_max, info.message_ledgers_max) == (4_096, 4_096)
@@ -442,7 +525,9 @@ def _varint(number: int) -> bytes:
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     """Of HTTP/2."""
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+    return (
+        len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+    )
 
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"")
@@ -450,7 +535,15 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"")
 
 def _headers(path: str) -> bytes:
     """As literals, which need no table."""
-    pairs = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "x", "content-type": "application/grpc", "te": "trailers"}
+    pairs = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": path,
+        ":authority": "x",
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
     return b"".join(
-        b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode() for name, value in (*pairs.items(), *WRITER)
+        b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
+        for name, value in (*pairs.items(), *WRITER)
     )

@@ -1,4 +1,6 @@
-"""Whose a ledger is, is asked each time: after ZooKeeper was restored from a copy, ids of later ledgers are given out again."""
+"""Whose a ledger is, is asked each time: after ZooKeeper was restored from a copy, ids of later
+ledgers are given out again.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ SPEC = LedgerSpec(3, 3, 2)
 
 
 async def becomes(stack: Standalone, ledger: int, old: bytes, new: bytes) -> None:
-    """The ledger of this id is another one: its custom metadata says `new` where it said `old`, of the same length."""
+    """The ledger of this id is another one: its custom metadata says `new` where it said `old`, of
+    the same length.
+    """
     zookeeper = ZooKeeperClient(ZooKeeperSettings(servers=parse_servers(stack.zookeeper)[0]))
     await zookeeper.start()
     path = f"/ledgers/{ledger // 10**8:02d}/{ledger // 10**4 % 10**4:04d}/L{ledger % 10**4:04d}"
@@ -45,6 +49,11 @@ async def test_what_a_ledger_was_says_nothing_of_what_it_is(standalone: Standalo
     for waiting in (store.close_ledger(ledger), store.fence(ledger), store.delete(ledger)):
         assert await refusal(waiting) == "OTHER_DEPLOYMENT"
     await becomes(standalone, ledger, b"cursorkeeper", b"somebodyelse")
-    for waiting in (anext(aiter(store.read(ledger, 0))), store.end_of(ledger), store.metadata(ledger), store.delete(ledger)):
+    for waiting in (
+        anext(aiter(store.read(ledger, 0))),
+        store.end_of(ledger),
+        store.metadata(ledger),
+        store.delete(ledger),
+    ):
         assert await refusal(waiting) == "NOT_OURS"
     await world.close()

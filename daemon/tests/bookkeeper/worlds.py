@@ -1,4 +1,6 @@
-"""The worlds in which the contract of `LedgerStore` is checked: the fake, and a real BookKeeper (in one JVM, or in containers)."""
+"""The worlds in which the contract of `LedgerStore` is checked: the fake, and a real BookKeeper (in
+one JVM, or in containers).
+"""
 
 from __future__ import annotations
 
@@ -45,15 +47,18 @@ class FakeWorld:
 
 
 class RealWorld:
-    """A gateway at host:port `address`, which `restart` kills and starts again there. Shared by all tests, so ledgers of other
-    tests are there too."""
+    """A gateway at host:port `address`, which `restart` kills and starts again there. Shared by all
+    tests, so ledgers of other tests are there too.
+    """
 
     def __init__(self, address: str, restart: Callable[[], Awaitable[object]]) -> None:
         self._address, self._restart = address, restart
         self.clients: list[GatewayClient] = []
 
     async def client(self, role: str = "writer", *, window_entries: int = 4096) -> LedgerStore:
-        settings = GatewayClientSettings(address=self._address, role=role, append_window_entries_max=window_entries)
+        settings = GatewayClientSettings(
+            address=self._address, role=role, append_window_entries_max=window_entries
+        )
         made = GatewayClient(settings, random.Random(1))
         self.clients.append(made)
         await made.start()

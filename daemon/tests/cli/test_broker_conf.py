@@ -1,4 +1,6 @@
-"""Pulsar's own broker.conf: an excerpt as it is shipped, with what an operator would have changed."""
+"""Pulsar's own broker.conf: an excerpt as it is shipped, with what an operator would have
+changed.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ REAL = """\
 # The metadata store URL
 # Examples:
 # * zk:my-zk-1:2181,my-zk-2:2181,my-zk-3:2181
-# * my-zk-1:2181,my-zk-2:2181,my-zk-3:2181 (will default to ZooKeeper when the schema is not specified)
+# * my-zk-1:2181,my-zk-2:2181,my-zk-3:2181 (ZooKeeper, when no schema is specified)
 # * zk:my-zk-1:2181,my-zk-2:2181,my-zk-3:2181/my-chroot-path (to add a ZK chroot path)
 metadataStoreUrl=zk:zk-1:2181,zk-2:2181,zk-3:2181/pulsar-a
 
@@ -46,10 +48,10 @@ managedLedgerDefaultWriteQuorum=2
 # Number of guaranteed copies (acks to wait before write is complete)
 managedLedgerDefaultAckQuorum=2
 
-# How frequently to flush the cursor positions that were accumulated due to rate limiting. (seconds).
+# How frequently to flush the cursor positions that were accumulated, in seconds.
 managedLedgerCursorPositionFlushSeconds = 60
 
-# Default type of checksum to use when writing to BookKeeper. Default is "CRC32C". Other possible options
+# Default type of checksum to use when writing to BookKeeper. Default is "CRC32C". Others
 # are "CRC32", "MAC" or "DUMMY" (no checksum).
 managedLedgerDigestType=CRC32C
 
@@ -81,26 +83,43 @@ def test_a_shipped_one(tmp_path: Path) -> None:
     made = load(broker_conf=conf(tmp_path, REAL), environment={})
     assert made.zookeeper == "zk-1:2181,zk-2:2181,zk-3:2181/pulsar-a"
     assert (made.ensemble, made.write_quorum, made.ack_quorum, made.digest) == (2, 2, 2, "CRC32C")
-    assert (made.zookeeper_session_timeout_ms, made.ledger_age_max_s, made.password) == (20_000, 14_400, "")
+    assert (made.zookeeper_session_timeout_ms, made.ledger_age_max_s, made.password) == (
+        20_000,
+        14_400,
+        "",
+    )
     assert made.max_entry_bytes == Settings().max_entry_bytes
     parsed = connections.zookeeper_settings(made)
-    assert parsed.servers == (("zk-1", 2181), ("zk-2", 2181), ("zk-3", 2181)) and parsed.chroot == "/pulsar-a"
+    assert (
+        parsed.servers == (("zk-1", 2181), ("zk-2", 2181), ("zk-3", 2181))
+        and parsed.chroot == "/pulsar-a"
+    )
 
 
 def test_an_older_one(tmp_path: Path) -> None:
-    text = "zookeeperServers=zk:2181\nzooKeeperSessionTimeoutMillis=30000\nmanagedLedgerPassword=s3cret\nmanagedLedgerDigestType=MAC\n"
+    text = (
+        "zookeeperServers=zk:2181\nzooKeeperSessionTimeoutMillis=30000\n"
+        "managedLedgerPassword=s3cret\nmanagedLedgerDigestType=MAC\n"
+    )
     made = load(broker_conf=conf(tmp_path, text), environment={})
     assert made.zookeeper == "zk:2181", "a host may be called zk"
     assert (made.password, made.digest) == ("s3cret", "MAC")
 
 
 def test_limits_of_pip_381(tmp_path: Path) -> None:
-    made = load(broker_conf=conf(tmp_path, "persistentUnackedRangesMaxEntrySize=524288\n"), environment={})
+    made = load(
+        broker_conf=conf(tmp_path, "persistentUnackedRangesMaxEntrySize=524288\n"), environment={}
+    )
     assert made.max_entry_bytes == 524_288
 
 
 def test_the_last_of_several_counts(tmp_path: Path) -> None:
-    made = load(broker_conf=conf(tmp_path, "managedLedgerDefaultEnsembleSize=3\n managedLedgerDefaultEnsembleSize = 4 \n"), environment={})
+    made = load(
+        broker_conf=conf(
+            tmp_path, "managedLedgerDefaultEnsembleSize=3\n managedLedgerDefaultEnsembleSize = 4 \n"
+        ),
+        environment={},
+    )
     assert made.ensemble == 4
 
 
@@ -127,12 +146,23 @@ def test_no_such_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("persistentUnackedRangesMaxEntrySize=1000\n", "max_entry_bytes is persistentUnackedRangesMaxEntrySize of "),
-        ("managedLedgerDefaultEnsembleSize=1\n", "ensemble is managedLedgerDefaultEnsembleSize of "),
-        ("managedLedgerCursorRolloverTimeInSeconds=-1\n", "ledger_age_max_s is managedLedgerCursorRolloverTimeInSeconds of "),
+        (
+            "persistentUnackedRangesMaxEntrySize=1000\n",
+            "max_entry_bytes is persistentUnackedRangesMaxEntrySize of ",
+        ),
+        (
+            "managedLedgerDefaultEnsembleSize=1\n",
+            "ensemble is managedLedgerDefaultEnsembleSize of ",
+        ),
+        (
+            "managedLedgerCursorRolloverTimeInSeconds=-1\n",
+            "ledger_age_max_s is managedLedgerCursorRolloverTimeInSeconds of ",
+        ),
     ],
 )
-def test_a_number_out_of_range_is_told_by_the_name_that_stands_in_the_file(tmp_path: Path, text: str, says: str) -> None:
+def test_a_number_out_of_range_is_told_by_the_name_that_stands_in_the_file(
+    tmp_path: Path, text: str, says: str
+) -> None:
     file = conf(tmp_path, text)
     with pytest.raises(SettingsError) as error:
         load(broker_conf=file, environment={})

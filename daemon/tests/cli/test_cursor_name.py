@@ -30,7 +30,9 @@ def test_every_name_can_be_typed_as_one_argument(topic: str, subscription: str) 
         (r"a\\|c", "a\\", "c"),
     ],
 )
-def test_a_bar_of_a_name_is_written_with_a_backslash(given_: str, topic: str, subscription: str) -> None:
+def test_a_bar_of_a_name_is_written_with_a_backslash(
+    given_: str, topic: str, subscription: str
+) -> None:
     assert cursor_name.parse(given_) == CursorName(topic, subscription)
 
 

@@ -1,4 +1,6 @@
-"""`forget-token` on fakes: what it shows and refuses, that it takes a token away and nothing else, and who keeps one."""
+"""`forget-token` on fakes: what it shows and refuses, that it takes a token away and nothing else,
+and who keeps one.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,22 @@ async def test_a_source_without_tokens_opens_it_again(world: CliWorld) -> None:
     seen = await looked(world)
     assert await forgotten(world, seen) == seen.version + 1
     after = await world.footer()
-    assert (after.fencing_token, after.version, after.epoch, after.writer) == (0, 1, before.epoch + 1, WRITER)
+    assert (after.fencing_token, after.version, after.epoch, after.writer) == (
+        0,
+        1,
+        before.epoch + 1,
+        WRITER,
+    )
     assert (
-        replace(after, fencing_token=TOKEN, epoch=before.epoch, writer=before.writer, write=before.write, written=before.written) == before
+        replace(
+            after,
+            fencing_token=TOKEN,
+            epoch=before.epoch,
+            writer=before.writer,
+            write=before.write,
+            written=before.written,
+        )
+        == before
     )
     source = await world.source()
     assert source.machine.acks.is_acked(7, 3)
@@ -74,7 +89,10 @@ async def test_an_open_cursor_is_refused(world: CliWorld) -> None:
     await fenced(world, closed=False)
     with pytest.raises(ProblemError, match=r"it is open \(epoch 1, by k/") as refused:
         await forgotten(world, await looked(world))
-    assert "unload its topic" in refused.value.problem.remedy and exit_code(refused.value.problem) == NO
+    assert (
+        "unload its topic" in refused.value.problem.remedy
+        and exit_code(refused.value.problem) == NO
+    )
 
 
 async def test_what_has_changed_since_it_was_shown_is_left_alone(world: CliWorld) -> None:
@@ -130,9 +148,16 @@ async def test_what_is_shown(world: CliWorld, capsys: pytest.CaptureFixture[str]
     seen = await looked(world)
     forget_token.show(seen)
     shown = capsys.readouterr().out
-    assert f"fencing token {TOKEN}: who comes with a lower one is refused" in shown and "epoch 1" in shown
+    assert (
+        f"fencing token {TOKEN}: who comes with a lower one is refused" in shown
+        and "epoch 1" in shown
+    )
     told = msgspec.json.decode(msgspec.json.encode(forget_token.as_json(seen, None), enc_hook=str))
-    assert (told["fencingToken"], told["footer"]["fencingToken"], told["written"]) == (TOKEN, TOKEN, False)
+    assert (told["fencingToken"], told["footer"]["fencingToken"], told["written"]) == (
+        TOKEN,
+        TOKEN,
+        False,
+    )
     listed = [item async for item in ls.list_cursors((await world.ports()).footers, world.bar)]
     assert [item.as_json()["fencingToken"] for item in listed] == [TOKEN]
     assert listed[0].as_row()[ls.COLUMNS.index("token")] == str(TOKEN)
@@ -165,9 +190,15 @@ class Nothing:
 
 async def test_an_import_keeps_the_token_of_what_it_replaces(world: CliWorld) -> None:
     await fenced(world)
-    done = await make_cursor(await world.ports("writer"), world.settings, Nothing(), world.bar, replace=True)
+    done = await make_cursor(
+        await world.ports("writer"), world.settings, Nothing(), world.bar, replace=True
+    )
     footer = await world.footer()
-    assert (footer.state, footer.fencing_token, footer.epoch) == (FooterState.CLOSED, TOKEN, done.epoch)
+    assert (footer.state, footer.fencing_token, footer.epoch) == (
+        FooterState.CLOSED,
+        TOKEN,
+        done.epoch,
+    )
     assert (await world.source(fencing_token=TOKEN - 1)).told.ended == "refused"
     assert (await world.source(fencing_token=TOKEN)).told.machine is not None
 
@@ -176,19 +207,26 @@ async def test_an_import_takes_no_open_cursor_from_a_source_with_a_token(world: 
     source = await fenced(world, closed=False)
     before = await world.footer()
     with pytest.raises(ProblemError, match=f"it is open .* with fencing token {TOKEN}"):
-        await make_cursor(await world.ports("writer"), world.settings, Nothing(), world.bar, replace=True)
+        await make_cursor(
+            await world.ports("writer"), world.settings, Nothing(), world.bar, replace=True
+        )
     assert mark_of(await world.footer()) == mark_of(before)
     await source.durable(source.ack(acks(7, 9)))
 
 
 async def test_restore_footer_keeps_the_higher_token(world: CliWorld) -> None:
-    """Bytes of before there were tokens are older, and may be put back all the same: the token stays."""
+    """Bytes of before there were tokens are older, and may be put back all the same: the token
+    stays.
+    """
     await world.closed(l7=((1, 3),))
     older = world.zookeeper.tree.get(NAME.path()).data
     await fenced(world)
     ports = await world.ports()
     plan = await footer.look(ports, NAME, ROOT, older)
-    assert any(f"has fencing token {TOKEN}, and the bytes 0: the higher one is kept" in problem for problem in plan.problems)
+    assert any(
+        f"has fencing token {TOKEN}, and the bytes 0: the higher one is kept" in problem
+        for problem in plan.problems
+    )
     assert plan.differences()["fencingToken"] == (TOKEN, 0)
     await footer.write(ports, plan, ROOT, world.bar)
     assert (await world.footer()).fencing_token == TOKEN
@@ -201,4 +239,6 @@ async def test_a_delete_of_a_tool_keeps_it(world: CliWorld) -> None:
     keeper.delete_unopened(NAME, gone, mark_of(await world.footer()))
     async with asyncio.timeout(60):
         await gone.until(lambda: gone.ended == "deleted")
-    assert footer_bytes.decode(world.zookeeper.tree.get(NAME.path()).data, NAME).fencing_token == TOKEN
+    assert (
+        footer_bytes.decode(world.zookeeper.tree.get(NAME.path()).data, NAME).fencing_token == TOKEN
+    )

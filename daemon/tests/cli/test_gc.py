@@ -29,7 +29,13 @@ async def test_only_what_no_footer_can_name(world: CliWorld) -> None:
     swept = await sweep(await world.ports(), world.bar, dry_run=True)
     assert [(g.ledger, g.cursor) for g in swept.garbage] == [(orphan, NAME)]
     report = swept.report
-    assert (report.named, report.garbage, report.may_be_named, report.unknown, report.deleted) == (1, 1, 0, 1, 0)
+    assert (report.named, report.garbage, report.may_be_named, report.unknown, report.deleted) == (
+        1,
+        1,
+        0,
+        1,
+        0,
+    )
     assert orphan in world.bookkeeper.ledgers
     swept = await sweep(writer, world.bar, dry_run=False)
     assert swept.report.deleted == 1 and orphan not in world.bookkeeper.ledgers and not swept.doubts
@@ -39,16 +45,28 @@ async def test_only_what_no_footer_can_name(world: CliWorld) -> None:
 
 
 @pytest.mark.parametrize(("above", "writer_of"), [(1, "w"), (0, "another")])
-async def test_a_footer_that_is_not_the_newest_lets_nothing_go(world: CliWorld, above: int, writer_of: str) -> None:
-    """An older copy, or one that was deleted and made anew: a ledger of a later epoch, or of another owner of this one, shows it."""
+async def test_a_footer_that_is_not_the_newest_lets_nothing_go(
+    world: CliWorld, above: int, writer_of: str
+) -> None:
+    """An older copy, or one that was deleted and made anew: a ledger of a later epoch, or of
+    another owner of this one, shows it.
+    """
     footer = await world.closed(l7=((1, 3),))
     ports = await world.ports("writer")
     orphan = await ledger(ports, footer.epoch - 1, "before")
     newer = await ledger(ports, footer.epoch + above, writer_of)
     swept = await sweep(ports, world.bar, dry_run=False)
-    assert (swept.report.kept, swept.report.deleted, swept.report.doubtful, swept.garbage) == (1 + (not above), 0, 1, [])
+    assert (swept.report.kept, swept.report.deleted, swept.report.doubtful, swept.garbage) == (
+        1 + (not above),
+        0,
+        1,
+        [],
+    )
     [doubt] = swept.doubts
-    assert doubt.cursor == NAME and f"ledger {newer} is of epoch {footer.epoch + above} by {writer_of}" in doubt.why
+    assert (
+        doubt.cursor == NAME
+        and f"ledger {newer} is of epoch {footer.epoch + above} by {writer_of}" in doubt.why
+    )
     assert {orphan, newer} <= world.bookkeeper.ledgers.keys()
 
 
@@ -63,15 +81,23 @@ async def test_a_footer_that_something_else_wrote_lets_nothing_go(world: CliWorl
 
 
 @pytest.mark.parametrize("older_ms", [1, 60_000])
-async def test_what_is_older_than_the_footers_znode_is_kept_whatever_its_epoch(world: CliWorld, older_ms: int) -> None:
-    """A footer that was deleted and made anew, also at once, reaches every epoch in time; the ledgers of before were never its own."""
+async def test_what_is_older_than_the_footers_znode_is_kept_whatever_its_epoch(
+    world: CliWorld, older_ms: int
+) -> None:
+    """A footer that was deleted and made anew, also at once, reaches every epoch in time; the
+    ledgers of before were never its own.
+    """
     footer = await world.closed(l7=((1, 3),))
     ports = await world.ports("writer")
     old = await ledger(ports, 1, "before")
-    world.bookkeeper.ledgers[old].created_ms = world.zookeeper.tree.get(NAME.path()).stat.ctime_ms - older_ms
+    world.bookkeeper.ledgers[old].created_ms = (
+        world.zookeeper.tree.get(NAME.path()).stat.ctime_ms - older_ms
+    )
     later = replace(footer, epoch=footer.epoch + 10)
     node = await ports.zookeeper.get(NAME.path())
-    await ports.zookeeper.set(NAME.path(), footer_bytes.encode(later.written_at(node.version + 1)), node.version)
+    await ports.zookeeper.set(
+        NAME.path(), footer_bytes.encode(later.written_at(node.version + 1)), node.version
+    )
     swept = await sweep(ports, world.bar, dry_run=False)
     assert (swept.report.kept, swept.report.deleted) == (1, 0) and old in world.bookkeeper.ledgers
     assert [(kept.ledger, kept.cursor) for kept in swept.older] == [(old, NAME)], "and it is named"

@@ -1,4 +1,6 @@
-"""`health` against real gRPC servers: each answer with its exit code, where it asks, and that it starts light."""
+"""`health` against real gRPC servers: each answer with its exit code, where it asks, and that it
+starts light.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ STATUS = health_pb2.HealthCheckResponse
 
 def ask(*arguments: str, **environment: str) -> Result:
     patient = [] if "--timeout-s" in arguments else ["--timeout-s", "60"]
-    return CliRunner().invoke(program.app, ["health", *patient, *arguments], env={"COLUMNS": "160", "NO_COLOR": "1"} | environment)
+    return CliRunner().invoke(
+        program.app,
+        ["health", *patient, *arguments],
+        env={"COLUMNS": "160", "NO_COLOR": "1"} | environment,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +44,11 @@ def address() -> Iterator[str]:
     server = grpc.server(ThreadPoolExecutor(2))
     servicer = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    for service, status in (("", STATUS.SERVING), ("up", STATUS.SERVING), ("down", STATUS.NOT_SERVING)):
+    for service, status in (
+        ("", STATUS.SERVING),
+        ("up", STATUS.SERVING),
+        ("down", STATUS.NOT_SERVING),
+    ):
         servicer.set(service, status)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -48,7 +58,12 @@ def address() -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("service", "code", "status"),
-    [("", 0, "SERVING"), ("up", 0, "SERVING"), ("down", NO, "NOT_SERVING"), ("nothing", NO, "SERVICE_UNKNOWN")],
+    [
+        ("", 0, "SERVING"),
+        ("up", 0, "SERVING"),
+        ("down", NO, "NOT_SERVING"),
+        ("nothing", NO, "SERVICE_UNKNOWN"),
+    ],
 )
 def test_each_answer_has_its_exit_code(address: str, service: str, code: int, status: str) -> None:
     said = ask("--address", address, "--service", service)
@@ -56,7 +71,12 @@ def test_each_answer_has_its_exit_code(address: str, service: str, code: int, st
     assert f"{address}: {status}" in said.output and ("What to do: " in said.stderr) == (code != 0)
     line = ask("--address", address, "--service", service, "--json")
     assert line.exit_code == code
-    assert json.loads(line.stdout) | {"message": ""} == {"address": address, "service": service, "status": status, "message": ""}
+    assert json.loads(line.stdout) | {"message": ""} == {
+        "address": address,
+        "service": service,
+        "status": status,
+        "message": "",
+    }
 
 
 def test_nobody_there() -> None:
@@ -84,18 +104,35 @@ def test_a_server_without_health() -> None:
 
 def test_the_environment_says_where_and_a_proxy_has_no_say(address: str) -> None:
     port = address.rpartition(":")[2]
-    proxy = {name: f"http://127.0.0.1:{free_port()}" for name in ("http_proxy", "https_proxy", "grpc_proxy")} | {"no_proxy": ""}
+    proxy = {
+        name: f"http://127.0.0.1:{free_port()}"
+        for name in ("http_proxy", "https_proxy", "grpc_proxy")
+    } | {"no_proxy": ""}
     said = ask(**{LISTEN_VARIABLE: f"0.0.0.0:{port}"}, **proxy)
     assert said.exit_code == 0 and said.output == f"{address}: SERVING\n"
 
 
 def test_where_it_asks() -> None:
     assert Settings().listen == DEFAULT_ADDRESS and f"{ENVIRONMENT_PREFIX}LISTEN" == LISTEN_VARIABLE
-    assert address_to_ask(None, None) == DEFAULT_ADDRESS and address_to_ask(None, "") == DEFAULT_ADDRESS
+    assert (
+        address_to_ask(None, None) == DEFAULT_ADDRESS
+        and address_to_ask(None, "") == DEFAULT_ADDRESS
+    )
     assert address_to_ask("gateway:7651", "0.0.0.0:1") == "gateway:7651"
-    assert address_to_ask(None, "[::]:7650") == address_to_ask("0.0.0.0:7650", None) == "127.0.0.1:7650"
+    assert (
+        address_to_ask(None, "[::]:7650")
+        == address_to_ask("0.0.0.0:7650", None)
+        == "127.0.0.1:7650"
+    )
     assert address_to_ask(None, "[::1]:7650") == "[::1]:7650"
-    for given, listen in (("", None), ("host", None), (":1", None), ("h:0", None), ("h:65536", None), (None, "h:port")):
+    for given, listen in (
+        ("", None),
+        ("host", None),
+        (":1", None),
+        ("h:0", None),
+        ("h:65536", None),
+        (None, "h:port"),
+    ):
         with pytest.raises(ProblemError, match="is not an address to ask") as caught:
             address_to_ask(given, listen)
         assert exit_code(caught.value.problem) == USAGE
@@ -107,15 +144,24 @@ def test_a_limit_that_is_none() -> None:
 
 
 def test_it_loads_nothing_heavy(address: str) -> None:
-    """It is started every few seconds, beside a daemon that has the memory and the processor to itself otherwise."""
+    """It is started every few seconds, beside a daemon that has the memory and the processor to
+    itself otherwise.
+    """
     code = (
-        "import sys\nfrom cursorkeeper.cli.main import app\n"
-        f"for port in ('{address}', '127.0.0.1:1'):\n"
-        "    try: app(['health', '--timeout-s', '60', '--address', port])\n"
-        "    except SystemExit as end: print(end.code)\n"
-        "print([m for m in ('numpy', 'rich', 'cursorkeeper.settings', 'msgspec', 'structlog', 'prometheus_client') if m in sys.modules])"
+        f"import sys\nfrom cursorkeeper.cli.main import app\nfor port in ('{address}', "
+        "'127.0.0.1:1'):\n    try: app(['health', '--timeout-s', '60', '--address', port])\n    "
+        "except SystemExit as end: print(end.code)\nprint([m for m in ('numpy', 'rich', "
+        "'cursorkeeper.settings', 'msgspec', 'structlog', 'prometheus_client') if m in "
+        "sys.modules])"
     )
     path = os.pathsep.join([str(ROOT / "clients"), str(ROOT / "daemon")])
     environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        timeout=60,
+    )
     assert done.stdout.splitlines()[1:] == ["0", "3", "[]"]

@@ -1,4 +1,6 @@
-"""`export` and `import` on fakes: the round trip, refusals, replacement, and outside systems that go away."""
+"""`export` and `import` on fakes: the round trip, refusals, replacement, and outside systems that
+go away.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from cursorkeeper.inspection.progress import Progress, Silence
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.migration.cursor_maker import Imported
-from cursorkeeper.migration.export_file import LINES_PER_BATCH, RANGES_PER_BATCH, FileSource, run_import, scan
+from cursorkeeper.migration.export_file import (
+    LINES_PER_BATCH,
+    RANGES_PER_BATCH,
+    FileSource,
+    run_import,
+    scan,
+)
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal.failure import NO, exit_code
@@ -54,7 +62,9 @@ async def imported(
 ) -> Imported:
     plan = scan(file, str(file), name, world.bar)
     ports, report = ports or await world.ports("writer"), report or world.bar
-    return await run_import(ports, SETTINGS, plan, report, replace=replace, stall_s=stall_s, rng=random.Random(3))
+    return await run_import(
+        ports, SETTINGS, plan, report, replace=replace, stall_s=stall_s, rng=random.Random(3)
+    )
 
 
 def listed(folder: Path) -> list[Path]:
@@ -74,10 +84,17 @@ def header(data: bytes) -> exchange.Header:
 
 async def rich_cursor(world: CliWorld) -> Source:
     source = await world.source()
-    source.ack(ranges(7, (5, 9)), acks(9, 4, 70_000), mark_delete=Position(7, 3), properties={"compaction": -5})
+    source.ack(
+        ranges(7, (5, 9)),
+        acks(9, 4, 70_000),
+        mark_delete=Position(7, 3),
+        properties={"compaction": -5},
+    )
     source.ack(acks(8, 0, 1), partial(8, 5, 10, {1, 3}), partial(9, 70_001, 0, {63}))
     source.seq += 1
-    source.send(ev.SetLayout(source.attach, source.seq, 1, (closed(7, 50), closed(8, 6), opened(9))))
+    source.send(
+        ev.SetLayout(source.attach, source.seq, 1, (closed(7, 50), closed(8, 6), opened(9)))
+    )
     source.seq += 1
     source.send(ev.SetProperties(source.attach, source.seq, 1, {"ü": "x"}))
     await source.durable()
@@ -93,18 +110,27 @@ async def test_round_trip(world: CliWorld, tmp_path: Path) -> None:
     assert content(first) == content(second)
     one, two = header(first), header(second)
     assert (one.mark_delete, one.layout, one.cursor_properties, one.mark_delete_properties) == (
-        two.mark_delete, two.layout, two.cursor_properties, two.mark_delete_properties,
-    )  # fmt: skip
+        two.mark_delete,
+        two.layout,
+        two.cursor_properties,
+        two.mark_delete_properties,
+    )
     assert one.mark_delete == (7, 3) and not one.at_least
     footer = await world.footer(OTHER)
     assert footer.state is FooterState.CLOSED and footer.writer.split("/")[-2] == "import"
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    entries=st.dictionaries(st.integers(5, 9), st.sets(st.integers(0, 200_000), min_size=1, max_size=40), max_size=4),
+    entries=st.dictionaries(
+        st.integers(5, 9), st.sets(st.integers(0, 200_000), min_size=1, max_size=40), max_size=4
+    ),
     batches=st.dictionaries(
-        st.tuples(st.integers(5, 9), st.integers(0, 500)), st.sets(st.integers(0, 29), min_size=1, max_size=9), max_size=6
+        st.tuples(st.integers(5, 9), st.integers(0, 500)),
+        st.sets(st.integers(0, 29), min_size=1, max_size=9),
+        max_size=6,
     ),
     mark_delete=st.tuples(st.integers(4, 7), st.integers(-1, 60)),
     with_layout=st.booleans(),
@@ -122,7 +148,9 @@ def test_round_trip_of_any_state(
         world = CliWorld(seed=1, limits=NO_INLINE)
         source = await world.source()
         columns = [acks(ledger, *sorted(found)) for ledger, found in entries.items()]
-        columns += [partial(ledger, entry, 30, missing) for (ledger, entry), missing in batches.items()]
+        columns += [
+            partial(ledger, entry, 30, missing) for (ledger, entry), missing in batches.items()
+        ]
         source.ack(*columns, mark_delete=Position(*mark_delete))
         if with_layout:
             source.seq += 1
@@ -159,7 +187,10 @@ async def test_an_existing_cursor_is_refused_untouched(world: CliWorld, tmp_path
     before = await world.footer()
     with pytest.raises(ProblemError) as error:
         await imported(world, tmp_path / "1", name=None)
-    assert "exists already" in error.value.problem.message and "--replace" in error.value.problem.remedy
+    assert (
+        "exists already" in error.value.problem.message
+        and "--replace" in error.value.problem.remedy
+    )
     assert exit_code(error.value.problem) == NO and await world.footer() == before
 
 
@@ -170,7 +201,9 @@ async def test_replace(world: CliWorld, tmp_path: Path) -> None:
     source.ack(acks(7, 8), acks(99, 1))
     await source.durable()
     done = await imported(world, tmp_path / "1", name=None, replace=True)
-    assert done.replaced and done.epoch == 4 and done.generation == 2, "open, takeover to delete, create: each claims"
+    assert done.replaced and done.epoch == 4 and done.generation == 2, (
+        "open, takeover to delete, create: each claims"
+    )
     assert content(first) == content(await exported(world, NAME, tmp_path / "2"))
     await source.told.until(lambda: source.told.ended == "deposed")
 
@@ -245,7 +278,9 @@ async def test_taken_over_while_importing(world: CliWorld, tmp_path: Path) -> No
         await importing
 
 
-async def test_bookkeeper_away_is_told_and_not_waited_for_for_ever(world: CliWorld, tmp_path: Path) -> None:
+async def test_bookkeeper_away_is_told_and_not_waited_for_for_ever(
+    world: CliWorld, tmp_path: Path
+) -> None:
     await world.closed(l7=((1, 3),))
     await exported(world, NAME, tmp_path / "1")
     world.bookkeeper.bookies_up = 0
@@ -253,7 +288,9 @@ async def test_bookkeeper_away_is_told_and_not_waited_for_for_ever(world: CliWor
         await imported(world, tmp_path / "1", stall_s=0.5)
     assert error.value.kind is Kind.AWAY and "nothing moved" in error.value.problem.message
     world.bookkeeper.bookies_up = 3
-    assert (await imported(world, tmp_path / "1", replace=True)).acked == 3, "and once more with --replace"
+    assert (await imported(world, tmp_path / "1", replace=True)).acked == 3, (
+        "and once more with --replace"
+    )
 
 
 async def test_export_of_an_open_cursor_says_at_least(world: CliWorld, tmp_path: Path) -> None:

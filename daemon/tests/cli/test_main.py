@@ -45,7 +45,16 @@ def test_every_command_is_listed_and_has_help() -> None:
 
 
 def test_every_command_of_ours_has_json_and_debug() -> None:
-    for name in ("ls", "inspect", "verify", "export", "import", "gc", "import-pulsar", "export-pulsar"):
+    for name in (
+        "ls",
+        "inspect",
+        "verify",
+        "export",
+        "import",
+        "gc",
+        "import-pulsar",
+        "export-pulsar",
+    ):
         text = cursorkeeper(name, "--help").output
         for flag in ("--json", "--debug", "--zookeeper", "--root", "--config", "--broker-conf"):
             assert flag in text, (name, flag)
@@ -98,7 +107,11 @@ async def test_a_dead_zookeeper_and_a_dead_gateway_are_named() -> None:
         with pytest.raises(ProblemError) as error:
             await opening.__aenter__()
         problem = error.value.problem
-        assert problem.kind is Kind.AWAY and problem.message.startswith(f"{name} at {address} does not answer") and problem.remedy
+        assert (
+            problem.kind is Kind.AWAY
+            and problem.message.startswith(f"{name} at {address} does not answer")
+            and problem.remedy
+        )
 
 
 @pytest.mark.parametrize("left", [0, 1])
@@ -123,9 +136,19 @@ def test_the_exit_code_of_run_is_the_daemons(left: int) -> None:
     ]
     assert CliRunner().invoke(given_to(serve), [*arguments, "--parent-pid", "12"]).exit_code == left
     settings = load(environment={}, flags=served["flags"])
-    assert (settings.zookeeper, settings.shrink_ensemble, settings.sources, settings.ledger_age_max_s, served["parent_pid"]) == (
-        "h:1", False, ["a:1", "b:2"], 7.5, 12,
-    )  # fmt: skip
+    assert (
+        settings.zookeeper,
+        settings.shrink_ensemble,
+        settings.sources,
+        settings.ledger_age_max_s,
+        served["parent_pid"],
+    ) == (
+        "h:1",
+        False,
+        ["a:1", "b:2"],
+        7.5,
+        12,
+    )
 
 
 ERRORS: list[tuple[BaseException, int, str]] = [
@@ -146,7 +169,9 @@ ERRORS: list[tuple[BaseException, int, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "code", "says"), ERRORS, ids=[type(e).__name__ for e, _, _ in ERRORS])
+@pytest.mark.parametrize(
+    ("error", "code", "says"), ERRORS, ids=[type(e).__name__ for e, _, _ in ERRORS]
+)
 def test_every_error_has_a_message_a_remedy_and_a_code(
     error: BaseException, code: int, says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,19 +205,30 @@ def run_program(*arguments: str, **environment: str) -> subprocess.CompletedProc
     path = os.pathsep.join([str(root / "clients"), str(root / "daemon")])
     return subprocess.run(
         [sys.executable, "-m", "cursorkeeper.cli.main", *arguments],
-        capture_output=True, text=True, timeout=60, check=False, env=os.environ | {"PYTHONPATH": path} | environment,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"PYTHONPATH": path} | environment,
+    )
 
 
 def test_help_needs_nothing_heavy() -> None:
     code = (
         "import sys\nfrom typer.testing import CliRunner\nfrom cursorkeeper.cli.main import app\n"
         "assert CliRunner().invoke(app, ['--help']).exit_code == 0\n"
-        "print([m for m in ('grpc', 'numpy', 'pyroaring', 'msgspec', 'structlog', 'prometheus_client') if m in sys.modules])"
+        "print([m for m in ('grpc', 'numpy', 'pyroaring', 'msgspec', 'structlog', "
+        "'prometheus_client') if m in sys.modules])"
     )
     root = Path(__file__).parents[3]
     path = os.pathsep.join([str(root / "clients"), str(root / "daemon")])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
     assert done.stdout.strip() == "[]"
 
 

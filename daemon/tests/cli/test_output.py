@@ -1,4 +1,6 @@
-"""The bar shows itself after two seconds, on a terminal only; names are shown whole, in one line, and obeyed by nobody."""
+"""The bar shows itself after two seconds, on a terminal only; names are shown whole, in one line,
+and obeyed by nobody.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Clock:
 
 def test_a_bar_after_two_seconds() -> None:
     clock, out = Clock(), io.StringIO()
-    with Bar("reading", 10, err=Console(file=out, force_terminal=True, width=100), clock=clock) as bar:
+    with Bar(
+        "reading", 10, err=Console(file=out, force_terminal=True, width=100), clock=clock
+    ) as bar:
         bar.advance(2)
         clock.now_s += 1.9
         bar.advance()
@@ -43,7 +47,9 @@ def test_a_bar_after_two_seconds() -> None:
     assert "replaying" in out.getvalue() and "4/15" in out.getvalue()
 
 
-def test_what_is_written_to_a_pipe_meanwhile_does_not_go_to_the_bars_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_written_to_a_pipe_meanwhile_does_not_go_to_the_bars_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     clock, out = Clock(), io.StringIO()
     with Bar("reading", err=Console(file=out, force_terminal=True, width=100), clock=clock) as bar:
         clock.now_s += 3
@@ -74,7 +80,11 @@ def test_a_terminal_is_told_nothing_by_a_name(capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr()
     assert told.out == f"damaged: {SHOWN}\n"
     # an error is one line: its line ends are blanks, and everything else is spelled out
-    assert told.err.splitlines()[0] == SHOWN and len(told.err.splitlines()) == 3 and not set("\x1b\x9b\u202e") & set(told.err)
+    assert (
+        told.err.splitlines()[0] == SHOWN
+        and len(told.err.splitlines()) == 3
+        and not set("\x1b\x9b\u202e") & set(told.err)
+    )
 
 
 @given(st.text())
@@ -127,11 +137,17 @@ def test_one_long_name_does_not_move_the_rows_of_others(capsys: pytest.CaptureFi
         made.add_row(name, "open")
     made.show()
     room = " " * 29
-    assert capsys.readouterr().out.splitlines()[1:] == [f"a{room}  open", f"{'x' * 900}  open", f"{'b' * 30}  open"]
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"a{room}  open",
+        f"{'x' * 900}  open",
+        f"{'b' * 30}  open",
+    ]
 
 
 def test_commands_speak_to_people_by_one_function() -> None:
-    """Whatever they say, a name in it is spelled out. Others write JSON, or nothing from outside; a long list is columns with tabs."""
+    """Whatever they say, a name in it is spelled out. Others write JSON, or nothing from outside; a
+    long list is columns with tabs.
+    """
     own = {"output.py", "printable.py", "main.py", "run.py", "health.py"}
     for file in sorted(Path(output.__file__).parent.glob("*.py")):
         said = re.findall(r"\b(?:typer\.s?echo|print|console)\(.*", file.read_text())
@@ -145,4 +161,11 @@ def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
         made.add_row(name)
     made.show()
     say("[/y] :smile:")
-    assert capsys.readouterr().out.splitlines() == ["cursor", "[/x]", "[red]r[/red]", ":smile:", "störung ☃", "[/y] :smile:"]
+    assert capsys.readouterr().out.splitlines() == [
+        "cursor",
+        "[/x]",
+        "[red]r[/red]",
+        ":smile:",
+        "störung ☃",
+        "[/y] :smile:",
+    ]

@@ -67,12 +67,32 @@ def test_r05_pulsars_names_are_flags_of_run() -> None:
         taken.update(given["flags"])
         return 0
 
-    arguments = ["--format", "pulsar", "--managedLedgerMaxAckStateInBytesToPersist", "512K", "--no-batchIndexAcknowledgeEnable"]
-    assert CliRunner().invoke(given_to(serve), [*arguments, "--persistentUnackedRangesWithMultipleEntriesEnabled"]).exit_code == 0
+    arguments = [
+        "--format",
+        "pulsar",
+        "--managedLedgerMaxAckStateInBytesToPersist",
+        "512K",
+        "--no-batchIndexAcknowledgeEnable",
+    ]
+    assert (
+        CliRunner()
+        .invoke(
+            given_to(serve), [*arguments, "--persistentUnackedRangesWithMultipleEntriesEnabled"]
+        )
+        .exit_code
+        == 0
+    )
     made = load(environment={}, flags=taken)
     assert made.managed_ledger_max_ack_state_in_bytes_to_persist == 512 << 10
-    assert made.persistent_unacked_ranges_with_multiple_entries_enabled and not made.limits.batch_index_acks
-    text = " ".join(CliRunner().invoke(program.app, ["run", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output.split())
+    assert (
+        made.persistent_unacked_ranges_with_multiple_entries_enabled
+        and not made.limits.batch_index_acks
+    )
+    text = " ".join(
+        CliRunner()
+        .invoke(program.app, ["run", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
+        .output.split()
+    )
     assert "managedLedgerMaxAckStateInBytesToPersist" in text, "the help names it with ours"
 
 
@@ -89,8 +109,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("values", "says"), BAD, ids=["=".join(map(str, next(iter(v.items())))) for v, _ in BAD])
-def test_r05_ranges_are_checked_and_errors_name_pulsars_key(values: dict[str, Any], says: str) -> None:
+@pytest.mark.parametrize(
+    ("values", "says"), BAD, ids=["=".join(map(str, next(iter(v.items())))) for v, _ in BAD]
+)
+def test_r05_ranges_are_checked_and_errors_name_pulsars_key(
+    values: dict[str, Any], says: str
+) -> None:
     with pytest.raises(SettingsError) as error:
         load(environment={}, flags={"format": "pulsar", **values})
     key = next(iter(values))
@@ -100,8 +124,13 @@ def test_r05_ranges_are_checked_and_errors_name_pulsars_key(values: dict[str, An
 
 
 def test_the_gateway_client_has_room_for_all_states_that_may_be_on_their_way() -> None:
-    """Of several megabytes each, where a state is one entry: an append without room is one that failed, and its ledger is left."""
-    for values, entry_bytes in (({"format": "pulsar"}, 5 << 20), ({"format": "pulsar", "max_entry_bytes": "3M", MULTIPLE: True}, 3 << 20)):
+    """Of several megabytes each, where a state is one entry: an append without room is one that
+    failed, and its ledger is left.
+    """
+    for values, entry_bytes in (
+        ({"format": "pulsar"}, 5 << 20),
+        ({"format": "pulsar", "max_entry_bytes": "3M", MULTIPLE: True}, 3 << 20),
+    ):
         made = load(environment={}, flags=values)
         room = made.daemon_appends_in_flight_max * entry_bytes
         assert gateway_settings(made, "writer").append_window_bytes_max >= room
@@ -109,15 +138,24 @@ def test_the_gateway_client_has_room_for_all_states_that_may_be_on_their_way() -
 
 
 def test_a_rate_of_next_to_nothing_is_a_long_interval() -> None:
-    made = load(environment={}, flags={"format": "pulsar", "managedLedgerDefaultMarkDeleteRateLimit": "5e-324"})
+    made = load(
+        environment={},
+        flags={"format": "pulsar", "managedLedgerDefaultMarkDeleteRateLimit": "5e-324"},
+    )
     assert made.limits.whole_state_interval_ms > 86_400_000
 
 
 def test_r05_errors_of_a_broker_conf_name_the_key_and_the_file(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     for line, says in (
-        ("managedLedgerMaxAckStateInBytesToPersist=9M", "managedLedgerMaxAckStateInBytesToPersist of"),
-        ("managedLedgerMaxAckStateInBytesToPersist=lots", "managedLedgerMaxAckStateInBytesToPersist=lots"),
+        (
+            "managedLedgerMaxAckStateInBytesToPersist=9M",
+            "managedLedgerMaxAckStateInBytesToPersist of",
+        ),
+        (
+            "managedLedgerMaxAckStateInBytesToPersist=lots",
+            "managedLedgerMaxAckStateInBytesToPersist=lots",
+        ),
         ("persistentUnackedRangesWithMultipleEntriesEnabled=maybe", "use true or false"),
         ("managedLedgerDefaultMarkDeleteRateLimit=often", "not a number"),
         (
@@ -142,8 +180,20 @@ def test_limits_of_a_broker_conf_are_no_business_of_the_native_format(tmp_path: 
 
 def test_one_setting_given_twice_in_one_source_must_agree() -> None:
     with pytest.raises(SettingsError, match="are the same setting and differ"):
-        load(environment={}, flags={"batchIndexAcknowledgeEnable": True, "acknowledgmentAtBatchIndexLevelEnabled": False})
-    assert load(environment={}, flags={"batchIndexAcknowledgeEnable": False, "acknowledgmentAtBatchIndexLevelEnabled": False})
+        load(
+            environment={},
+            flags={
+                "batchIndexAcknowledgeEnable": True,
+                "acknowledgmentAtBatchIndexLevelEnabled": False,
+            },
+        )
+    assert load(
+        environment={},
+        flags={
+            "batchIndexAcknowledgeEnable": False,
+            "acknowledgmentAtBatchIndexLevelEnabled": False,
+        },
+    )
 
 
 def test_what_was_given_is_no_setting(tmp_path: Path) -> None:
@@ -161,10 +211,31 @@ def test_what_was_given_is_no_setting(tmp_path: Path) -> None:
         ({}, 5 << 20, None),
         ({"managedLedgerMaxUnackedRangesToPersist": 10_000}, None, 10_000),
         ({"managedLedgerMaxAckStateInBytesToPersist": "1M"}, 1 << 20, None),
-        ({"managedLedgerMaxAckStateInBytesToPersist": "1M", "managedLedgerMaxUnackedRangesToPersist": 7}, 1 << 20, None),
+        (
+            {
+                "managedLedgerMaxAckStateInBytesToPersist": "1M",
+                "managedLedgerMaxUnackedRangesToPersist": 7,
+            },
+            1 << 20,
+            None,
+        ),
         ({"persistentUnackedRangesWithMultipleEntriesEnabled": True}, None, None),
-        ({"persistentUnackedRangesWithMultipleEntriesEnabled": True, "managedLedgerMaxUnackedRangesToPersist": 7}, None, 7),
-        ({"persistentUnackedRangesWithMultipleEntriesEnabled": True, "managedLedgerMaxAckStateInBytesToPersist": "5M"}, 5 << 20, None),
+        (
+            {
+                "persistentUnackedRangesWithMultipleEntriesEnabled": True,
+                "managedLedgerMaxUnackedRangesToPersist": 7,
+            },
+            None,
+            7,
+        ),
+        (
+            {
+                "persistentUnackedRangesWithMultipleEntriesEnabled": True,
+                "managedLedgerMaxAckStateInBytesToPersist": "5M",
+            },
+            5 << 20,
+            None,
+        ),
     ],
 )
 def test_r10_the_limit_in_bytes_wins_and_a_default_gives_way(
@@ -175,12 +246,25 @@ def test_r10_the_limit_in_bytes_wins_and_a_default_gives_way(
 
 
 def test_form_codec_and_sizes() -> None:
-    made = whole(cursorInfoCompressionType="zstd", managedLedgerPersistIndividualAckAsLongArray=False, max_entry_bytes="128K")
+    made = whole(
+        cursorInfoCompressionType="zstd",
+        managedLedgerPersistIndividualAckAsLongArray=False,
+        max_entry_bytes="128K",
+    )
     assert (made.form, made.compression, made.max_entry_bytes, made.entry_bytes_max) == (
-        Form.RANGES, Compression.ZSTD, 128 << 10, 4 << 20,
-    )  # fmt: skip
-    assert whole().form is Form.LONG_ARRAY and whole().compression is Compression.NONE and not whole().truncate
-    assert isinstance(load(environment={}, flags={"format": "pulsar"}).state_writer(1), PulsarStateWriter)
+        Form.RANGES,
+        Compression.ZSTD,
+        128 << 10,
+        4 << 20,
+    )
+    assert (
+        whole().form is Form.LONG_ARRAY
+        and whole().compression is Compression.NONE
+        and not whole().truncate
+    )
+    assert isinstance(
+        load(environment={}, flags={"format": "pulsar"}).state_writer(1), PulsarStateWriter
+    )
 
 
 def test_r13_the_rhythm_is_pulsars_unless_the_interval_is_given() -> None:
@@ -194,7 +278,9 @@ def test_r13_the_rhythm_is_pulsars_unless_the_interval_is_given() -> None:
         assert load(environment={}, flags=flags).limits.whole_state_interval_ms == wanted
 
 
-@pytest.mark.parametrize("name", ["batchIndexAcknowledgeEnable", "acknowledgmentAtBatchIndexLevelEnabled"])
+@pytest.mark.parametrize(
+    "name", ["batchIndexAcknowledgeEnable", "acknowledgmentAtBatchIndexLevelEnabled"]
+)
 def test_r17_batch_indexes_are_kept_unless_either_name_turns_them_off(name: str) -> None:
     assert Settings().limits.batch_index_acks
     assert not load(environment={}, flags={name: False}).limits.batch_index_acks

@@ -1,4 +1,6 @@
-"""The program as people use it: `cursorkeeper run` as a process, and every tool against a real ZooKeeper and real bookies."""
+"""The program as people use it: `cursorkeeper run` as a process, and every tool against a real
+ZooKeeper and real bookies.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ from cursorkeeper_client.ack_stream.errors import CursorDamaged, Fenced
 
 pytestmark = pytest.mark.jvm
 REPOSITORY = Path(__file__).parents[3]
-ENVIRONMENT = os.environ | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY / "clients"), str(REPOSITORY / "daemon")]), "COLUMNS": "80"}
+ENVIRONMENT = os.environ | {
+    "PYTHONPATH": os.pathsep.join([str(REPOSITORY / "clients"), str(REPOSITORY / "daemon")]),
+    "COLUMNS": "80",
+}
 PROGRAM = [sys.executable, "-m", "cursorkeeper.cli.main"]
 TOPIC, SUB = "persistent://t/ns/topic", "sub"
 CURSOR = f"{TOPIC}|{SUB}"
@@ -36,7 +41,9 @@ CURSOR = f"{TOPIC}|{SUB}"
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     # entries of at most 2 MiB: a daemon that wants larger ones cannot start
-    with Standalone(tmp_path_factory.mktemp("stack"), arguments=["--entry-bytes-max", str(2 << 20)]) as running:
+    with Standalone(
+        tmp_path_factory.mktemp("stack"), arguments=["--entry-bytes-max", str(2 << 20)]
+    ) as running:
         yield running
 
 
@@ -45,8 +52,19 @@ class Daemon:
 
     def __init__(self, stack: Standalone, folder: Path, *flags: str) -> None:
         config = folder / "daemon.toml"
-        config.write_text('listen = "127.0.0.1:0"\nmetrics_listen = ""\ninline_state_max_bytes = 0\n')
-        command = [*PROGRAM, "run", "--config", str(config), "--gateway", stack.gateway, "--zookeeper", stack.zookeeper]
+        config.write_text(
+            'listen = "127.0.0.1:0"\nmetrics_listen = ""\ninline_state_max_bytes = 0\n'
+        )
+        command = [
+            *PROGRAM,
+            "run",
+            "--config",
+            str(config),
+            "--gateway",
+            stack.gateway,
+            "--zookeeper",
+            stack.zookeeper,
+        ]
         self.process = subprocess.Popen(
             [*command, "--parent-pid", str(os.getpid()), *flags],
             stdout=subprocess.PIPE,
@@ -80,11 +98,23 @@ def daemon(stack: Standalone, tmp_path: Path) -> Iterator[Daemon]:
 
 
 def tool(
-    stack: Standalone, *arguments: str, code: int | None = 0, gateway: bool = True, stdin: str | None = None
+    stack: Standalone,
+    *arguments: str,
+    code: int | None = 0,
+    gateway: bool = True,
+    stdin: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     where = ["--zookeeper", stack.zookeeper, *(["--gateway", stack.gateway] if gateway else [])]
     command = [*PROGRAM, arguments[0], *where, *arguments[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT, input=stdin)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env=ENVIRONMENT,
+        input=stdin,
+    )
     assert code is None or done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done
@@ -94,14 +124,24 @@ def json_lines(done: subprocess.CompletedProcess[str]) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-async def make_cursor(address: str, topic: str = TOPIC, *, rounds: int = 3, fencing_token: int = 0) -> None:
+async def make_cursor(
+    address: str, topic: str = TOPIC, *, rounds: int = 3, fencing_token: int = 0
+) -> None:
     """Acks on the ack stream; left open."""
     async with SourceConnection(address) as session:
         handle = session.open(topic, SUB, cursor_properties={"k": "v"}, fencing_token=fencing_token)
         await handle.wait_opened()
         for at in range(rounds):
             entries = np.arange(1 + 100 * at, 90 + 100 * at, 2, dtype=np.uint32)
-            seq = await handle.send_acks(Acks([LedgerAcks(7, entries, partials=[PartialBatch(100 * at + 95, 10, BitMap([1, 3]))])]))
+            seq = await handle.send_acks(
+                Acks(
+                    [
+                        LedgerAcks(
+                            7, entries, partials=[PartialBatch(100 * at + 95, 10, BitMap([1, 3]))]
+                        )
+                    ]
+                )
+            )
             await handle.wait_durable(seq, 30)
 
 
@@ -114,7 +154,9 @@ async def write_footer(stack: Standalone, name: CursorName, data: bytes) -> None
     await client.close()
 
 
-def test_a_cursors_life_through_every_tool(stack: Standalone, daemon: Daemon, tmp_path: Path) -> None:
+def test_a_cursors_life_through_every_tool(
+    stack: Standalone, daemon: Daemon, tmp_path: Path
+) -> None:
     asyncio.run(make_cursor(daemon.address))
 
     # open: nobody is disturbed, everything is "at least"
@@ -129,9 +171,17 @@ def test_a_cursors_life_through_every_tool(stack: Standalone, daemon: Daemon, tm
     # closed by SIGTERM: exact
     assert daemon.stop() == 0
     report = json_lines(tool(stack, "verify", "--all", "--json"))[0]
-    assert report["ok"] and not report["atLeast"] and report["totals"] == {"ledgers": 1, "acked": 135, "holes": 161, "partials": 3}
+    assert (
+        report["ok"]
+        and not report["atLeast"]
+        and report["totals"] == {"ledgers": 1, "acked": 135, "holes": 161, "partials": 3}
+    )
     assert "135 acked" in tool(stack, "verify", CURSOR).stdout
-    kinds = [x["kind"] for x in json_lines(tool(stack, "inspect", CURSOR, "--json")) if x["type"] == "record"]
+    kinds = [
+        x["kind"]
+        for x in json_lines(tool(stack, "inspect", CURSOR, "--json"))
+        if x["type"] == "record"
+    ]
     assert kinds.count("open") == 1 and "delta" in kinds
     assert "at 95" not in tool(stack, "inspect", CURSOR).stdout
     assert CURSOR in tool(stack, "ls", gateway=False).stdout
@@ -146,10 +196,15 @@ def test_a_cursors_life_through_every_tool(stack: Standalone, daemon: Daemon, tm
     assert again.splitlines()[1:] == file.read_text().splitlines()[1:]
     refused = tool(stack, "import", str(file), code=1)
     assert "exists already" in refused.stderr and "--replace" in refused.stderr
-    assert "(replaced)" in tool(stack, "import", "-", "--cursor", copy, "--replace", stdin=file.read_text()).stdout
+    assert (
+        "(replaced)"
+        in tool(stack, "import", "-", "--cursor", copy, "--replace", stdin=file.read_text()).stdout
+    )
     assert "2 cursor(s), 0 damaged" in tool(stack, "verify", "--all").stdout
     swept = json_lines(tool(stack, "gc", "--json"))[0]
-    assert [x["cursor"] for x in swept["ledgers"]] == [CURSOR] * swept["garbage"], "an import leaves nothing behind"
+    assert [x["cursor"] for x in swept["ledgers"]] == [CURSOR] * swept["garbage"], (
+        "an import leaves nothing behind"
+    )
 
 
 def test_gc_of_what_a_crash_left(stack: Standalone, daemon: Daemon, tmp_path: Path) -> None:
@@ -169,7 +224,10 @@ def test_unknown_cursors_and_garbage_footers(stack: Standalone) -> None:
     for command in ("inspect", "export"):
         unknown = tool(stack, command, "persistent://t/ns/nobody", SUB, code=1)
         assert "there is no such cursor" in unknown.stderr and "cursorkeeper ls" in unknown.stderr
-    assert "there is no such cursor" in tool(stack, "verify", "persistent://t/ns/nobody|s", code=1).stderr
+    assert (
+        "there is no such cursor"
+        in tool(stack, "verify", "persistent://t/ns/nobody|s", code=1).stderr
+    )
     assert "/elsewhere" in tool(stack, "ls", "--root", "/elsewhere", code=2, gateway=False).stderr
 
     name = CursorName("persistent://t/ns/garbage", "s")
@@ -188,11 +246,18 @@ def test_unknown_cursors_and_garbage_footers(stack: Standalone) -> None:
 def test_outside_systems_that_are_away(stack: Standalone) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     down = subprocess.run(
-        [*PROGRAM, "ls", "--zookeeper", nobody], capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT
+        [*PROGRAM, "ls", "--zookeeper", nobody],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env=ENVIRONMENT,
     )
     assert down.returncode == 3 and f"ZooKeeper at {nobody} does not answer" in down.stderr
     command = [*PROGRAM, "verify", "--all", "--zookeeper", stack.zookeeper, "--gateway", nobody]
-    down = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT)
+    down = subprocess.run(
+        command, capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT
+    )
     assert down.returncode == 3 and f"the ledger gateway at {nobody} does not answer" in down.stderr
     assert "Traceback" not in down.stderr
 
@@ -202,7 +267,9 @@ def test_a_daemon_that_cannot_start(stack: Standalone, daemon: Daemon) -> None:
     taken = tool(stack, "run", *flags, code=3)
     assert f"cannot listen on {daemon.address}" in taken.stderr and "--listen" in taken.stderr
     large = tool(stack, "run", "--max-entry-bytes", "4000000", "--listen", "127.0.0.1:0", code=2)
-    assert "max_entry_bytes" in large.stderr and "the gateway's entry limit of 2097152" in large.stderr
+    assert (
+        "max_entry_bytes" in large.stderr and "the gateway's entry limit of 2097152" in large.stderr
+    )
     assert daemon.stop() == 0
 
 
@@ -220,7 +287,9 @@ def test_a_daemon_stops_with_its_parent(stack: Standalone, tmp_path: Path) -> No
 def test_health_of_the_daemon_and_of_the_gateway(stack: Standalone, daemon: Daemon) -> None:
     def health(address: str, *arguments: str) -> tuple[int, str]:
         command = [*PROGRAM, "health", "--timeout-s", "60", "--address", address, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=180, check=False, env=ENVIRONMENT
+        )
         return done.returncode, done.stdout + done.stderr
 
     assert health(daemon.address) == (0, f"{daemon.address}: SERVING\n")
@@ -234,7 +303,9 @@ def test_health_of_the_daemon_and_of_the_gateway(stack: Standalone, daemon: Daem
 
 
 def test_nothing_is_well_at_a_root_that_is_not_there(stack: Standalone, daemon: Daemon) -> None:
-    """Behind a chroot that nobody made, and below a root that nobody made: each command names it, and the root that is there."""
+    """Behind a chroot that nobody made, and below a root that nobody made: each command names it,
+    and the root that is there.
+    """
     for command in (
         ["ls"],
         ["verify", "--all"],
@@ -251,19 +322,32 @@ def test_nothing_is_well_at_a_root_that_is_not_there(stack: Standalone, daemon: 
             assert f"--zookeeper {stack.zookeeper} --root /cursorkeeper/cursors" in said.stderr
 
 
-def test_a_name_that_a_terminal_would_obey_is_spelled_out_by_every_command(stack: Standalone, daemon: Daemon, tmp_path: Path) -> None:
+def test_a_name_that_a_terminal_would_obey_is_spelled_out_by_every_command(
+    stack: Standalone, daemon: Daemon, tmp_path: Path
+) -> None:
     topic = "persistent://t/ns/" + "long" * 30 + "\x1b[2J\x9b31m\u202e\nnext"
     shown = "persistent://t/ns/" + "long" * 30 + r"\x1b[2J\x9b31m\u202e\x0anext|sub"
     asyncio.run(make_cursor(daemon.address, topic, rounds=1))
     assert daemon.stop() == 0
     one = [topic, SUB]
-    for arguments in (["ls"], ["verify", f"{topic}|{SUB}"], ["inspect", *one], ["export", *one, "-o", str(tmp_path / "out")]):
+    for arguments in (
+        ["ls"],
+        ["verify", f"{topic}|{SUB}"],
+        ["inspect", *one],
+        ["export", *one, "-o", str(tmp_path / "out")],
+    ):
         # another test may have left a footer that cannot be read
-        done = tool(stack, *arguments, code=None if arguments == ["ls"] else 0, gateway=arguments != ["ls"])
-        assert not set("\x1b\x9b\u202e") & set(done.stdout + done.stderr) and shown in done.stdout, (arguments, done.stdout)
+        done = tool(
+            stack, *arguments, code=None if arguments == ["ls"] else 0, gateway=arguments != ["ls"]
+        )
+        assert (
+            not set("\x1b\x9b\u202e") & set(done.stdout + done.stderr) and shown in done.stdout
+        ), (arguments, done.stdout)
 
 
-async def footer_bytes_of(stack: Standalone, name: CursorName, put: bytes | None = None, *, gone: bool = False) -> bytes:
+async def footer_bytes_of(
+    stack: Standalone, name: CursorName, put: bytes | None = None, *, gone: bool = False
+) -> bytes:
     """What is there; then, with other means than ours, `put` in its place, or nothing."""
     servers, _ = parse_servers(stack.zookeeper)
     client = ZooKeeperClient(ZooKeeperSettings(servers=servers))
@@ -277,7 +361,9 @@ async def footer_bytes_of(stack: Standalone, name: CursorName, put: bytes | None
     return node.data
 
 
-def test_a_lost_footer_of_a_high_version_comes_back_above_it(stack: Standalone, tmp_path: Path) -> None:
+def test_a_lost_footer_of_a_high_version_comes_back_above_it(
+    stack: Standalone, tmp_path: Path
+) -> None:
     name, version = CursorName("persistent://t/ns/lost", SUB), 30_000
     daemon = Daemon(stack, tmp_path)
     asyncio.run(make_cursor(daemon.address, name.topic, rounds=1))
@@ -285,9 +371,20 @@ def test_a_lost_footer_of_a_high_version_comes_back_above_it(stack: Standalone, 
     whole = tool(stack, "export", name.display).stdout.splitlines()[1:]
     latest = codec.decode(asyncio.run(footer_bytes_of(stack, name, gone=True))).written_at(version)
     (tmp_path / "latest").write_bytes(codec.encode(latest))
-    refused = tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), "--yes", "--writes-max", str(version), code=1)
+    refused = tool(
+        stack,
+        "restore-footer",
+        name.display,
+        str(tmp_path / "latest"),
+        "--yes",
+        "--writes-max",
+        str(version),
+        code=1,
+    )
     assert "30,002 writes" in refused.stderr and "--writes-max" in refused.stderr
-    done = json_lines(tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), "--yes", "--json"))[0]
+    done = json_lines(
+        tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), "--yes", "--json")
+    )[0]
     assert done["version"] == version + 1
     assert tool(stack, "export", name.display).stdout.splitlines()[1:] == whole
 
@@ -319,7 +416,9 @@ def test_a_fencing_token_is_kept_and_forgotten(stack: Standalone, tmp_path: Path
 
 
 def test_an_older_footer_and_one_that_was_made_anew(stack: Standalone, tmp_path: Path) -> None:
-    """Nothing is opened from older bytes, nothing is deleted because of them, and the latest ones bring everything back."""
+    """Nothing is opened from older bytes, nothing is deleted because of them, and the latest ones
+    bring everything back.
+    """
     name = CursorName("persistent://t/ns/older", SUB)
     first = Daemon(stack, tmp_path)
     asyncio.run(make_cursor(first.address, name.topic, rounds=1))
@@ -345,13 +444,20 @@ def test_an_older_footer_and_one_that_was_made_anew(stack: Standalone, tmp_path:
     assert "NOT THE LATEST: ledger" in refused.stdout and "footer to restore" in refused.stderr
     asked = tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), code=1)
     assert "epoch" in asked.stdout and "add --yes" in asked.stderr
-    done = json_lines(tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), "--yes", "--json"))[0]
+    done = json_lines(
+        tool(stack, "restore-footer", name.display, str(tmp_path / "latest"), "--yes", "--json")
+    )[0]
     assert done["written"] and done["differences"]["epoch"] == {"there": 1, "bytes": 2}
     assert tool(stack, "export", name.display).stdout.splitlines()[1:] == whole
     asyncio.run(make_cursor(third.address, name.topic))
-    ledgers = {x["ledger"] for x in json_lines(tool(stack, "inspect", name.display, "--json")) if x["type"] == "ledger"}
+    ledgers = {
+        x["ledger"]
+        for x in json_lines(tool(stack, "inspect", name.display, "--json"))
+        if x["type"] == "ledger"
+    }
 
-    # it is deleted under its owner, who says what it had committed, and made anew; until its epoch has passed every old one
+    # it is deleted under its owner, who says what it had committed, and made anew; until its epoch
+    # has passed every old one
     asyncio.run(footer_bytes_of(stack, name, gone=True))
     third.stop()
     for _ in range(5):

@@ -1,4 +1,6 @@
-"""`restore-footer` on fakes: what it shows, what it refuses, and that a restored cursor loses nothing and is again like any other."""
+"""`restore-footer` on fakes: what it shows, what it refuses, and that a restored cursor loses
+nothing and is again like any other.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ async def reopened(world: CliWorld) -> Source:
     return source
 
 
-async def test_the_latest_bytes_are_put_back(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_latest_bytes_are_put_back(
+    world: CliWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
     older, latest = await two_owners(world)
     await world.overwrite(NAME, older)
     refused = (await world.source()).told.refused
@@ -140,7 +144,9 @@ async def test_a_high_version_is_reached_in_few_requests(world: CliWorld) -> Non
     await reopened(world)
 
 
-async def test_a_write_that_breaks_off_leaves_nothing_that_counts_and_is_gone_on_with(world: CliWorld) -> None:
+async def test_a_write_that_breaks_off_leaves_nothing_that_counts_and_is_gone_on_with(
+    world: CliWorld,
+) -> None:
     latest = await lost_at_a_high_version(world, 1_000)
     for operation in ("create", "set", "multi"):
         world.zookeeper.faults.next(operation, Delay(0), times=2)
@@ -185,7 +191,9 @@ async def test_bytes_that_are_no_footer_of_this_cursor(world: CliWorld) -> None:
     _, latest = await two_owners(world)
     other = footer_bytes.encode(replace(footer_bytes.decode(latest), subscription="other"))
     for data, words in ((latest[:-9], "not JSON"), (other, "not of")):
-        with pytest.raises(DamageError, match=f"^{re.escape(str(NAME))}: the bytes to put back: .*{words}"):
+        with pytest.raises(
+            DamageError, match=f"^{re.escape(str(NAME))}: the bytes to put back: .*{words}"
+        ):
             await looked(world, data)
 
 
@@ -195,7 +203,9 @@ async def test_a_ledger_that_is_gone_is_told(world: CliWorld) -> None:
     ports = await world.ports("writer")
     ports.ledgers.act_for(await ports.footers.deployment())
     await ports.ledgers.delete(gone)
-    assert (await looked(world, latest)).problems == [f"ledger {gone}, which the bytes name, is not there"]
+    assert (await looked(world, latest)).problems == [
+        f"ledger {gone}, which the bytes name, is not there"
+    ]
 
 
 def test_the_command_that_is_named_can_be_given_to_a_shell() -> None:

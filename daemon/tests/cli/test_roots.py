@@ -1,4 +1,6 @@
-"""A root that is none: who reads cursors there is told so, and which ones there are; who makes cursors is told that it is new."""
+"""A root that is none: who reads cursors there is told so, and which ones there are; who makes
+cursors is told that it is new.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ async def test_what_is_no_root_is_named_with_the_roots_that_are_there(world: Cli
         assert f"--zookeeper {HERE} --root {ROOT}" in said
 
 
-async def test_an_id_that_is_lost_hides_no_cursor_and_makes_nothing_garbage(world: CliWorld) -> None:
+async def test_an_id_that_is_lost_hides_no_cursor_and_makes_nothing_garbage(
+    world: CliWorld,
+) -> None:
     await world.closed(l7=((1, 3),))
     zookeeper = (await world.ports()).zookeeper
     await zookeeper.set(ROOT, b"", ANY_VERSION)
@@ -63,7 +67,9 @@ async def test_roots_behind_chroots_are_found(world: CliWorld) -> None:
 
 async def test_who_makes_cursors_is_told_that_the_root_is_new(world: CliWorld) -> None:
     zookeeper = (await world.ports()).zookeeper
-    assert f"{ROOT} in ZooKeeper at {HERE} is new" in await told_if_new(zookeeper, Settings(zookeeper=HERE))
+    assert f"{ROOT} in ZooKeeper at {HERE} is new" in await told_if_new(
+        zookeeper, Settings(zookeeper=HERE)
+    )
     assert not (await look_at(zookeeper, ROOT)).exists, "nothing is written by looking"
     await world.closed(l7=((1, 3),))
     assert await told_if_new(zookeeper, Settings(zookeeper=HERE)) == ""

@@ -12,7 +12,11 @@ from cursorkeeper.settings import HIDDEN, Settings
 
 
 def help_text(columns: int = 200) -> str:
-    return CliRunner().invoke(program.app, ["run", "--help"], env={"COLUMNS": str(columns), "NO_COLOR": "1"}).output
+    return (
+        CliRunner()
+        .invoke(program.app, ["run", "--help"], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
+        .output
+    )
 
 
 def test_every_setting_is_a_flag_with_its_default() -> None:
@@ -35,7 +39,9 @@ def test_docs_and_panels_come_from_the_source() -> None:
     assert panels["listen"] == "who and where" and panels["gateway"] == "the systems it stands on"
     assert docs["listen"].startswith("Where sources publish")
     assert docs["chain_ledgers_max"] == "A longer chain starts a snapshot.", "of core.limits"
-    assert not [name for name in panels if not docs.get(name)], "every flag of `run` says what it is for"
+    assert not [name for name in panels if not docs.get(name)], (
+        "every flag of `run` says what it is for"
+    )
 
 
 def test_the_help_says_where_settings_come_from() -> None:

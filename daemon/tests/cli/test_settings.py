@@ -1,4 +1,6 @@
-"""Where settings come from, which source wins, and that every error names the setting and what to do."""
+"""Where settings come from, which source wins, and that every error names the setting and what to
+do.
+"""
 
 from __future__ import annotations
 
@@ -24,26 +26,51 @@ def write(path: Path, text: str) -> Path:
 def test_defaults_are_those_of_the_core() -> None:
     made = load(environment={})
     assert made.limits == Limits() and made.keeper_limits == KeeperLimits()
-    assert (made.policy.ensemble, made.policy.write_quorum, made.policy.ack_quorum, made.policy.digest) == (3, 3, 2, Digest.CRC32C)
+    assert (
+        made.policy.ensemble,
+        made.policy.write_quorum,
+        made.policy.ack_quorum,
+        made.policy.digest,
+    ) == (3, 3, 2, Digest.CRC32C)
     assert made.encode.codec is Codec.ZSTD
 
 
 def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
-    conf = write(tmp_path / "broker.conf", "managedLedgerDefaultAckQuorum=1\nzookeeperServers=conf:1\nmanagedLedgerDigestType=MAC\n")
+    conf = write(
+        tmp_path / "broker.conf",
+        "managedLedgerDefaultAckQuorum=1\nzookeeperServers=conf:1\nmanagedLedgerDigestType=MAC\n",
+    )
     toml = write(tmp_path / "a.toml", 'zookeeper = "toml:1"\nroot = "/toml"\nlisten = "toml:1"\n')
     env = {"CURSORKEEPER_ROOT": "/env", "CURSORKEEPER_LISTEN": "env:1", "UNRELATED": "x"}
-    made = load(broker_conf=conf, file=toml, environment=env, flags={"listen": "flag:1", "root": None})
-    assert (made.ack_quorum, made.zookeeper, made.root, made.listen, made.digest) == (1, "toml:1", "/env", "flag:1", "MAC")
+    made = load(
+        broker_conf=conf, file=toml, environment=env, flags={"listen": "flag:1", "root": None}
+    )
+    assert (made.ack_quorum, made.zookeeper, made.root, made.listen, made.digest) == (
+        1,
+        "toml:1",
+        "/env",
+        "flag:1",
+        "MAC",
+    )
     assert load(broker_conf=conf, environment={}).zookeeper == "conf:1"
 
 
 def test_environment_values_are_text_of_any_type() -> None:
     env = {
-        "CURSORKEEPER_ENSEMBLE": "5", "CURSORKEEPER_SHRINK_ENSEMBLE": "false", "CURSORKEEPER_LEDGER_AGE_MAX_S": "1.5",
-        "CURSORKEEPER_SOURCES": "a:1,b:2", "CURSORKEEPER_UVLOOP": "1",
-    }  # fmt: skip
+        "CURSORKEEPER_ENSEMBLE": "5",
+        "CURSORKEEPER_SHRINK_ENSEMBLE": "false",
+        "CURSORKEEPER_LEDGER_AGE_MAX_S": "1.5",
+        "CURSORKEEPER_SOURCES": "a:1,b:2",
+        "CURSORKEEPER_UVLOOP": "1",
+    }
     made = load(environment=env)
-    assert (made.ensemble, made.shrink_ensemble, made.ledger_age_max_s, made.sources, made.uvloop) == (5, False, 1.5, ["a:1", "b:2"], True)
+    assert (
+        made.ensemble,
+        made.shrink_ensemble,
+        made.ledger_age_max_s,
+        made.sources,
+        made.uvloop,
+    ) == (5, False, 1.5, ["a:1", "b:2"], True)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -60,7 +87,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"credit_bytes": 1}, "use 4,096 to"),
     ({"credit_bytes": 1 << 29}, "daemon_credit_bytes"),
     ({"state_bytes_max": 1}, "use 65,536 to"),
-    *[({"root": root}, says) for root, says in (("nope", "must start with /"), ("", "must start"), ("/a//b", "an empty"), ("/a/", "end"))],
+    *[
+        ({"root": root}, says)
+        for root, says in (
+            ("nope", "must start with /"),
+            ("", "must start"),
+            ("/a//b", "an empty"),
+            ("/a/", "end"),
+        )
+    ],
     ({"root": "/a\x1b[31m"}, "a character ZooKeeper does not take"),
     ({"root": "/"}, "other znodes are there"),
     ({"cursors_max": 1 << 40}, "to 10,000,000"),
@@ -89,7 +124,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"retry_min_ms": 3_000}, "retry_max_ms"),
     ({"mark_delete_properties_bytes_max": 1 << 20}, "max_entry_bytes"),
     ({"cursor_properties_bytes_max": 1 << 20}, "max_entry_bytes"),
-    ({"max_entry_bytes": 100_000, "mark_delete_properties_bytes_max": 60_000}, "mark_delete_properties_bytes_max"),
+    (
+        {"max_entry_bytes": 100_000, "mark_delete_properties_bytes_max": 60_000},
+        "mark_delete_properties_bytes_max",
+    ),
     ({"flush_interval_ms": "soon"}, "flush_interval_ms"),
     ({"appends_in_flight_max": 1}, "use 2 to"),
     ({"daemon_appends_in_flight_max": 1}, "use 4 to"),
@@ -127,38 +165,67 @@ def refused(**sources: Any) -> tuple[str, str]:
 
 
 def test_what_is_no_setting_is_named_with_its_source_and_what_may_be_meant(tmp_path: Path) -> None:
-    message, remedy = refused(file=write(tmp_path / "a.toml", "ensembel = 3\nzookeeper = 'z:1'\n[table]\nx = 1\n"))
-    assert message == f"{tmp_path / 'a.toml'}: there is no setting ensembel (did you mean ensemble?), table"
+    message, remedy = refused(
+        file=write(tmp_path / "a.toml", "ensembel = 3\nzookeeper = 'z:1'\n[table]\nx = 1\n")
+    )
+    assert (
+        message
+        == f"{tmp_path / 'a.toml'}: there is no setting ensembel (did you mean ensemble?), table"
+    )
     assert remedy == "correct the name, or remove it; `cursorkeeper run --help` lists all settings"
-    message, again = refused(environment={"CURSORKEEPER_ENSEMBEL": "3", "CURSORKEEPER_cursorInfoCompressonType": "LZ4", "HOME": "/"})
+    message, again = refused(
+        environment={
+            "CURSORKEEPER_ENSEMBEL": "3",
+            "CURSORKEEPER_cursorInfoCompressonType": "LZ4",
+            "HOME": "/",
+        }
+    )
     assert message == (
-        "the environment: there is no setting CURSORKEEPER_cursorInfoCompressonType (did you mean CURSORKEEPER_cursorInfoCompressionType?),"
+        "the environment: there is no setting CURSORKEEPER_cursorInfoCompressonType (did you "
+        "mean CURSORKEEPER_cursorInfoCompressionType?),"
         " CURSORKEEPER_ENSEMBEL (did you mean CURSORKEEPER_ENSEMBLE?)"
     )
     assert again == remedy
-    for hidden in ({"file": write(tmp_path / "b.toml", "given = ['a']\n")}, {"environment": {"CURSORKEEPER_GIVEN": "a"}}):
+    for hidden in (
+        {"file": write(tmp_path / "b.toml", "given = ['a']\n")},
+        {"environment": {"CURSORKEEPER_GIVEN": "a"}},
+    ):
         assert "there is no setting" in refused(**hidden)[0]
 
 
 def test_a_value_that_cannot_be_taken_is_named_with_its_source(tmp_path: Path) -> None:
     file = write(tmp_path / "a.toml", "flush_interval_ms = 'soon'\n")
     message, _ = refused(file=file)
-    assert message.startswith(f"flush_interval_ms = 'soon', which is flush_interval_ms of {file}, cannot be taken: ")
+    assert message.startswith(
+        f"flush_interval_ms = 'soon', which is flush_interval_ms of {file}, cannot be taken: "
+    )
     message, _ = refused(environment={"CURSORKEEPER_ENSEMBLE": "many"})
-    assert message.startswith("ensemble = 'many', which is CURSORKEEPER_ENSEMBLE, cannot be taken: ")
+    assert message.startswith(
+        "ensemble = 'many', which is CURSORKEEPER_ENSEMBLE, cannot be taken: "
+    )
     message, remedy = refused(environment={"CURSORKEEPER_CREDIT_BYTES": "1"})
     assert message.endswith("; credit_bytes is CURSORKEEPER_CREDIT_BYTES") and remedy
     assert "secret" not in refused(file=write(file, "password = ['secret']\n"))[0]
 
 
 def test_variables_of_others_with_our_prefix_are_none_of_ours() -> None:
-    """A service called cursorkeeper-gateway, of which Kubernetes tells a pod; compose's ports; builds."""
+    """A service called cursorkeeper-gateway, of which Kubernetes tells a pod; compose's ports;
+    builds.
+    """
     gateway = "CURSORKEEPER_GATEWAY"
-    load(environment={
-        "CURSORKEEPER_PORT": "7650", "CURSORKEEPER_VERSION": "0.2.0", f"{gateway}_SERVICE_HOST": "10.0.0.1", f"{gateway}_PORT": "tcp://10.0.0.1:7651",
-        f"{gateway}_SERVICE_PORT": "7651", f"{gateway}_SERVICE_PORT_GRPC": "7651", f"{gateway}_PORT_7651_TCP": "tcp://10.0.0.1:7651",
-        f"{gateway}_PORT_7651_TCP_ADDR": "10.0.0.1", "CURSORKEEPER_SERVICE_HOST": "10.0.0.2",
-    })  # fmt: skip
+    load(
+        environment={
+            "CURSORKEEPER_PORT": "7650",
+            "CURSORKEEPER_VERSION": "0.2.0",
+            f"{gateway}_SERVICE_HOST": "10.0.0.1",
+            f"{gateway}_PORT": "tcp://10.0.0.1:7651",
+            f"{gateway}_SERVICE_PORT": "7651",
+            f"{gateway}_SERVICE_PORT_GRPC": "7651",
+            f"{gateway}_PORT_7651_TCP": "tcp://10.0.0.1:7651",
+            f"{gateway}_PORT_7651_TCP_ADDR": "10.0.0.1",
+            "CURSORKEEPER_SERVICE_HOST": "10.0.0.2",
+        }
+    )
 
 
 def test_limits_of_the_gateway() -> None:

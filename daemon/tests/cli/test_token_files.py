@@ -1,4 +1,6 @@
-"""Token files are read before anything is waited for: a daemon that was told to ask for a token never runs without one."""
+"""Token files are read before anything is waited for: a daemon that was told to ask for a token
+never runs without one.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +17,43 @@ NOBODY = ["--zookeeper", "127.0.0.1:1", "--gateway", "127.0.0.1:1", "--start-tim
 """It would wait for these for a minute."""
 
 
-@pytest.mark.parametrize("setting", ["source_token_file", "gateway_token_file", "reader_token_file"])
 @pytest.mark.parametrize(
-    ("content", "says"), [(None, "No such file or directory"), ("\n", "holds no token"), ("example-token-change-me\n", "placeholder")]
+    "setting", ["source_token_file", "gateway_token_file", "reader_token_file"]
 )
-def test_a_token_file_that_cannot_be_used_is_refused_at_once(tmp_path: Path, setting: str, content: str | None, says: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "No such file or directory"),
+        ("\n", "holds no token"),
+        ("example-token-change-me\n", "placeholder"),
+    ],
+)
+def test_a_token_file_that_cannot_be_used_is_refused_at_once(
+    tmp_path: Path, setting: str, content: str | None, says: str
+) -> None:
     file = tmp_path / "token"
     if content is not None:
         file.write_text(content)
     (tmp_path / "source").write_text("a token")
-    given = {"source_token_file": tmp_path / "source"} | {setting: file}  # a reader's alone is refused for that
-    flags = [word for name, where in given.items() for word in (f"--{name.replace('_', '-')}", str(where))]
+    # a reader's alone is refused for that
+    given = {"source_token_file": tmp_path / "source"} | {setting: file}
+    flags = [
+        word
+        for name, where in given.items()
+        for word in (f"--{name.replace('_', '-')}", str(where))
+    ]
     ended = CliRunner().invoke(program.app, ["run", *flags, *NOBODY])
     assert ended.exit_code == 2, ended.output
-    assert f"{setting} = {str(file)!r}" in ended.output and says in ended.output and "What to do: " in ended.output
+    assert (
+        f"{setting} = {str(file)!r}" in ended.output
+        and says in ended.output
+        and "What to do: " in ended.output
+    )
 
 
-@pytest.mark.parametrize("listen", ["0.0.0.0:7650", "[::]:7650", "192.0.2.1:7650", "nobody.invalid:7650"])
+@pytest.mark.parametrize(
+    "listen", ["0.0.0.0:7650", "[::]:7650", "192.0.2.1:7650", "nobody.invalid:7650"]
+)
 def test_without_a_token_only_this_machine_is_listened_to(listen: str) -> None:
     with pytest.raises(SettingsError, match="source_token_file, or set insecure"):
         check(Settings(listen=listen))

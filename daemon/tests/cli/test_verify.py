@@ -1,4 +1,6 @@
-"""`verify` on fakes: healthy, open, and each kind of damage with its meaning and remedy. It never changes anything."""
+"""`verify` on fakes: healthy, open, and each kind of damage with its meaning and remedy. It never
+changes anything.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ async def checked(world: CliWorld, wait_s: float = 0.2) -> Report:
     ports = await world.ports()
     before = {i: (x.state, list(x.entries)) for i, x in world.bookkeeper.ledgers.items()}
     report = await check(ports.footers, ports.ledgers, NAME, wait_s=wait_s)
-    assert before == {i: (x.state, list(x.entries)) for i, x in world.bookkeeper.ledgers.items()}, "verify changed something"
+    assert before == {i: (x.state, list(x.entries)) for i, x in world.bookkeeper.ledgers.items()}, (
+        "verify changed something"
+    )
     return report
 
 
@@ -30,7 +34,12 @@ async def test_a_closed_cursor(world: CliWorld) -> None:
     await world.closed(l7=((1, 3), (5, 9)), l8=((0, 1),))
     report = await checked(world)
     assert report.is_good and not report.at_least and report.previous == "none"
-    assert report.totals is not None and report.totals.as_json() == {"ledgers": 2, "acked": 10, "holes": 2, "partials": 0}
+    assert report.totals is not None and report.totals.as_json() == {
+        "ledgers": 2,
+        "acked": 10,
+        "holes": 2,
+        "partials": 0,
+    }
     assert report.records == 2 and report.ledgers == 1
 
 
@@ -79,7 +88,9 @@ async def test_a_damaged_delta_is_named_and_refused(world: CliWorld) -> None:
     world.bookkeeper.damage(ledger, 1, Damage.FLIP)
     report = await checked(world)
     assert [(f.ledger, f.entry) for f in report.findings] == [(ledger, 1)]
-    assert "crc32c" in report.findings[0].message and str(report.findings[0]).startswith(f"ledger {ledger} entry 1")
+    assert "crc32c" in report.findings[0].message and str(report.findings[0]).startswith(
+        f"ledger {ledger} entry 1"
+    )
     assert report.remedy == checks.REFUSES
 
 
@@ -134,7 +145,10 @@ async def test_a_lost_ledger_is_named(world: CliWorld) -> None:
     world.bookkeeper.lose_ledger(footer.chain[0].ledger)
     ports = await world.ports()
     report = await verify.verify_one(ports, NAME, world.bar)
-    assert f"ledger {footer.chain[0].ledger} does not exist" in report.findings[0].message and report.remedy
+    assert (
+        f"ledger {footer.chain[0].ledger} does not exist" in report.findings[0].message
+        and report.remedy
+    )
 
 
 async def test_a_short_ledger_is_damage(world: CliWorld) -> None:
@@ -179,11 +193,18 @@ async def test_all(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
         await world.closed(name, l7=((1, 3),))
     await world.overwrite(names[1], b"{}")
     ports = await world.ports()
-    assert await verify.verify_all(ports, verify.every_cursor(ports.footers), world.bar, as_json=True, every=True) == (3, 1)
+    assert await verify.verify_all(
+        ports, verify.every_cursor(ports.footers), world.bar, as_json=True, every=True
+    ) == (3, 1)
     found = {x["cursor"]: x for x in map(json.loads, capsys.readouterr().out.splitlines())}
-    assert not found[names[1].display]["ok"] and "version" in found[names[1].display]["damage"][0]["message"]
+    assert (
+        not found[names[1].display]["ok"]
+        and "version" in found[names[1].display]["damage"][0]["message"]
+    )
     assert found[names[0].display]["ok"] and found[names[0].display]["totals"]["acked"] == 3
-    await verify.verify_all(ports, verify.every_cursor(ports.footers), world.bar, as_json=False, every=True)
+    await verify.verify_all(
+        ports, verify.every_cursor(ports.footers), world.bar, as_json=False, every=True
+    )
     text = capsys.readouterr().out
     assert text.count("ok  ") == 2 and text.count("DAMAGED") == 1 and "What to do:" in text
 
@@ -194,8 +215,12 @@ async def test_an_unknown_cursor_is_not_damage(world: CliWorld) -> None:
         await verify.verify_all(ports, verify._given([NAME]), world.bar, as_json=False)
 
 
-async def test_a_footer_that_is_older_than_its_ledgers(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
-    """As when all of ZooKeeper was restored from a copy: the znode has the version that the footer says."""
+async def test_a_footer_that_is_older_than_its_ledgers(
+    world: CliWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As when all of ZooKeeper was restored from a copy: the znode has the version that the footer
+    says.
+    """
     await world.closed(l7=((1, 3),))
     session = (await world.ports()).zookeeper
     older = footer_bytes.decode((await session.get(NAME.path())).data)
@@ -213,4 +238,6 @@ async def test_a_footer_that_is_older_than_its_ledgers(world: CliWorld, capsys: 
 
 async def all_verified(world: CliWorld) -> tuple[int, int]:
     ports = await world.ports()
-    return await verify.verify_all(ports, verify.every_cursor(ports.footers), world.bar, as_json=True, every=True)
+    return await verify.verify_all(
+        ports, verify.every_cursor(ports.footers), world.bar, as_json=True, every=True
+    )

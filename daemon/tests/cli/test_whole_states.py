@@ -38,14 +38,18 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 async def shown(world: CliWorld, *, as_json: bool = True) -> int:
-    return await inspect.show(await world.ports(), NAME, world.settings.root, world.bar, records=True, as_json=as_json)
+    return await inspect.show(
+        await world.ports(), NAME, world.settings.root, world.bar, records=True, as_json=as_json
+    )
 
 
 async def checked(world: CliWorld) -> Report:
     ports = await world.ports()
     before = {i: (x.state, list(x.entries)) for i, x in world.bookkeeper.ledgers.items()}
     report = await check(ports.footers, ports.ledgers, NAME, wait_s=0.2)
-    assert before == {i: (x.state, list(x.entries)) for i, x in world.bookkeeper.ledgers.items()}, "verify changed something"
+    assert before == {i: (x.state, list(x.entries)) for i, x in world.bookkeeper.ledgers.items()}, (
+        "verify changed something"
+    )
     return report
 
 
@@ -58,21 +62,36 @@ async def test_inspect_shows_parts_footer_and_state(capsys: pytest.CaptureFixtur
     assert await shown(world) == 0
     found = lines(capsys)
     footer = next(x for x in found if x["type"] == "footer")
-    assert footer["format"] == "pulsar" and footer["chain"][0]["format"] == "pulsar" and footer["truncated"] is None
+    assert (
+        footer["format"] == "pulsar"
+        and footer["chain"][0]["format"] == "pulsar"
+        and footer["truncated"] is None
+    )
     entries = [x for x in found if x["type"] == "state_entry"]
     parts = [x for x in entries if x["kind"] == "part"]
     closing = [x for x in entries if x["kind"] == "footer"]
-    assert len(closing) == 2 and [p["part"] for p in parts[: parts[0]["parts"]]] == list(range(1, parts[0]["parts"] + 1))
+    assert len(closing) == 2 and [p["part"] for p in parts[: parts[0]["parts"]]] == list(
+        range(1, parts[0]["parts"] + 1)
+    )
     newest = closing[-1]
-    assert (newest["acks"], newest["ranges"], newest["partials"], newest["form"]) == (4, 3, 1, "longArray")
+    assert (newest["acks"], newest["ranges"], newest["partials"], newest["form"]) == (
+        4,
+        3,
+        1,
+        "longArray",
+    )
     assert newest["stateBytes"] == sum(x["storedBytes"] for x in entries[-newest["entries"] :])
     assert await shown(world, as_json=False) == 0
     text = capsys.readouterr().out
     assert "whole state of" in text and "4 acks in 3 ranges of 1 ledgers as longArray" in text
 
 
-async def test_a_live_cursor_is_seen_with_its_newest_state(capsys: pytest.CaptureFixture[str]) -> None:
-    """The last entry of an open ledger is not shown to ordinary readers, and here it is what makes a state whole."""
+async def test_a_live_cursor_is_seen_with_its_newest_state(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The last entry of an open ledger is not shown to ordinary readers, and here it is what makes
+    a state whole.
+    """
     world = made()
     await flushed(world)
     report = await checked(world)
@@ -86,7 +105,9 @@ async def test_a_live_cursor_is_seen_with_its_newest_state(capsys: pytest.Captur
     assert "ok" in capsys.readouterr().out
 
 
-async def test_an_unfinished_tail_is_shown_and_no_damage(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_unfinished_tail_is_shown_and_no_damage(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     world = made()
     source = await flushed(world)
     ledger = source.machine.chain[0].ledger
@@ -104,7 +125,9 @@ async def test_an_unfinished_tail_is_shown_and_no_damage(capsys: pytest.CaptureF
     again = Source(await world.keeper())
     told = await again.open()
     assert told.machine is not None and told.machine.acks.is_acked(7, 5_000)
-    assert ("unfinished state", whole) in [(e, f.get("entry")) for e, f in again.keeper.telemetry.events]  # type: ignore[attr-defined]
+    assert ("unfinished state", whole) in [
+        (e, f.get("entry")) for e, f in again.keeper.telemetry.events
+    ]  # type: ignore[attr-defined]
 
 
 async def test_damage_is_named_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +152,9 @@ async def test_somebody_elses_ledger_is_told(capsys: pytest.CaptureFixture[str])
     metadata = dict(world.bookkeeper.ledgers[ledger].custom_metadata)
     world.bookkeeper.ledgers[ledger].custom_metadata = metadata | {"cursor": b"another"}
     assert await shown(world) == 1
-    assert [x["problem"] for x in lines(capsys) if x["type"] == "ledger_problem"] == [f"belongs to another, not to {NAME.canonical}"]
+    assert [x["problem"] for x in lines(capsys) if x["type"] == "ledger_problem"] == [
+        f"belongs to another, not to {NAME.canonical}"
+    ]
     report = await checked(world)
     assert not report.is_good and "belongs to another" in str(report.findings[0])
 
@@ -142,7 +167,12 @@ async def test_truncation_is_visible_everywhere(capsys: pytest.CaptureFixture[st
     await world.close(source)
     await shown(world)
     footer = next(x for x in lines(capsys) if x["type"] == "footer")
-    assert footer["truncated"] == {"acks": 2, "batches": 0, "properties": 0, "limit": "managedLedgerMaxUnackedRangesToPersist=1"}
+    assert footer["truncated"] == {
+        "acks": 2,
+        "batches": 0,
+        "properties": 0,
+        "limit": "managedLedgerMaxUnackedRangesToPersist=1",
+    }
     await shown(world, as_json=False)
     assert "TRUNCATED" in capsys.readouterr().out
     await ls.show((await world.ports()).footers, world.bar, as_json=False, deleted=False)
@@ -150,11 +180,16 @@ async def test_truncation_is_visible_everywhere(capsys: pytest.CaptureFixture[st
     report = await checked(world)
     assert report.truncated is not None and report.is_good
     verify.show(report)
-    assert "TRUNCATED by the operator's leave (managedLedgerMaxUnackedRangesToPersist=1): 2 acks" in capsys.readouterr().out
+    assert (
+        "TRUNCATED by the operator's leave (managedLedgerMaxUnackedRangesToPersist=1): 2 acks"
+        in capsys.readouterr().out
+    )
 
 
 async def test_an_inline_state_in_pulsars_form(capsys: pytest.CaptureFixture[str]) -> None:
-    world = CliWorld(seed=3, limits=small(Limits(), whole_state_interval_ms=1), state_writer=writer())
+    world = CliWorld(
+        seed=3, limits=small(Limits(), whole_state_interval_ms=1), state_writer=writer()
+    )
     source = await world.source()
     source.ack(acks(7, 2, 5))
     await source.durable()
@@ -164,8 +199,13 @@ async def test_an_inline_state_in_pulsars_form(capsys: pytest.CaptureFixture[str
     assert await shown(world) == 0
     footer = next(x for x in lines(capsys) if x["type"] == "footer")
     assert footer["base"] | {"bytes": 0} == {
-        "kind": "pulsar", "epoch": 1, "bytes": 0, "markDelete": [0, -1], "acks": 2, "partialBatches": 0,
-    }  # fmt: skip
+        "kind": "pulsar",
+        "epoch": 1,
+        "bytes": 0,
+        "markDelete": [0, -1],
+        "acks": 2,
+        "partialBatches": 0,
+    }
     assert footer["cursorProperties"] == {"a": "b"}
     assert await shown(world, as_json=False) == 0
     assert "inline in Pulsar's form" in capsys.readouterr().out

@@ -18,7 +18,9 @@ def seen(state: AckState) -> dict[str, object]:
     return {
         "mark_delete": state.mark_delete,
         "acked": above,
-        "partials": {tuple(k): (p.batch_size, frozenset(p.missing)) for k, p in state.iter_partials()},
+        "partials": {
+            tuple(k): (p.batch_size, frozenset(p.missing)) for k, p in state.iter_partials()
+        },
         "layout": tuple(state.layout),
         "mark_delete_properties": state.mark_delete_properties,
         "cursor_properties": state.cursor_properties,

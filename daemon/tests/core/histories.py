@@ -1,7 +1,8 @@
 """Random histories of one cursor, and the plainest possible model of what they mean.
 
-A history is a list of steps; `Played` runs it on an `AckState` and on a `Model` (sets of pairs, no bitmaps, no cleverness)
-and keeps the deltas. The topic is fixed: five data ledgers with gaps between their ids, one of them empty.
+A history is a list of steps; `Played` runs it on an `AckState` and on a `Model` (sets of pairs, no
+bitmaps, no cleverness) and keeps the deltas. The topic is fixed: five data ledgers with gaps
+between their ids, one of them empty.
 """
 
 from __future__ import annotations
@@ -43,16 +44,22 @@ class Acked:
             entries = [e for owner, e in self.entries if owner == ledger]
             ranges = [x for owner, a, b in self.ranges if owner == ledger for x in (a, b)]
             partials = tuple(
-                (e, Partial(BATCH_SIZE if sized else 0, BitMap(missing))) for owner, e, missing, sized in self.partials if owner == ledger
+                (e, Partial(BATCH_SIZE if sized else 0, BitMap(missing)))
+                for owner, e, missing, sized in self.partials
+                if owner == ledger
             )
             if entries or ranges or partials:
-                columns.append(LedgerColumns(ledger, BitMap(entries), np.array(ranges, np.uint32), partials))
+                columns.append(
+                    LedgerColumns(ledger, BitMap(entries), np.array(ranges, np.uint32), partials)
+                )
         return AckBatch(1, 1, self.mark_delete, tuple(columns))
 
 
 @dataclass(frozen=True)
 class Told:
-    """A layout run: ledgers below `trimmed` are trimmed, those below `upto` closed, `upto` is the last, open or closed."""
+    """A layout run: ledgers below `trimmed` are trimmed, those below `upto` closed, `upto` is the
+    last, open or closed.
+    """
 
     trimmed: int
     upto: int
@@ -101,7 +108,9 @@ HISTORIES = st.lists(_ACKED | _ACKED | _TOLD, min_size=1, max_size=14)
 
 
 class Model:
-    """Pairs (ledger, entry) that are acked, indexes that are missing, what the layout says. Slow and obvious."""
+    """Pairs (ledger, entry) that are acked, indexes that are missing, what the layout says. Slow
+    and obvious.
+    """
 
     def __init__(self) -> None:
         self.mark_delete = START
@@ -141,7 +150,9 @@ class Model:
                 entry += 1
                 self.mark_delete = Position(ledger, entry)
                 continue
-            ended = state is LayoutState.TRIMMED or (item is not None and state is LayoutState.CLOSED and entry >= item.entries - 1)
+            ended = state is LayoutState.TRIMMED or (
+                item is not None and state is LayoutState.CLOSED and entry >= item.entries - 1
+            )
             after = [x for x in sorted(self.layout) if x > ledger]
             if not ended or not after:
                 return
@@ -163,7 +174,9 @@ class Model:
 
 @dataclass
 class Played:
-    """A history on a state and on the model. `deltas[i]` is what step i changed; refused steps are left out."""
+    """A history on a state and on the model. `deltas[i]` is what step i changed; refused steps are
+    left out.
+    """
 
     state: AckState = field(default_factory=lambda: AckState(START))
     model: Model = field(default_factory=Model)

@@ -1,4 +1,6 @@
-"""Records join in any order: also those that contradict each other, which no writer makes and a reader may meet all the same."""
+"""Records join in any order: also those that contradict each other, which no writer makes and a
+reader may meet all the same.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,28 @@ LEDGERS = st.integers(1, 4)
 ENTRIES = st.sets(st.integers(0, 6), min_size=1, max_size=5).map(BitMap)
 POSITIONS = st.builds(Position, LEDGERS, st.integers(-1, 6))
 STAMPS = st.builds(Stamp, st.integers(0, 1), st.integers(0, 1))
-NUMBERS = st.builds(MarkDeleteProperties, STAMPS, st.dictionaries(st.sampled_from("ab"), st.integers(-1, 1)))
-TEXTS = st.builds(CursorProperties, STAMPS, st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy")))
+NUMBERS = st.builds(
+    MarkDeleteProperties, STAMPS, st.dictionaries(st.sampled_from("ab"), st.integers(-1, 1))
+)
+TEXTS = st.builds(
+    CursorProperties, STAMPS, st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"))
+)
 PARTIALS = st.dictionaries(
     st.builds(PartialKey, LEDGERS, st.integers(0, 6)),
-    st.builds(lambda missing, size: Partial(size and max(size, missing.max() + 1), missing), ENTRIES, st.sampled_from([0, 3, 9])),
+    st.builds(
+        lambda missing, size: Partial(size and max(size, missing.max() + 1), missing),
+        ENTRIES,
+        st.sampled_from([0, 3, 9]),
+    ),
     max_size=3,
 )
-LAYOUTS = st.dictionaries(LEDGERS, st.tuples(st.sampled_from(LayoutState), st.integers(0, 7)), max_size=4).map(
-    lambda told: tuple(LayoutItem(x, state, n if state is LayoutState.CLOSED else 0) for x, (state, n) in sorted(told.items()))
+LAYOUTS = st.dictionaries(
+    LEDGERS, st.tuples(st.sampled_from(LayoutState), st.integers(0, 7)), max_size=4
+).map(
+    lambda told: tuple(
+        LayoutItem(x, state, n if state is LayoutState.CLOSED else 0)
+        for x, (state, n) in sorted(told.items())
+    )
 )
 
 
@@ -47,7 +62,9 @@ LAYOUTS = st.dictionaries(LEDGERS, st.tuples(st.sampled_from(LayoutState), st.in
 def slices(draw: st.DrawFn) -> Slice:
     first = draw(st.integers(0, 5))
     last = draw(st.integers(first, 7))
-    return Slice(draw(LEDGERS), first, last, draw(st.booleans()), bitmaps.between(draw(ENTRIES), first, last))
+    return Slice(
+        draw(LEDGERS), first, last, draw(st.booleans()), bitmaps.between(draw(ENTRIES), first, last)
+    )
 
 
 SHARED = (st.none() | POSITIONS, st.none() | NUMBERS, st.none() | TEXTS, LAYOUTS)
@@ -63,14 +80,18 @@ def settled(parts: list[Segment | Delta]) -> dict[str, object]:
         else:
             state.join_delta(part)
     state.settle()
-    high_waters = {ledger: acks.high_water for ledger, acks in state.ledgers.items() if acks.high_water}
+    high_waters = {
+        ledger: acks.high_water for ledger, acks in state.ledgers.items() if acks.high_water
+    }
     holes = {ledger: set(acks.holes) for ledger, acks in state.ledgers.items() if acks.holes}
     return {**seen(state), "high_waters": high_waters, "holes": holes}
 
 
 @given(st.lists(DELTAS | SEGMENTS, min_size=2, max_size=7), st.integers(0, 1 << 30))
 @settings(max_examples=400)
-def test_any_records_in_any_order_and_any_grouping_settle_to_one_state(parts: list[Segment | Delta], seed: int) -> None:
+def test_any_records_in_any_order_and_any_grouping_settle_to_one_state(
+    parts: list[Segment | Delta], seed: int
+) -> None:
     rng = random.Random(seed)
     expected = settled(parts)
     shuffled = [*parts, *rng.sample(parts, len(parts) // 2)]
@@ -86,7 +107,9 @@ def test_any_records_in_any_order_and_any_grouping_settle_to_one_state(parts: li
 
 def test_of_two_closed_lengths_the_longer_one_counts_so_that_no_entry_is_crossed_over() -> None:
     short, long = (LayoutItem(1, LayoutState.CLOSED, n) for n in (3, 4))
-    after = Delta(layout=(LayoutItem(2, LayoutState.OPEN, 0),), acks={1: BitMap([0, 1, 2]), 2: BitMap([0])})
+    after = Delta(
+        layout=(LayoutItem(2, LayoutState.OPEN, 0),), acks={1: BitMap([0, 1, 2]), 2: BitMap([0])}
+    )
     for run in ([short, long], [long, short]):
         state = AckState(Position(1, -1))
         for part in (after, *(Delta(layout=(item,)) for item in run)):

@@ -23,7 +23,9 @@ def test_sets_are_cut_and_counted_like_plain_sets(members: list[int], one: int, 
     found = bitmaps.from_unsorted(np.array(members, dtype=np.uint32))
     assert list(found) == sorted(set(members))
     for first, last in ((one, other), (min(one, other), max(one, other))):
-        assert list(bitmaps.between(found, first, last)) == [x for x in sorted(set(members)) if first <= x <= last]
+        assert list(bitmaps.between(found, first, last)) == [
+            x for x in sorted(set(members)) if first <= x <= last
+        ]
     assert bitmaps.count_runs(found) == sum(x - 1 not in members for x in set(members))
     assert list(found) == sorted(set(members)), "nothing of it was changed"
 
@@ -40,7 +42,12 @@ def test_an_empty_span_is_empty() -> None:
 
 
 def test_every_form_of_acks_counts() -> None:
-    columns = (acks(10, 1, 2), ranges(11, (5, 9), (20, 20)), partial(12, 3, 8, {1}), LedgerColumns(13, bitmap=BitMap([1, 4, 9])))
+    columns = (
+        acks(10, 1, 2),
+        ranges(11, (5, 9), (20, 20)),
+        partial(12, 3, 8, {1}),
+        LedgerColumns(13, bitmap=BitMap([1, 4, 9])),
+    )
     assert count_acks(columns) == 2 + 6 + 1 + 3 == count_acks(columns, Position(9, 0)) - 1
 
 
@@ -54,7 +61,12 @@ def test_a_batch_that_is_acked_further_is_one_batch() -> None:
 def test_a_window_begins_inside_its_first_ledger_and_ends_inside_its_last() -> None:
     window = StateWindow(first=Position(5, 7), end=Position(8, 3))
     assert [window.span(ledger) for ledger in range(4, 10)] == [
-        None, Span(7, ENTRY_ID_MAX), Span(0, ENTRY_ID_MAX), Span(0, ENTRY_ID_MAX), Span(0, 2), None,
-    ]  # fmt: skip
+        None,
+        Span(7, ENTRY_ID_MAX),
+        Span(0, ENTRY_ID_MAX),
+        Span(0, ENTRY_ID_MAX),
+        Span(0, 2),
+        None,
+    ]
     assert StateWindow(first=Position(5, -1)).span(5) == Span(0, ENTRY_ID_MAX)
     assert StateWindow(first=Position(5, 7), end=Position(5, 7)).span(5) is None

@@ -28,7 +28,9 @@ NEXT = replace(FOOTER, write=6).written_at(18)
 def proposed() -> FooterCommit:
     commit = FooterCommit(0.05, 5.0)
     commit.adopt(FOOTER, 17)
-    assert commit.propose(replace(NEXT, written=None), Purpose.NAME_LEDGER, 1) == fx.WriteFooter(1, NEXT, 17)
+    assert commit.propose(replace(NEXT, written=None), Purpose.NAME_LEDGER, 1) == fx.WriteFooter(
+        1, NEXT, 17
+    )
     return commit
 
 
@@ -74,12 +76,16 @@ def test_bad_version_asks_after_a_sync_and_mine_is_mine() -> None:
     assert commit.version == 18
 
 
-@pytest.mark.parametrize("there", [replace(NEXT, epoch=4), replace(NEXT, writer="other"), replace(NEXT, write=5), None])
+@pytest.mark.parametrize(
+    "there", [replace(NEXT, epoch=4), replace(NEXT, writer="other"), replace(NEXT, write=5), None]
+)
 def test_mine_only_if_epoch_writer_and_write_are_equal(there: Footer | None) -> None:
     commit = proposed()
     commit.on_bad_version(2)
     assert commit.on_read(there, 18) == Lost(Purpose.NAME_LEDGER, there, 18)
-    assert (commit.committed, commit.version) == (FOOTER, 17), "the version is never taken over without the content"
+    assert (commit.committed, commit.version) == (FOOTER, 17), (
+        "the version is never taken over without the content"
+    )
 
 
 def test_a_question_that_fails_is_asked_again() -> None:
@@ -114,9 +120,14 @@ def test_decision_16_what_a_footer_names() -> None:
 
 def test_a_recovered_end_goes_wherever_the_ledger_is_named() -> None:
     footer = replace(
-        FOOTER, chain=(ChainLedger(9), ChainLedger(11)), previous=Previous(EmptyBase(FIRST), (ChainLedger(9), ChainLedger(4, 8)))
+        FOOTER,
+        chain=(ChainLedger(9), ChainLedger(11)),
+        previous=Previous(EmptyBase(FIRST), (ChainLedger(9), ChainLedger(4, 8))),
     )
     mended = footer.with_last_entry(9, 77)
     assert mended.chain == (ChainLedger(9, 77), ChainLedger(11))
-    assert mended.previous is not None and mended.previous.chain == (ChainLedger(9, 77), ChainLedger(4, 8))
+    assert mended.previous is not None and mended.previous.chain == (
+        ChainLedger(9, 77),
+        ChainLedger(4, 8),
+    )
     assert mended.with_last_entry(9, 80).chain[0] == ChainLedger(9, 77), "an end does not change"

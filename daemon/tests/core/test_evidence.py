@@ -1,5 +1,6 @@
-"""When a source may be told that something is away: by what was sent and is not answered, or has failed, and by nothing that waits
-for this daemon's own turn."""
+"""When a source may be told that something is away: by what was sent and is not answered, or has
+failed, and by nothing that waits for this daemon's own turn.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +33,14 @@ def test_a_request_that_waits_for_its_turn_here_is_no_evidence_until_it_is_sent(
     creating = a.hold(fx.CreateLedger)
     assert a.machine.evidence.away_at_s == BEGAN_S + AWAY_S
     a.machine.turn.hold(creating.token)
-    assert a.machine.evidence.away_at_s is None and a.machine.evidence.waited_at_s == BEGAN_S + AWAY_S
+    assert (
+        a.machine.evidence.away_at_s is None and a.machine.evidence.waited_at_s == BEGAN_S + AWAY_S
+    )
     bench.now = BEGAN_S + 5
     a.step(ev.Sent(creating.token))
-    assert a.machine.evidence.away_at_s == BEGAN_S + 5 + AWAY_S, "it was sent five seconds later than the acks came"
+    assert a.machine.evidence.away_at_s == BEGAN_S + 5 + AWAY_S, (
+        "it was sent five seconds later than the acks came"
+    )
 
 
 def test_what_has_failed_is_evidence_from_then_on_however_often_it_is_tried_again() -> None:
@@ -81,7 +86,9 @@ def test_a_footer_write(is_lost: bool) -> None:
 
 def test_a_chain_at_its_hard_limit_is_evidence_only_while_no_snapshot_is_under_way() -> None:
     bench, a = _at(0)
-    a.machine.turn.limits = Limits(chain_ledgers_max=1, chain_ledgers_hard_max=2, snapshot_interval_min_s=50.0)
+    a.machine.turn.limits = Limits(
+        chain_ledgers_max=1, chain_ledgers_hard_max=2, snapshot_interval_min_s=50.0
+    )
     for entry in (1, 2):
         a.ack(entry)
         a.go()
@@ -95,4 +102,6 @@ def test_a_chain_at_its_hard_limit_is_evidence_only_while_no_snapshot_is_under_w
     a.step(ev.Snapshot())
     creating = a.hold(fx.CreateLedger)
     a.machine.turn.hold(creating.token)
-    assert a.machine.snapshots.run is not None and a.machine.evidence.away_at_s is None, "it waits for its turn"
+    assert a.machine.snapshots.run is not None and a.machine.evidence.away_at_s is None, (
+        "it waits for its turn"
+    )

@@ -1,4 +1,6 @@
-"""Arrival validates: every refusal with its code and a remedy, and nothing is changed by a refused message."""
+"""Arrival validates: every refusal with its code and a remedy, and nothing is changed by a refused
+message.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from cursorkeeper.core.values import LayoutItem, LayoutState, Partial
 from daemon.tests.core.described import seen
 from daemon.tests.support.world import acks, closed, opened, partial, ranges
 
-LIMITS = Limits(open_ledger_span_max=1_000, batch_size_max=100, layout_ledgers_max=4, mark_delete_properties_bytes_max=60)
+LIMITS = Limits(
+    open_ledger_span_max=1_000,
+    batch_size_max=100,
+    layout_ledgers_max=4,
+    mark_delete_properties_bytes_max=60,
+)
 CHECK = IntakeCheck("the cursor", LIMITS)
 
 
@@ -30,7 +37,11 @@ def state() -> AckState:
     return found
 
 
-def batch(*ledgers: LedgerColumns, mark_delete: Position | None = None, properties: dict[str, int] | None = None) -> AckBatch:
+def batch(
+    *ledgers: LedgerColumns,
+    mark_delete: Position | None = None,
+    properties: dict[str, int] | None = None,
+) -> AckBatch:
     return AckBatch(1, 1, mark_delete, ledgers, properties)
 
 
@@ -46,26 +57,98 @@ def odd(entry: int) -> LedgerColumns:
 BAD_BATCHES: dict[str, tuple[AckBatch, str, str]] = {
     "an odd number of range values": (batch(flat(20, 1, 2, 3)), "BAD_MESSAGE", "odd number"),
     "a range that ends before it begins": (batch(flat(20, 9, 2)), "BAD_MESSAGE", "ends before"),
-    "a ledger id beyond 2^63": (batch(acks(LEDGER_ID_MAX + 1, 1)), "POSITION_OUT_OF_RANGE", "out of range"),
+    "a ledger id beyond 2^63": (
+        batch(acks(LEDGER_ID_MAX + 1, 1)),
+        "POSITION_OUT_OF_RANGE",
+        "out of range",
+    ),
     "a negative ledger id": (batch(acks(-1, 1)), "POSITION_OUT_OF_RANGE", "out of range"),
-    "an entry id beyond 2^32": (batch(odd(ENTRY_ID_MAX + 1)), "POSITION_OUT_OF_RANGE", "out of range"),
+    "an entry id beyond 2^32": (
+        batch(odd(ENTRY_ID_MAX + 1)),
+        "POSITION_OUT_OF_RANGE",
+        "out of range",
+    ),
     "a negative entry id": (batch(odd(-1)), "POSITION_OUT_OF_RANGE", "out of range"),
-    "an entry that a closed ledger does not have": (batch(acks(10, 8)), "POSITION_OUT_OF_RANGE", "8 entries"),
-    "a ledger that the layout does not name": (batch(acks(30, 0)), "POSITION_OUT_OF_RANGE", "not in the layout"),
-    "an entry far above the highest known": (batch(acks(20, 1_052)), "POSITION_OUT_OF_RANGE", "1000 above"),
-    "the end of a range far above it": (batch(ranges(20, (60, 1_052))), "POSITION_OUT_OF_RANGE", "1000 above"),
-    "a batch index beyond the batch": (batch(partial(20, 7, 4, {4})), "BATCH_CONTRADICTS", "no index 4"),
-    "a batch larger than allowed": (batch(partial(20, 7, 101, {4})), "BATCH_CONTRADICTS", "101 messages"),
-    "an index beyond every batch, size unknown": (batch(partial(20, 7, 0, {100})), "BATCH_CONTRADICTS", "no index 100"),
-    "another size than known": (batch(partial(20, 3, 5, {1})), "BATCH_CONTRADICTS", "had 4 messages"),
-    "two sizes in one message": (batch(partial(20, 9, 5, {1}), partial(20, 9, 6, {1})), "BATCH_CONTRADICTS", "had 5 messages"),
-    "a mark-delete beyond a closed ledger": (batch(mark_delete=Position(10, 8)), "POSITION_OUT_OF_RANGE", "8 entries"),
-    "a mark-delete in an unknown ledger": (batch(mark_delete=Position(30, 0)), "POSITION_OUT_OF_RANGE", "not in the layout"),
-    "a mark-delete far above": (batch(mark_delete=Position(20, 2_000)), "POSITION_OUT_OF_RANGE", "1000 above"),
-    "a mark-delete below -1": (batch(mark_delete=Position(20, -2)), "POSITION_OUT_OF_RANGE", "out of range"),
-    "a mark-delete beyond 2^32": (batch(mark_delete=Position(20, ENTRY_ID_MAX + 1)), "POSITION_OUT_OF_RANGE", "out of range"),
-    "a property that is no int64": (batch(acks(20, 1), properties={"a": 1 << 63}), "BAD_MESSAGE", "int64"),
-    "properties over their limit": (batch(acks(20, 1), properties={"a" * 60: 1}), "TOO_LARGE", "60 are allowed"),
+    "an entry that a closed ledger does not have": (
+        batch(acks(10, 8)),
+        "POSITION_OUT_OF_RANGE",
+        "8 entries",
+    ),
+    "a ledger that the layout does not name": (
+        batch(acks(30, 0)),
+        "POSITION_OUT_OF_RANGE",
+        "not in the layout",
+    ),
+    "an entry far above the highest known": (
+        batch(acks(20, 1_052)),
+        "POSITION_OUT_OF_RANGE",
+        "1000 above",
+    ),
+    "the end of a range far above it": (
+        batch(ranges(20, (60, 1_052))),
+        "POSITION_OUT_OF_RANGE",
+        "1000 above",
+    ),
+    "a batch index beyond the batch": (
+        batch(partial(20, 7, 4, {4})),
+        "BATCH_CONTRADICTS",
+        "no index 4",
+    ),
+    "a batch larger than allowed": (
+        batch(partial(20, 7, 101, {4})),
+        "BATCH_CONTRADICTS",
+        "101 messages",
+    ),
+    "an index beyond every batch, size unknown": (
+        batch(partial(20, 7, 0, {100})),
+        "BATCH_CONTRADICTS",
+        "no index 100",
+    ),
+    "another size than known": (
+        batch(partial(20, 3, 5, {1})),
+        "BATCH_CONTRADICTS",
+        "had 4 messages",
+    ),
+    "two sizes in one message": (
+        batch(partial(20, 9, 5, {1}), partial(20, 9, 6, {1})),
+        "BATCH_CONTRADICTS",
+        "had 5 messages",
+    ),
+    "a mark-delete beyond a closed ledger": (
+        batch(mark_delete=Position(10, 8)),
+        "POSITION_OUT_OF_RANGE",
+        "8 entries",
+    ),
+    "a mark-delete in an unknown ledger": (
+        batch(mark_delete=Position(30, 0)),
+        "POSITION_OUT_OF_RANGE",
+        "not in the layout",
+    ),
+    "a mark-delete far above": (
+        batch(mark_delete=Position(20, 2_000)),
+        "POSITION_OUT_OF_RANGE",
+        "1000 above",
+    ),
+    "a mark-delete below -1": (
+        batch(mark_delete=Position(20, -2)),
+        "POSITION_OUT_OF_RANGE",
+        "out of range",
+    ),
+    "a mark-delete beyond 2^32": (
+        batch(mark_delete=Position(20, ENTRY_ID_MAX + 1)),
+        "POSITION_OUT_OF_RANGE",
+        "out of range",
+    ),
+    "a property that is no int64": (
+        batch(acks(20, 1), properties={"a": 1 << 63}),
+        "BAD_MESSAGE",
+        "int64",
+    ),
+    "properties over their limit": (
+        batch(acks(20, 1), properties={"a" * 60: 1}),
+        "TOO_LARGE",
+        "60 are allowed",
+    ),
 }
 
 
@@ -102,7 +185,9 @@ def test_what_is_right_is_kept(good: AckBatch) -> None:
 
 
 def test_queued_batches_count_too() -> None:
-    """Batches that were kept and not applied yet: their high waters and batch sizes bind those that follow."""
+    """Batches that were kept and not applied yet: their high waters and batch sizes bind those that
+    follow.
+    """
     here, queued = state(), Queued()
     CHECK.batch(batch(acks(20, 1_000), partial(20, 9, 5, {1})), here, queued)
     CHECK.batch(batch(acks(20, 1_900)), here, queued)
@@ -134,7 +219,10 @@ BAD_RUNS: dict[str, tuple[list[LayoutItem], str]] = {
     "another count": ([closed(10, 9), opened(20)], "was closed with 8 entries and now has 9"),
     "too many ledgers": ([closed(i, 1) for i in range(10, 15)], "5 ledgers, 4 are allowed"),
     "a negative count": ([LayoutItem(10, LayoutState.CLOSED, -1)], "-1 entries"),
-    "an id out of range": ([closed(10, 8), closed(20, 60), opened(LEDGER_ID_MAX + 1)], "out of range"),
+    "an id out of range": (
+        [closed(10, 8), closed(20, 60), opened(LEDGER_ID_MAX + 1)],
+        "out of range",
+    ),
 }
 
 

@@ -18,14 +18,22 @@ def test_decision_07_progress_only_goes_up() -> None:
     layout = Layout([opened(10)])
     assert layout.join([closed(10, 4), opened(20)]) == (closed(10, 4), opened(20))
     assert layout.join([opened(10)]) == ()
-    assert layout.join([LayoutItem(10, TRIMMED, 4)]) == (LayoutItem(10, TRIMMED, 0),), "a count means nothing when trimmed"
+    assert layout.join([LayoutItem(10, TRIMMED, 4)]) == (LayoutItem(10, TRIMMED, 0),), (
+        "a count means nothing when trimmed"
+    )
     assert layout.join([closed(10, 4)]) == ()
     assert list(layout) == [LayoutItem(10, TRIMMED, 0), opened(20)]
 
 
 def test_decision_07_a_run_overlaps_what_is_known() -> None:
     layout = Layout([closed(10, 4), closed(20, 4), opened(30)])
-    for run in ([closed(20, 4), opened(30)], [closed(5, 1), closed(10, 4)], [opened(30)], [closed(30, 9), opened(44)], []):
+    for run in (
+        [closed(20, 4), opened(30)],
+        [closed(5, 1), closed(10, 4)],
+        [opened(30)],
+        [closed(30, 9), opened(44)],
+        [],
+    ):
         layout.check(run, 100)
     with pytest.raises(LayoutContradiction, match="does not touch"):
         layout.check([opened(31)], 100)
@@ -33,13 +41,17 @@ def test_decision_07_a_run_overlaps_what_is_known() -> None:
 
 
 def test_decision_04_comparison_normalises_by_the_layout() -> None:
-    layout = Layout([closed(10, 4), closed(20, 0), LayoutItem(30, TRIMMED, 0), closed(40, 2), opened(50)])
+    layout = Layout(
+        [closed(10, 4), closed(20, 0), LayoutItem(30, TRIMMED, 0), closed(40, 2), opened(50)]
+    )
     assert layout.normalised(Position(10, 2)) == Position(10, 2)
     assert layout.normalised(Position(10, 3)) == Position(40, -1)
     assert layout.normalised(Position(40, 1)) == Position(50, -1)
     assert layout.normalised(Position(50, 9)) == Position(50, 9)
     assert layout.normalised(Position(60, 9)) == Position(60, 9)
-    assert Layout([closed(10, 4)]).normalised(Position(10, 3)) == Position(10, 3), "nobody named the next ledger"
+    assert Layout([closed(10, 4)]).normalised(Position(10, 3)) == Position(10, 3), (
+        "nobody named the next ledger"
+    )
 
 
 def test_successors_are_known_only_for_known_ledgers() -> None:

@@ -1,4 +1,6 @@
-"""The layout counts in the memory of a state, live and read; its ledgers have a bound of their own beside it."""
+"""The layout counts in the memory of a state, live and read; its ledgers have a bound of their own
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ RUN = tuple(LayoutItem(ledger, LayoutState.CLOSED, 10) for ledger in range(100))
 def test_a_layout_is_refused_when_the_state_has_no_room_for_it() -> None:
     state = AckState()
     IntakeCheck("c", Limits(state_bytes_max=100 * LAYOUT_BYTES)).layout(RUN, state)
-    with pytest.raises(RefusedError, match=r"with this layout the state may take 20,000 bytes of memory, 19,999 are allowed"):
+    with pytest.raises(
+        RefusedError,
+        match=r"with this layout the state may take 20,000 bytes of memory, 19,999 are allowed",
+    ):
         IntakeCheck("c", Limits(state_bytes_max=100 * LAYOUT_BYTES - 1)).layout(RUN, state)
     state.apply_layout(RUN)
     assert state.memory_bytes == 100 * LAYOUT_BYTES

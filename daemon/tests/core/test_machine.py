@@ -1,4 +1,6 @@
-"""One cursor's machine on the bench: decisions that are about its behaviour, and what once went wrong."""
+"""One cursor's machine on the bench: decisions that are about its behaviour, and what once went
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def started(owner: Owner, entry: int = 0) -> Owner:
 
 
 def test_decision_01_a_delta_that_was_put_back_is_not_filtered_again() -> None:
-    """Holes were cleared when it was taken; asking them again would lose it and then confirm it as a duplicate."""
+    """Holes were cleared when it was taken; asking them again would lose it and then confirm it as
+    a duplicate.
+    """
     bench = Bench()
     bench.keep_tail = False
     a = started(bench.opened("A"))
@@ -134,7 +138,9 @@ def test_decision_09_a_second_handle_waits_until_everything_is_durable() -> None
 
 
 def test_decision_11_properties_during_a_reset_are_durable_before_they_are_confirmed() -> None:
-    """Reset, properties, acks of the old generation: the later ack must not confirm the properties early."""
+    """Reset, properties, acks of the old generation: the later ack must not confirm the properties
+    early.
+    """
     bench = Bench()
     a = started(bench.opened("A"))
     a.reset(Position(DATA, -1))
@@ -192,7 +198,12 @@ def test_decision_11_mark_delete_properties_of_a_later_epoch_win() -> None:
         owner = bench.opened(nonce)
         for repeat in range(3 if nonce == "A" else 1):
             owner.seq += 1
-            owner.step(ev.Acks(owner.attach, _batch(owner, acks(DATA, repeat), seq=owner.seq, properties={"horizon": value})))
+            owner.step(
+                ev.Acks(
+                    owner.attach,
+                    _batch(owner, acks(DATA, repeat), seq=owner.seq, properties={"horizon": value}),
+                )
+            )
             bench.sent.add((DATA, repeat))
             owner.go()
     recovered = bench.ask().mark_delete_properties
@@ -240,7 +251,9 @@ def test_decision_19_a_lost_footer_refuses_the_owner_after_a_synced_read() -> No
 
 @pytest.mark.parametrize("lagging", ["absent", "open"])
 def test_decision_19_nobody_is_sent_away_because_of_a_server_that_lags(lagging: str) -> None:
-    """The first read shows no cursor, or one that is open elsewhere; a synced read shows a closed one."""
+    """The first read shows no cursor, or one that is open elsewhere; a synced read shows a closed
+    one.
+    """
     bench = Bench()
     x = bench.opened("X")
     open_znode = bench.znode
@@ -292,7 +305,9 @@ def test_decision_04_where_a_new_cursor_starts() -> None:
 
 def test_decision_20_a_reset_writes_an_inline_base() -> None:
     bench = Bench()
-    a = bench.owner("A").open(layout=(closed(7, 3), closed(DATA, 30), opened(20)), cursor_properties={"k": "v"})
+    a = bench.owner("A").open(
+        layout=(closed(7, 3), closed(DATA, 30), opened(20)), cursor_properties={"k": "v"}
+    )
     a.seq += 1
     a.step(ev.Acks(a.attach, _batch(a, acks(DATA, 5), seq=a.seq, properties={"horizon": 1})))
     a.go()
@@ -311,8 +326,9 @@ def test_decision_20_a_reset_writes_an_inline_base() -> None:
 
 
 def test_a_missing_ledger_of_a_footer_that_has_moved_on_is_no_damage() -> None:
-    """B has claimed and is about to read when C closes the cursor into the footer and deletes the ledger: B reads the footer
-    again, after a sync, and learns that it was deposed."""
+    """B has claimed and is about to read when C closes the cursor into the footer and deletes the
+    ledger: B reads the footer again, after a sync, and learns that it was deposed.
+    """
     bench = Bench()
     a = started(bench.opened("A"))
     assert a.durable
@@ -327,8 +343,11 @@ def test_a_missing_ledger_of_a_footer_that_has_moved_on_is_no_damage() -> None:
     b.todo.appendleft(b.did(fx.ReadFooter)[-1])
     b.go()
     assert b.state is State.DEPOSED and b.refused is None
-    assert bench.footer.writer == "C", "who was deposed before it answered does not claim again by itself"
-    # the same while nothing has moved: refused, with the reason, and however often ZooKeeper must be asked
+    assert bench.footer.writer == "C", (
+        "who was deposed before it answered does not claim again by itself"
+    )
+    # the same while nothing has moved: refused, with the reason, and however often ZooKeeper must
+    # be asked
     bench.ask()
     lost = bench.chain[0]
     del bench.ledgers[lost]
@@ -348,7 +367,9 @@ def test_a_missing_ledger_of_a_footer_that_has_moved_on_is_no_damage() -> None:
 
 
 def test_decision_21_acks_wait_while_the_snapshot_moves() -> None:
-    """Stop appending, wait for what is in flight, close, create, name, append again; the plan is made after that."""
+    """Stop appending, wait for what is in flight, close, create, name, append again; the plan is
+    made after that.
+    """
     bench = Bench(SNAPSHOTS)
     a = bench.opened("A")
     a.ack(1)
@@ -407,8 +428,17 @@ def test_rule_41_a_base_whose_ledger_has_a_damaged_delta_in_front_bars_the_fall_
 
 
 def test_decision_24_a_chain_at_its_hard_limit_waits_for_a_snapshot() -> None:
-    """Every append fails, every ledger keeps its first record: the chain grows to its limits and a snapshot shortens it."""
-    bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=5, snapshot_interval_min_s=1_000.0, inline_state_max_bytes=0))
+    """Every append fails, every ledger keeps its first record: the chain grows to its limits and a
+    snapshot shortens it.
+    """
+    bench = Bench(
+        Limits(
+            chain_ledgers_max=3,
+            chain_ledgers_hard_max=5,
+            snapshot_interval_min_s=1_000.0,
+            inline_state_max_bytes=0,
+        )
+    )
     bench.now = 2_000.0
     a = bench.opened("A")
     for entry in range(5):
@@ -463,7 +493,11 @@ def test_decision_25_deleting_an_unopened_cursor_claims_first() -> None:
     b.step(ev.Open(create=False, takeover=True, for_delete=True))
     b.go()
     assert b.state is State.DELETED and not b.did(fx.ReadChain)
-    assert bench.footer.state is FooterState.DELETED and bench.footer.epoch == 2 and bench.footer.generation == 2
+    assert (
+        bench.footer.state is FooterState.DELETED
+        and bench.footer.epoch == 2
+        and bench.footer.generation == 2
+    )
     assert bench.deleted == ledgers
     # the old owner is deposed at its next footer write or look
     a.step(ev.FooterChanged())
@@ -499,8 +533,9 @@ def test_a_delete_while_a_close_is_on_its_way() -> None:
 
 
 def test_the_inline_backstop() -> None:
-    """BookKeeper is away: after two seconds the source is paused and the whole state goes into the footer, at most once a
-    second; when ledgers come back, the next one is added beside that base."""
+    """BookKeeper is away: after two seconds the source is paused and the whole state goes into the
+    footer, at most once a second; when ledgers come back, the next one is added beside that base.
+    """
     bench = Bench()
     a = started(bench.opened("A"))
     a.ack(1)
@@ -525,7 +560,23 @@ def test_the_inline_backstop() -> None:
 # ---- many histories
 
 
-@given(st.lists(st.sampled_from(["ack", "go", "lose append", "drop append", "lose write", "late write", "tick", "snapshot"]), max_size=30))
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "ack",
+                "go",
+                "lose append",
+                "drop append",
+                "lose write",
+                "late write",
+                "tick",
+                "snapshot",
+            ]
+        ),
+        max_size=30,
+    )
+)
 @settings(max_examples=100, deadline=None)
 def test_whatever_is_lost_or_late_the_next_owner_has_everything_confirmed(moves: list[str]) -> None:
     bench = Bench(Limits(snapshot_interval_min_s=0.0, snapshot_bytes_min=1_000_000))
@@ -533,7 +584,10 @@ def test_whatever_is_lost_or_late_the_next_owner_has_everything_confirmed(moves:
     late: list[fx.WriteFooter] = []
     entry = 0
     for move in moves:
-        pending = next((e for e in a.todo if isinstance(e, fx.Append if "append" in move else fx.WriteFooter)), None)
+        pending = next(
+            (e for e in a.todo if isinstance(e, fx.Append if "append" in move else fx.WriteFooter)),
+            None,
+        )
         match move:
             case "ack":
                 entry += 1
@@ -543,7 +597,10 @@ def test_whatever_is_lost_or_late_the_next_owner_has_everything_confirmed(moves:
             case "tick":
                 a.go_a_little()
             case "snapshot":
-                a.machine.flow.cost.delta_bytes, a.machine.flow.cost.records = 2_000_000, max(1, a.machine.flow.cost.records)
+                a.machine.flow.cost.delta_bytes, a.machine.flow.cost.records = (
+                    2_000_000,
+                    max(1, a.machine.flow.cost.records),
+                )
             case "lose append" | "drop append" if isinstance(pending, fx.Append):
                 a.todo.remove(pending)
                 a.applied_but_unknown(pending) if move == "lose append" else a.unknown(pending)
@@ -564,4 +621,11 @@ def test_whatever_is_lost_or_late_the_next_owner_has_everything_confirmed(moves:
 
 
 def _batch(owner: Owner, *ledgers: LedgerColumns, **fields: Any) -> AckBatch:
-    return AckBatch(**{"seq": owner.seq + 1, "generation": owner.machine.generation, "ledgers": ledgers, **fields})
+    return AckBatch(
+        **{
+            "seq": owner.seq + 1,
+            "generation": owner.machine.generation,
+            "ledgers": ledgers,
+            **fields,
+        }
+    )

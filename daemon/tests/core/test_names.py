@@ -18,7 +18,10 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4
 def test_decision_06_the_form() -> None:
     name = CursorName.checked("persistent://tenant/ns/tópic-1.x~_", "sub|scription/ä %")
     assert name.canonical == "persistent://tenant/ns/t%C3%B3pic-1.x~_|sub%7Cscription/%C3%A4%20%25"
-    assert name.znode == "persistent%3A%2F%2Ftenant%2Fns%2Ft%C3%B3pic-1.x~_|sub%7Cscription%2F%C3%A4%20%25"
+    assert (
+        name.znode
+        == "persistent%3A%2F%2Ftenant%2Fns%2Ft%C3%B3pic-1.x~_|sub%7Cscription%2F%C3%A4%20%25"
+    )
     digest = hashlib.sha256(name.canonical.encode()).digest()
     assert name.bucket == digest.hex()[:3]
     assert name.record_hash == int.from_bytes(digest[:8], "little")
@@ -27,7 +30,9 @@ def test_decision_06_the_form() -> None:
 
 
 @given(TEXTS, TEXTS)
-def test_decision_06_a_znode_is_one_path_element_and_leads_back(topic: str, subscription: str) -> None:
+def test_decision_06_a_znode_is_one_path_element_and_leads_back(
+    topic: str, subscription: str
+) -> None:
     name = CursorName(topic, subscription)
     assert re.fullmatch(r"[A-Za-z0-9\-_.~%|]+", name.znode)
     assert name.znode not in (".", "..")

@@ -24,7 +24,15 @@ def at(
     at_once: bool = False,
     limits: Limits = LIMITS,
 ) -> float | None:
-    return flush_at(limits, pending_acks=acks, pending_bytes=size, oldest_s=oldest, in_flight=in_flight, urgent=urgent, at_once=at_once)
+    return flush_at(
+        limits,
+        pending_acks=acks,
+        pending_bytes=size,
+        oldest_s=oldest,
+        in_flight=in_flight,
+        urgent=urgent,
+        at_once=at_once,
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,10 +40,12 @@ def at(
     [
         (partial(at, oldest=None), None),  # nothing waits
         (partial(at), 100.010),  # few acks: the interval is the longest wait
-        (partial(at, acks=10), 100.001),  # worth its header, nothing in flight: cut the interval short
+        # worth its header, nothing in flight: cut the interval short
+        (partial(at, acks=10), 100.001),
         (partial(at, acks=9), 100.010),
         (partial(at, acks=10, in_flight=1), 100.010),  # something in flight: the batch grows
-        (partial(at, in_flight=4, acks=1_000_000), None),  # a full window waits for an answer, not for a time
+        # a full window waits for an answer, not for a time
+        (partial(at, in_flight=4, acks=1_000_000), None),
         (partial(at, acks=65_536, in_flight=3), 100.0),
         (partial(at, size=512 * 1024, in_flight=3), 100.0),
         (partial(at, urgent=True), 100.0),
@@ -51,7 +61,9 @@ def test_decision_18_when_to_flush(asked: Callable[[], float | None], answer: fl
     assert found == pytest.approx(answer) if answer is not None else found is None
 
 
-def reason(cost: ReplayCost, *, chain: int = 1, now: float = 1_000.0, jitter: float = 0.0) -> str | None:
+def reason(
+    cost: ReplayCost, *, chain: int = 1, now: float = 1_000.0, jitter: float = 0.0
+) -> str | None:
     return snapshot_reason(LIMITS, cost, chain_ledgers=chain, now_s=now, jitter=jitter)
 
 
@@ -64,8 +76,12 @@ MIB = 1 << 20
         (partial(reason, ReplayCost()), None),
         (partial(reason, ReplayCost(delta_bytes=MIB - 1, records=1)), None),
         (partial(reason, ReplayCost(delta_bytes=MIB, records=1)), "cost"),
-        (partial(reason, ReplayCost(delta_bytes=MIB, records=1, snapshot_bytes=MIB + 1)), None),  # 1.0 x the snapshot's bytes
-        (partial(reason, ReplayCost(delta_bytes=5 * MIB, records=1, snapshot_bytes=5 * MIB)), "cost"),
+        # 1.0 x the snapshot's bytes
+        (partial(reason, ReplayCost(delta_bytes=MIB, records=1, snapshot_bytes=MIB + 1)), None),
+        (
+            partial(reason, ReplayCost(delta_bytes=5 * MIB, records=1, snapshot_bytes=5 * MIB)),
+            "cost",
+        ),
         (partial(reason, ReplayCost(delta_bytes=MIB, records=1), jitter=0.1), None),  # jitter: 10 %
         (partial(reason, ReplayCost(delta_bytes=950_000, records=1), jitter=-0.1), "cost"),
         (partial(reason, ReplayCost(records=2_500_000)), "replay"),  # 0.8 us each: two seconds
@@ -75,7 +91,8 @@ MIB = 1 << 20
         (partial(reason, ReplayCost(), chain=31), None),
         (partial(reason, ReplayCost(records=1), now=86_400.0), "age"),
         (partial(reason, ReplayCost(records=0), now=1e9), None),  # nothing to put into it
-        (partial(reason, ReplayCost(delta_bytes=MIB, records=1, snapshot_at_s=999.5)), None),  # at least a second apart
+        # at least a second apart
+        (partial(reason, ReplayCost(delta_bytes=MIB, records=1, snapshot_at_s=999.5)), None),
         (partial(reason, ReplayCost(snapshot_at_s=999.5), chain=64), None),
     ],
 )

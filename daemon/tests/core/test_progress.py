@@ -95,7 +95,8 @@ def test_decision_11_a_reset_decides_what_came_before_it() -> None:
     kept(progress, 1, 2)
     progress.take()
     progress.put_back()
-    kept(progress, 3, 4, 5)  # 3: the reset that is done; 4: one that waits for the new generation; 5: after it
+    # 3: the reset that is done; 4: one that waits for the new generation; 5: after it
+    kept(progress, 3, 4, 5)
     assert progress.decide_until({(1, 4)}) == [fx.Confirm(1, 3, 30)]
     assert progress.has_unbound
     assert progress.decide_all() == [fx.Confirm(1, 5, 20)]
@@ -130,7 +131,9 @@ def test_durable_never_goes_back_nor_beyond_what_was_taken() -> None:
         progress.made_durable(3)
 
 
-@given(st.lists(st.sampled_from(["accept", "take", "durable", "put_back", "nothing_new"]), max_size=40))
+@given(
+    st.lists(st.sampled_from(["accept", "take", "durable", "put_back", "nothing_new"]), max_size=40)
+)
 def test_every_message_is_confirmed_once_and_in_order(moves: list[str]) -> None:
     progress, seq, confirmed, released = Progress(), 0, 0, 0
 
@@ -160,12 +163,15 @@ def test_every_message_is_confirmed_once_and_in_order(moves: list[str]) -> None:
 
 
 def steps_of(question: Callable[[], object]) -> int:
-    """How many lines of Python an answer takes: a measure of work that a busy machine does not change."""
+    """How many lines of Python an answer takes: a measure of work that a busy machine does not
+    change.
+    """
     seen = 0
 
     def trace(frame: FrameType, event: str, _arg: object) -> object:
         nonlocal seen
-        seen += event == "line" and frame.f_code.co_filename == progress_module.__file__  # the collector may run anybody's code
+        # the collector may run anybody's code
+        seen += event == "line" and frame.f_code.co_filename == progress_module.__file__
         return trace
 
     before = sys.gettrace()
@@ -202,7 +208,9 @@ def test_what_was_released_gives_no_bytes_back_when_it_is_confirmed() -> None:
     kept(progress, 1)
     progress.take()
     kept(progress, 2)
-    assert progress.released() == [fx.Confirm(1, 0, 10)], "only of the message that waits for the next record"
+    assert progress.released() == [fx.Confirm(1, 0, 10)], (
+        "only of the message that waits for the next record"
+    )
     assert progress.released() == []
     progress.put_back()
     kept(progress, 3)
@@ -217,7 +225,9 @@ def test_what_is_released_repeats_the_newest_confirmation_of_its_own_handle() ->
     kept(progress, 2)
     progress.accept(2, 7, 10, 0.0)
     assert progress.made_durable(1) == [fx.Confirm(1, 1, 10)]
-    assert progress.released() == [fx.Confirm(1, 1, 10), fx.Confirm(2, 0, 10)], "nothing of the second was confirmed"
+    assert progress.released() == [fx.Confirm(1, 1, 10), fx.Confirm(2, 0, 10)], (
+        "nothing of the second was confirmed"
+    )
 
 
 def test_handles_that_came_and_went_leave_nothing_behind() -> None:

@@ -1,4 +1,6 @@
-"""The ack state against a model of plain sets, and its recovery from deltas and segments in any order."""
+"""The ack state against a model of plain sets, and its recovery from deltas and segments in any
+order.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from cursorkeeper.core import sizes
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.joining import join
 from cursorkeeper.core.positions import FIRST, Position
-from cursorkeeper.core.snapshot_plan import SnapshotPlan, inline_bytes_max, whole_state, whole_state_bytes_estimate
+from cursorkeeper.core.snapshot_plan import (
+    SnapshotPlan,
+    inline_bytes_max,
+    whole_state,
+    whole_state_bytes_estimate,
+)
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, Partial, PartialKey, Segment, Slice
 from cursorkeeper.format import snapshot
@@ -57,7 +64,8 @@ def test_a_delta_holds_what_is_new_and_nothing_else(history: list[Step]) -> None
     before = seen(played.state)
     for delta in played.steps(history):
         after = seen(played.state)
-        assert bool(delta) == (before != after) or not delta.acks  # batch sizes learned without a change count as new
+        # batch sizes learned without a change count as new
+        assert bool(delta) == (before != after) or not delta.acks
         assert not any(key.entry in delta.acks.get(key.ledger, ()) for key in delta.partials)
         assert all(delta.acks.values()), "no empty bitmaps"
         if delta.mark_delete is not None:
@@ -78,7 +86,12 @@ def test_doing_it_again_changes_nothing(history: list[Step]) -> None:
 
 def _fits(step: Acked, state: AckState) -> bool:
     """A refused step was not applied the first time."""
-    return not step.mark_delete and not step.partials and all(state.is_acked(*e) for e in step.entries) and not step.ranges
+    return (
+        not step.mark_delete
+        and not step.partials
+        and all(state.is_acked(*e) for e in step.entries)
+        and not step.ranges
+    )
 
 
 @given(HISTORIES, SEEDS)
@@ -116,10 +129,15 @@ def test_batches_may_be_applied_together_or_one_by_one(history: list[Step], seed
 
 @given(HISTORIES, SEEDS)
 @settings(max_examples=250, deadline=None)
-def test_deltas_in_any_order_and_repeated_give_the_writers_state(history: list[Step], seed: int) -> None:
+def test_deltas_in_any_order_and_repeated_give_the_writers_state(
+    history: list[Step], seed: int
+) -> None:
     played = Played().all(history)
     rng = random.Random(seed)
-    parts: list[Segment | Delta] = [*played.deltas, *rng.sample(played.deltas, len(played.deltas) // 2)]
+    parts: list[Segment | Delta] = [
+        *played.deltas,
+        *rng.sample(played.deltas, len(played.deltas) // 2),
+    ]
     rng.shuffle(parts)
     found = replayed(parts)
     assert seen(found) == seen(played.state)
@@ -141,8 +159,12 @@ def test_joined_deltas_are_worth_as_much_as_the_deltas(history: list[Step], seed
 
 @given(HISTORIES, SEEDS, st.sampled_from([300, 500, 4_000]))
 @settings(max_examples=250, deadline=None)
-def test_a_snapshot_taken_while_acks_go_on_gives_the_writers_state(history: list[Step], seed: int, body_bytes_max: int) -> None:
-    """Segments are taken between the steps; deltas of before the plan are not read. In any order."""
+def test_a_snapshot_taken_while_acks_go_on_gives_the_writers_state(
+    history: list[Step], seed: int, body_bytes_max: int
+) -> None:
+    """Segments are taken between the steps; deltas of before the plan are not read. In any
+    order.
+    """
     rng = random.Random(seed)
     cut = rng.randint(0, len(history))
     played = Played().all(history[:cut])
@@ -202,7 +224,9 @@ def test_ranges_of_millions_of_entries_are_planned_on_container_borders() -> Non
 
 
 def test_partial_batches_that_outgrow_their_range_split_it() -> None:
-    """The plan was made when there was none; then every entry of the range becomes a partly acked batch."""
+    """The plan was made when there was none; then every entry of the range becomes a partly acked
+    batch.
+    """
     state = AckState(Position(5, -1))
     state.apply([batch(acks(5, 199))])
     plan = SnapshotPlan(state, 900)
@@ -213,7 +237,9 @@ def test_partial_batches_that_outgrow_their_range_split_it() -> None:
         assert sizes.segment_body_bytes_max(segments[-1]) <= 900
     assert sum(len(s.partials) for s in segments) == 190
     ends = [(s.first, s.last) for segment in segments for s in segment.slices]
-    assert ends[0][0] == 0 and ends[-1][1] == 199 and all(b[0] == a[1] + 1 for a, b in pairwise(ends))
+    assert (
+        ends[0][0] == 0 and ends[-1][1] == 199 and all(b[0] == a[1] + 1 for a, b in pairwise(ends))
+    )
     assert seen(replayed(list(segments), FIRST)) == seen(state)
 
 
@@ -228,7 +254,9 @@ def test_a_range_that_mark_delete_has_passed_is_not_written() -> None:
 
 def test_a_slice_holds_whichever_is_smaller() -> None:
     state = AckState(Position(5, -1))
-    state.apply([batch(acks(5, *range(3, 900, 3), *range(4, 900, 3))), batch(acks(6, *range(0, 1_000, 7)))])
+    state.apply(
+        [batch(acks(5, *range(3, 900, 3), *range(4, 900, 3))), batch(acks(6, *range(0, 1_000, 7)))]
+    )
     by_ledger = {s.ledger: s for s in whole_state(state).slices}
     assert by_ledger[5].holes and set(by_ledger[5].bitmap) == {0, 1, *range(2, 899, 3)}
     assert not by_ledger[6].holes and set(by_ledger[6].bitmap) == set(range(0, 1_000, 7))

@@ -17,7 +17,17 @@ from cursorkeeper.core.machine import HANDLERS, CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.table import ENDED, HANDLED, LATE, LIVE, MOVES, OWNING, STATES, State, is_handled
+from cursorkeeper.core.table import (
+    ENDED,
+    HANDLED,
+    LATE,
+    LIVE,
+    MOVES,
+    OWNING,
+    STATES,
+    State,
+    is_handled,
+)
 
 EVENTS: tuple[type, ...] = get_args(ev.Event)
 VALUES: dict[str, Any] = {
@@ -38,7 +48,11 @@ VALUES: dict[str, Any] = {
 
 def an(event: type) -> ev.Event:
     """Some event of this kind, of no attempt that anybody waits for."""
-    given = {f.name: VALUES.get(f.name, 987_654) for f in fields(event) if f.default is MISSING and f.default_factory is MISSING}
+    given = {
+        f.name: VALUES.get(f.name, 987_654)
+        for f in fields(event)
+        if f.default is MISSING and f.default_factory is MISSING
+    }
     made: ev.Event = event(**given)
     return made
 
@@ -51,7 +65,19 @@ def test_every_event_has_a_row_and_a_handler() -> None:
 @pytest.mark.parametrize("event", EVENTS)
 def test_handled_or_late_or_a_bug(event: type) -> None:
     """In no state both, and an outcome is never a bug: answers outlive the machine's interest."""
-    outcome = not issubclass(event, (ev.Open, ev.Attach, ev.Detach, ev.Acks, ev.SetLayout, ev.SetProperties, ev.Reset, ev.Close))
+    outcome = not issubclass(
+        event,
+        (
+            ev.Open,
+            ev.Attach,
+            ev.Detach,
+            ev.Acks,
+            ev.SetLayout,
+            ev.SetProperties,
+            ev.Reset,
+            ev.Close,
+        ),
+    )
     for state in State:
         handled = state in HANDLED[event]
         late = state in LATE.get(event, frozenset())
@@ -67,13 +93,16 @@ LATE_OR_FOREIGN = [
     (state, event)
     for state in State
     for event in EVENTS
-    if event not in (ev.Open, ev.Close, ev.Delete, ev.Roll, ev.Snapshot) and (state in HANDLED[event] or state in LATE.get(event, ()))
+    if event not in (ev.Open, ev.Close, ev.Delete, ev.Roll, ev.Snapshot)
+    and (state in HANDLED[event] or state in LATE.get(event, ()))
 ]
 
 
 @pytest.mark.parametrize(("state", "event"), LATE_OR_FOREIGN)
 def test_an_event_of_no_attempt_does_nothing(state: State, event: type) -> None:
-    """A late or foreign answer is recognised by its token, in every state: no write, no append, no confirmation, no end."""
+    """A late or foreign answer is recognised by its token, in every state: no write, no append, no
+    confirmation, no end.
+    """
     machine = CursorMachine(CursorName("t", "s"), Limits(), "w")
     machine.life.state, machine.ownership.epoch, machine.handles.attach = state, 3, 5
     if state in (State.CLOSING, State.DELETING):
@@ -82,7 +111,9 @@ def test_an_event_of_no_attempt_does_nothing(state: State, event: type) -> None:
     assert machine.state is state or {machine.state, state} <= LIVE
     assert not [e for e in out if isinstance(e, fx.WriteFooter | fx.Append | fx.Confirm | fx.Ended)]
     # a ledger that was created too late is ours and in no footer: it goes
-    assert bool([e for e in out if isinstance(e, fx.DeleteLedgers)]) == (event is ev.LedgerCreated and state in OWNING)
+    assert bool([e for e in out if isinstance(e, fx.DeleteLedgers)]) == (
+        event is ev.LedgerCreated and state in OWNING
+    )
 
 
 def test_every_state_can_be_reached() -> None:

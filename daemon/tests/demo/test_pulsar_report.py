@@ -11,16 +11,38 @@ from rich.console import Console
 
 from cursorkeeper.demo.pulsar.report import Half, Report, large
 
-STOCK = Half(data_ledgers=4, acked=195_800, acks_per_second=10_000, receipt_ms_p50=1.5, receipt_ms_p99=9.5, restart_seconds=9,
-             redelivered=149_853, unacked=4_200, unacked_not_delivered=0)  # fmt: skip
-OURS = Half(data_ledgers=4, acked=195_800, acks_per_second=9_000, receipt_ms_p50=12.5, receipt_ms_p99=30.5, restart_seconds=10,
-            redelivered=0, unacked=4_200, unacked_not_delivered=0)  # fmt: skip
+STOCK = Half(
+    data_ledgers=4,
+    acked=195_800,
+    acks_per_second=10_000,
+    receipt_ms_p50=1.5,
+    receipt_ms_p99=9.5,
+    restart_seconds=9,
+    redelivered=149_853,
+    unacked=4_200,
+    unacked_not_delivered=0,
+)
+OURS = Half(
+    data_ledgers=4,
+    acked=195_800,
+    acks_per_second=9_000,
+    receipt_ms_p50=12.5,
+    receipt_ms_p99=30.5,
+    restart_seconds=10,
+    redelivered=0,
+    unacked=4_200,
+    unacked_not_delivered=0,
+)
 
 
 def test_the_json_line_of_both() -> None:
     line = json.loads(Report("4.2.4", 200_000, STOCK, OURS).json_line())
     assert line["acked"] == 195_800
-    assert (line["redelivered_without"], line["redelivered_with"], line["unacked_not_delivered"]) == (149_853, 0, 0)
+    assert (
+        line["redelivered_without"],
+        line["redelivered_with"],
+        line["unacked_not_delivered"],
+    ) == (149_853, 0, 0)
     assert line["throughput_ratio"] == 0.9
     assert (line["receipt_ms_p50"], line["receipt_ms_p99"]) == (12.5, 30.5)
     assert (line["stock_receipt_ms_p50"], line["stock_receipt_ms_p99"]) == (1.5, 9.5)
@@ -29,17 +51,26 @@ def test_the_json_line_of_both() -> None:
 def test_what_is_not_known_without_the_plugin_is_null() -> None:
     line = json.loads(Report("4.2.4", 200_000, STOCK).json_line())
     assert [name for name, value in line.items() if value is None] == [
-        "redelivered_with", "throughput_ratio", "receipt_ms_p50", "receipt_ms_p99",
-    ]  # fmt: skip
+        "redelivered_with",
+        "throughput_ratio",
+        "receipt_ms_p50",
+        "receipt_ms_p99",
+    ]
 
 
 @pytest.mark.parametrize(
     ("broker", "field", "good"),
-    [("without", "redelivered", True), ("plugin", "redelivered", False), ("without", "unacked_not_delivered", False),
-     ("plugin", "unacked_not_delivered", False)],
-)  # fmt: skip
+    [
+        ("without", "redelivered", True),
+        ("plugin", "redelivered", False),
+        ("without", "unacked_not_delivered", False),
+        ("plugin", "unacked_not_delivered", False),
+    ],
+)
 def test_when_it_is_good(broker: str, field: str, good: bool) -> None:
-    """A broker alone may deliver confirmed messages again: that is what is shown. Nothing un-acked may be missing."""
+    """A broker alone may deliver confirmed messages again: that is what is shown. Nothing un-acked
+    may be missing.
+    """
     halves = {"without": replace(STOCK), "plugin": replace(OURS)}
     halves[broker] = replace(halves[broker], **{field: 1})
     assert Report("4.2.4", 200_000, **halves).is_good is good
@@ -61,18 +92,29 @@ def test_the_page_has_both_numbers_large_beside_each_other_in_80_columns() -> No
 def test_a_row_of_the_page_is_one_line() -> None:
     lines = page(Report("4.2.4", 200_000, STOCK, OURS, 171.0)).splitlines()
     assert len([line for line in lines if line.count("4,200 of 4,200") == 2]) == 1
-    assert len([line for line in lines if "Pulsar 4.2.4, 200,000 messages" in line and "171 s" in line]) == 1
+    assert (
+        len(
+            [line for line in lines if "Pulsar 4.2.4, 200,000 messages" in line and "171 s" in line]
+        )
+        == 1
+    )
 
 
 def test_the_page_says_what_went_wrong() -> None:
     assert "Every confirmed ack survived" in page(Report("4.2.4", 200_000, STOCK, OURS))
-    assert "CONFIRMED MESSAGES WERE DELIVERED AGAIN" in page(Report("4.2.4", 200_000, STOCK, replace(OURS, redelivered=1)))
-    assert "UN-ACKED MESSAGES WERE NOT DELIVERED" in page(Report("4.2.4", 200_000, replace(STOCK, unacked_not_delivered=1), OURS))
+    assert "CONFIRMED MESSAGES WERE DELIVERED AGAIN" in page(
+        Report("4.2.4", 200_000, STOCK, replace(OURS, redelivered=1))
+    )
+    assert "UN-ACKED MESSAGES WERE NOT DELIVERED" in page(
+        Report("4.2.4", 200_000, replace(STOCK, unacked_not_delivered=1), OURS)
+    )
 
 
 def test_what_is_not_delivered_is_counted_of_both() -> None:
     stock, ours = replace(STOCK, unacked_not_delivered=2), replace(OURS, unacked_not_delivered=3)
-    assert json.loads(Report("4.2.4", 200_000, stock, ours).json_line())["unacked_not_delivered"] == 5
+    assert (
+        json.loads(Report("4.2.4", 200_000, stock, ours).json_line())["unacked_not_delivered"] == 5
+    )
 
 
 def test_the_page_of_the_broker_as_it_is_alone() -> None:

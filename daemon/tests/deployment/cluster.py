@@ -1,7 +1,8 @@
-"""What a rendered target holds, as questions: pods, containers, probes, what is mounted, what the daemon's settings come to.
+"""What a rendered target holds, as questions: pods, containers, probes, what is mounted, what the
+daemon's settings come to.
 
-Owns: looking things up. Does not own: what must hold (the tests). A thing that is not there is a KeyError or a ValueError, so that
-a test that asks for it fails.
+Owns: looking things up. Does not own: what must hold (the tests). A thing that is not there is a
+KeyError or a ValueError, so that a test that asks for it fails.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ class Cluster:
 
     def one(self, kind: str, name: str) -> Object:
         """The object of that name, or of that name and a hash."""
-        (found,) = [o for o in self.kind(kind) if re.fullmatch(rf"{name}(-[0-9a-z]{{10}})?", o["metadata"]["name"])]
+        (found,) = [
+            o
+            for o in self.kind(kind)
+            if re.fullmatch(rf"{name}(-[0-9a-z]{{10}})?", o["metadata"]["name"])
+        ]
         return found
 
     def workloads(self) -> list[Object]:
@@ -49,7 +54,10 @@ class Cluster:
         """Of a ConfigMap or a Secret, decoded."""
         body = self.one(kind, name)
         plain = kind == "ConfigMap"
-        return {key: value if plain else base64.b64decode(value).decode() for key, value in body["data"].items()}
+        return {
+            key: value if plain else base64.b64decode(value).decode()
+            for key, value in body["data"].items()
+        }
 
     @property
     def gateway(self) -> Object:
@@ -101,7 +109,11 @@ def port(one: Object, name: str) -> int:
 
 def probes(one: Object) -> dict[str, Object]:
     """startup, readiness, liveness."""
-    return {kind: one[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness") if f"{kind}Probe" in one}
+    return {
+        kind: one[f"{kind}Probe"]
+        for kind in ("startup", "readiness", "liveness")
+        if f"{kind}Probe" in one
+    }
 
 
 def sleep_before_stop_s(one: Object) -> float:
@@ -115,29 +127,44 @@ def sleep_before_stop_s(one: Object) -> float:
 
 
 def mounted_files(body: Object, name: str) -> Iterator[tuple[str, str, str, str]]:
-    """(path in the container, ConfigMap or Secret, its name, key) of every file that is mounted by key; '' for all keys."""
+    """(path in the container, ConfigMap or Secret, its name, key) of every file that is mounted by
+    key; '' for all keys.
+    """
     volumes = {v["name"]: v for v in pod(body).get("volumes", [])}
     for mount in container(body, name).get("volumeMounts", []):
         volume = volumes[mount["name"]]
         if "configMap" in volume:
             yield f"{mount['mountPath']}/", "ConfigMap", volume["configMap"]["name"], ""
         for item in volume.get("secret", {}).get("items", []):
-            yield f"{mount['mountPath']}/{item['path']}", "Secret", volume["secret"]["secretName"], item["key"]
+            yield (
+                f"{mount['mountPath']}/{item['path']}",
+                "Secret",
+                volume["secret"]["secretName"],
+                item["key"],
+            )
 
 
 def image_environment() -> dict[str, str]:
-    """The settings that the daemon's image brings in its environment: of the Dockerfile's last stage, not of its build."""
+    """The settings that the daemon's image brings in its environment: of the Dockerfile's last
+    stage, not of its build.
+    """
     last_stage = (ROOT / "Dockerfile").read_text().rpartition("\nFROM ")[2]
     return dict(IMAGE_VARIABLE.findall(last_stage))
 
 
 def environment(one: Object) -> dict[str, str]:
-    """Of a container: the image's, then the pod's own. What comes from elsewhere has the text of its place."""
+    """Of a container: the image's, then the pod's own. What comes from elsewhere has the text of
+    its place.
+    """
     own = {}
     for variable in one.get("env", []):
         source = variable.get("valueFrom", {})
         if not source.get("secretKeyRef", {}).get("optional"):
-            own[variable["name"]] = variable["value"] if "value" in variable else f"of-{source['fieldRef']['fieldPath']}"
+            own[variable["name"]] = (
+                variable["value"]
+                if "value" in variable
+                else f"of-{source['fieldRef']['fieldPath']}"
+            )
     return image_environment() | own
 
 

@@ -1,6 +1,8 @@
-"""What the code knows by name: metrics, settings, flags, events of the log. Pages and files under deploy/ may name only these.
+"""What the code knows by name: metrics, settings, flags, events of the log. Pages and files under
+deploy/ may name only these.
 
-Owns: where each kind of name comes from. Nothing is listed by hand: a name that the code drops is missing here at once.
+Owns: where each kind of name comes from. Nothing is listed by hand: a name that the code drops is
+missing here at once.
 """
 
 from __future__ import annotations
@@ -35,7 +37,12 @@ def java_source() -> str:
 @cache
 def python_source() -> str:
     """All of the daemon's and its clients', without the generated message code."""
-    return "\n".join(path.read_text() for folder in PYTHON for path in sorted(folder.rglob("*.py")) if "_pb2" not in path.name)
+    return "\n".join(
+        path.read_text()
+        for folder in PYTHON
+        for path in sorted(folder.rglob("*.py"))
+        if "_pb2" not in path.name
+    )
 
 
 async def daemon_metrics() -> set[str]:
@@ -54,16 +61,25 @@ def gateway_metrics() -> set[str]:
     """Names on a gateway's page: counters, gauges, and the histogram's three."""
     source = java_source()
     counters = re.findall(r'^\s+[A-Z_]+\("(\w+_total)"', source, re.MULTILINE)
-    gauges = re.findall(r'metrics\.gauge\("(\w+)"', source)
-    others = re.findall(r'head\(page, "(\w+)"', source) + re.findall(r'String name = "(append_seconds)"', source)
-    histogram = [name + part for name in others if name.endswith("_seconds") for part in ("_bucket", "_sum", "_count")]
+    gauges = re.findall(r'metrics\.gauge\(\s*"(\w+)"', source)
+    others = re.findall(r'head\(\s*page,\s*"(\w+)"', source) + re.findall(
+        r'String name = "(append_seconds)"', source
+    )
+    histogram = [
+        name + part
+        for name in others
+        if name.endswith("_seconds")
+        for part in ("_bucket", "_sum", "_count")
+    ]
     return {GATEWAY_METRICS + name for name in (*counters, *gauges, *others, *histogram)}
 
 
 @cache
 def broker_source() -> str:
     """All that runs in a Pulsar broker."""
-    return "\n".join(path.read_text() for folder in IN_THE_BROKER for path in sorted(folder.rglob("*.java")))
+    return "\n".join(
+        path.read_text() for folder in IN_THE_BROKER for path in sorted(folder.rglob("*.java"))
+    )
 
 
 @cache
@@ -77,9 +93,16 @@ def plugin_settings() -> set[str]:
 def plugin_metrics() -> set[str]:
     """What the plugin shows on the broker's page: by its table of figures."""
     table = (PLUGIN / "main/java/io/cursorkeeper/pulsar/Figures.java").read_text()
-    names = re.findall(r'gauge\("(\w+)"', table) + [name + "_total" for name in re.findall(r'counter\("(\w+)"', table)]
+    names = re.findall(r'gauge\("(\w+)"', table) + [
+        name + "_total" for name in re.findall(r'counter\("(\w+)"', table)
+    ]
     names += re.findall(r'\bPREFIX \+ "(\w+)"', table)
-    histogram = [name + part for name in names if name.endswith("latency_seconds") for part in ("_bucket", "_sum", "_count")]
+    histogram = [
+        name + part
+        for name in names
+        if name.endswith("latency_seconds")
+        for part in ("_bucket", "_sum", "_count")
+    ]
     return {PLUGINS_METRICS + name for name in (*names, *histogram)}
 
 
@@ -97,4 +120,4 @@ def jar_flags() -> set[str]:
 @cache
 def module_flags(name: str) -> set[str]:
     """Of a module of the daemon that reads its command line with argparse, with the dashes."""
-    return set(re.findall(r'add_argument\("(--[\w-]+)"', (PYTHON[0] / name).read_text()))
+    return set(re.findall(r'add_argument\(\s*"(--[\w-]+)"', (PYTHON[0] / name).read_text()))

@@ -1,11 +1,13 @@
-"""Builds a kustomization, as far as deploy/kubernetes uses kustomize; anything else is refused, never ignored.
+"""Builds a kustomization, as far as deploy/kubernetes uses kustomize; anything else is refused,
+never ignored.
 
-There is no kustomize on PyPI, npm or in Debian that is new enough for components. What a cluster gets is therefore kept as the
-real tool rendered it (`rendered/`), all other tests look at that, and this interpreter only proves that it is still what the
-sources say. So it and the real tool check each other.
+There is no kustomize on PyPI, npm or in Debian that is new enough for components. What a cluster
+gets is therefore kept as the real tool rendered it (`rendered/`), all other tests look at that, and
+this interpreter only proves that it is still what the sources say. So it and the real tool check
+each other.
 
-Owns: resources, components, patches by target, images, namespace, labels, generators and the hashes in their names. Invariant:
-every key of a kustomization is either done or refused (`Unsupported`).
+Owns: resources, components, patches by target, images, namespace, labels, generators and the hashes
+in their names. Invariant: every key of a kustomization is either done or refused (`Unsupported`).
 """
 
 from __future__ import annotations
@@ -33,8 +35,17 @@ NAMESPACED = {
 }
 WITH_PODS = ("Deployment", "StatefulSet")
 FIELDS = {
-    "apiVersion", "kind", "resources", "components", "patches", "images", "namespace", "labels", "configMapGenerator", "secretGenerator",
-}  # fmt: skip
+    "apiVersion",
+    "kind",
+    "resources",
+    "components",
+    "patches",
+    "images",
+    "namespace",
+    "labels",
+    "configMapGenerator",
+    "secretGenerator",
+}
 HASH_ALPHABET = str.maketrans("013ae", "ghkmt")
 """kustomize writes these hexadecimal digits as letters, so that no word can come of them."""
 
@@ -67,7 +78,9 @@ def build(folder: Path) -> list[Object]:
 
 
 def content_hash(body: Object) -> str:
-    """Ten characters of the SHA-256 of what a ConfigMap or a Secret holds. kustomize leaves the name empty there."""
+    """Ten characters of the SHA-256 of what a ConfigMap or a Secret holds. kustomize leaves the
+    name empty there.
+    """
     content = {"kind": body["kind"], "name": "", "data": body["data"]}
     if body["kind"] == "Secret":
         content["type"] = body["type"]
@@ -78,13 +91,19 @@ def content_hash(body: Object) -> str:
 
 
 def _accumulate(folder: Path, made: list[_Made], kind: str) -> list[_Made]:
-    """What a folder makes of what was there before it: resources, components, generators, then the changes."""
+    """What a folder makes of what was there before it: resources, components, generators, then the
+    changes.
+    """
     (settings,) = documents(folder / "kustomization.yaml")
     _only(settings, FIELDS, f"{folder}/kustomization.yaml")
     if settings["kind"] != kind:
         raise Unsupported(f"{folder}: a {settings['kind']} where a {kind} is named")
     for name in settings.get("resources", []):
-        found = _accumulate(folder / name, [], "Kustomization") if (folder / name).is_dir() else _read(folder / name)
+        found = (
+            _accumulate(folder / name, [], "Kustomization")
+            if (folder / name).is_dir()
+            else _read(folder / name)
+        )
         for one in found:
             if one.key in {other.key for other in made}:
                 raise Unsupported(f"{folder / name}: {one.key} is there already")
@@ -116,8 +135,15 @@ def _generate(folder: Path, kind: str, generator: Object, made: list[_Made]) -> 
         if "=" in file or ".." in file:
             raise Unsupported(f"{folder}: {file}: keys of files, and files of other folders")
         content = (folder / file).read_bytes()
-        data[Path(file).name] = content.decode() if kind == "ConfigMap" else base64.b64encode(content).decode()
-    body: Object = {"apiVersion": "v1", "kind": kind, "metadata": {"name": generator["name"]}, "data": data}
+        data[Path(file).name] = (
+            content.decode() if kind == "ConfigMap" else base64.b64encode(content).decode()
+        )
+    body: Object = {
+        "apiVersion": "v1",
+        "kind": kind,
+        "metadata": {"name": generator["name"]},
+        "data": data,
+    }
     if kind == "Secret":
         body["type"] = "Opaque"
     there = [one for one in made if one.key == (kind, generator["name"])]
@@ -127,7 +153,10 @@ def _generate(folder: Path, kind: str, generator: Object, made: list[_Made]) -> 
     elif generator.get("behavior", "create") == "create" and not there:
         made.append(_Made(body, hashed=True))
     else:
-        raise Unsupported(f"{folder}: {generator['name']}: behavior {generator.get('behavior')}, of {len(there)} there")
+        raise Unsupported(
+            f"{folder}: {generator['name']}: behavior {generator.get('behavior')}, of "
+            f"{len(there)} there"
+        )
 
 
 def _patch(folder: Path, patch: Object, made: list[_Made]) -> None:
@@ -141,7 +170,10 @@ def _patch(folder: Path, patch: Object, made: list[_Made]) -> None:
     change = {key: value for key, value in change.items() if key not in ("apiVersion", "kind")}
     change["metadata"] = {key: value for key, value in change["metadata"].items() if key != "name"}
     for one in made:
-        meant = one.body["apiVersion"] == f"{target['group']}/{target['version']}" and one.body["kind"] == target["kind"]
+        meant = (
+            one.body["apiVersion"] == f"{target['group']}/{target['version']}"
+            and one.body["kind"] == target["kind"]
+        )
         if meant and one.body["metadata"].get("labels", {}).get(label) == value:
             one.body = merge(one.body, change)
 

@@ -1,7 +1,8 @@
 """Kubernetes' strategic merge, as far as the patches of deploy/kubernetes need it.
 
-Owns: by which key the items of a list are the same, and where new ones go (in front, as kustomize puts them). Invariant: a list
-of objects that is not known here is refused where both sides have it: guessing would hide what a cluster gets.
+Owns: by which key the items of a list are the same, and where new ones go (in front, as kustomize
+puts them). Invariant: a list of objects that is not known here is refused where both sides have it:
+guessing would hide what a cluster gets.
 """
 
 from __future__ import annotations
@@ -50,4 +51,6 @@ def _merged_list(base: list[Any], patch: list[Any], where: str) -> list[Any]:
         raise Unsupported(f"{where}: a list of objects whose merge key is not known")
     named = {item[key]: item for item in patch}
     new = [deepcopy(item) for item in patch if item[key] not in {old[key] for old in base}]
-    return new + [merge(old, named[old[key]], where) if old[key] in named else deepcopy(old) for old in base]
+    return new + [
+        merge(old, named[old[key]], where) if old[key] in named else deepcopy(old) for old in base
+    ]

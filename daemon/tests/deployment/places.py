@@ -1,6 +1,8 @@
-"""Where the deployment files and their pages are, and how they are read: strictly, so that what a cluster would refuse is refused here.
+"""Where the deployment files and their pages are, and how they are read: strictly, so that what a
+cluster would refuse is refused here.
 
-Owns: folders, the strict YAML loader, what was rendered. Does not own: what the files must say (the tests).
+Owns: folders, the strict YAML loader, what was rendered. Does not own: what the files must say (the
+tests).
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 
 def documents(file: Path) -> list[Object]:
     """The objects of a YAML file, in its order. Raises yaml.YAMLError."""
-    return [document for document in yaml.load_all(file.read_text(), Loader=_Loader) if document is not None]
+    return [
+        document
+        for document in yaml.load_all(file.read_text(), Loader=_Loader)
+        if document is not None
+    ]
 
 
 def rendered(target: str) -> list[Object]:

@@ -1,7 +1,9 @@
-"""What docs/run/broker tells an operator to install is true: lines of broker.conf, values for Pulsar's Helm chart, gateways beside it.
+"""What docs/run/broker tells an operator to install is true: lines of broker.conf, values for
+Pulsar's Helm chart, gateways beside it.
 
-The chart itself is not here. Its keys that the values use are listed below with the version that has them; what its templates make
-of them (lists of a pod's spec as they are) is made again here, so that Kubernetes' schemas and the software can judge it.
+The chart itself is not here. Its keys that the values use are listed below with the version that
+has them; what its templates make of them (lists of a pod's spec as they are) is made again here, so
+that Kubernetes' schemas and the software can judge it.
 """
 
 from __future__ import annotations
@@ -30,21 +32,42 @@ PAGES = {path.stem: Page(path) for path in sorted((DOCS / "run/broker").glob("*.
     "plugin": Page(ROOT / "java/pulsar-plugin/README.md")
 }
 CHART = "apache/pulsar 4.7.0"
-CHARTS_KEYS = {"gracePeriod", "configData", "extraEnvs", "extraVolumes", "extraVolumeMounts", "initContainers"}
+CHARTS_KEYS = {
+    "gracePeriod",
+    "configData",
+    "extraEnvs",
+    "extraVolumes",
+    "extraVolumeMounts",
+    "initContainers",
+}
 """Of `broker` in the chart's values. Anything else would be ignored by it without a word."""
 CHARTS_ZOOKEEPER = "pulsar-zookeeper:2181"
 """How it names ZooKeeper of a release `pulsar`."""
 PREFIX = "PULSAR_PREFIX_"
-"""Pulsar's images write a variable with it into broker.conf, also if the file does not have the setting."""
+"""Pulsar's images write a variable with it into broker.conf, also if the file does not have the
+setting.
+"""
 STORAGE = "io.cursorkeeper.pulsar.CursorKeeperStorage"
 BROKERS_STOP_S, SPARE_S = 60, 5
 """brokerShutdownTimeoutMs, as Pulsar has it."""
 PULSARS_SETTINGS = {
-    "managedLedgerStorageClassName", "managedLedgerMaxUnackedRangesToPersist", "managedLedgerMaxBatchDeletedIndexToPersist",
-    "acknowledgmentAtBatchIndexLevelEnabled", "managedLedgerDefaultMarkDeleteRateLimit", "managedCursorInfoCompressionType",
-    "dispatcherPauseOnAckStatePersistentEnabled", "brokerShutdownTimeoutMs", "managedLedgerUnackedRangesOpenCacheSetEnabled",
-}  # fmt: skip
-OTHERS = {"isAckReceiptEnabled", "cursorLedger", "cursorLedgerLastEntry", "defaultPulsarImageTag", "restartPodsOnConfigMapChange"}
+    "managedLedgerStorageClassName",
+    "managedLedgerMaxUnackedRangesToPersist",
+    "managedLedgerMaxBatchDeletedIndexToPersist",
+    "acknowledgmentAtBatchIndexLevelEnabled",
+    "managedLedgerDefaultMarkDeleteRateLimit",
+    "managedCursorInfoCompressionType",
+    "dispatcherPauseOnAckStatePersistentEnabled",
+    "brokerShutdownTimeoutMs",
+    "managedLedgerUnackedRangesOpenCacheSetEnabled",
+}
+OTHERS = {
+    "isAckReceiptEnabled",
+    "cursorLedger",
+    "cursorLedgerLastEntry",
+    "defaultPulsarImageTag",
+    "restartPodsOnConfigMapChange",
+}
 JAR = ROOT / "java/pulsar-plugin/pulsar-4.2/target/cursorkeeper-pulsar-plugin-4.2.jar"
 NAR = ROOT / "java/pulsar-receipts/target/cursorkeeper-pulsar-receipts.nar"
 each_page = pytest.mark.parametrize("page", PAGES.values(), ids=list(PAGES))
@@ -94,13 +117,28 @@ def lines_of(text: str) -> dict[str, str]:
 
 def conf_blocks() -> list[dict[str, str]]:
     """All lines of broker.conf on the pages, and those that the values make."""
-    blocks = [lines_of(text) for page in PAGES.values() for text in re.findall(r"```properties\n(.*?)```", page.text, re.DOTALL)]
-    indented = re.findall(r"^    (managedLedgerStorageClassName=.*\n(?:    .*\n)*)", PAGES["plugin"].text, re.MULTILINE)
-    return [*blocks, *(lines_of(re.sub(r"^    ", "", text, flags=re.MULTILINE)) for text in indented)]
+    blocks = [
+        lines_of(text)
+        for page in PAGES.values()
+        for text in re.findall(r"```properties\n(.*?)```", page.text, re.DOTALL)
+    ]
+    indented = re.findall(
+        r"^    (managedLedgerStorageClassName=.*\n(?:    .*\n)*)",
+        PAGES["plugin"].text,
+        re.MULTILINE,
+    )
+    return [
+        *blocks,
+        *(lines_of(re.sub(r"^    ", "", text, flags=re.MULTILINE)) for text in indented),
+    ]
 
 
 def by_values(values: Object) -> dict[str, str]:
-    return {name.removeprefix(PREFIX): value for name, value in values["configData"].items() if name.startswith(PREFIX)}
+    return {
+        name.removeprefix(PREFIX): value
+        for name, value in values["configData"].items()
+        if name.startswith(PREFIX)
+    }
 
 
 # ---- lines of broker.conf
@@ -108,7 +146,9 @@ def by_values(values: Object) -> dict[str, str]:
 
 def test_the_pages_have_lines_at_all() -> None:
     blocks = conf_blocks()
-    assert len(blocks) >= 3 and all(block["managedLedgerStorageClassName"] == STORAGE for block in blocks)
+    assert len(blocks) >= 3 and all(
+        block["managedLedgerStorageClassName"] == STORAGE for block in blocks
+    )
     port = Settings().listen.rpartition(":")[2]
     assert {block["cursorKeeperAddress"] for block in blocks} == {f"127.0.0.1:{port}"}
 
@@ -119,14 +159,20 @@ def test_the_plugin_takes_every_line(values: Object, tmp_path: Path) -> None:
     token.write_text("secret")
     files = []
     for number, block in enumerate([*conf_blocks(), by_values(values)]):
-        own = {**block, **({"cursorKeeperTokenFile": str(token)} if "cursorKeeperTokenFile" in block else {})}
+        own = {
+            **block,
+            **({"cursorKeeperTokenFile": str(token)} if "cursorKeeperTokenFile" in block else {}),
+        }
         files.append(tmp_path / f"{number}.conf")
         files[-1].write_text("".join(f"{name}={value}\n" for name, value in own.items()))
     program = Path(__file__).parent / "plugin_settings/ReadSettings.java"
     command = ["java", "-cp", str(JAR), str(program), *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("mode=KEEP") + done.stdout.count("mode=SHADOW") == len(files) and done.stdout.count(str(token)) == 3
+    assert (
+        done.stdout.count("mode=KEEP") + done.stdout.count("mode=SHADOW") == len(files)
+        and done.stdout.count(str(token)) == 3
+    )
 
 
 # ---- values for the chart
@@ -134,7 +180,10 @@ def test_the_plugin_takes_every_line(values: Object, tmp_path: Path) -> None:
 
 def test_the_values_use_what_the_chart_of_this_version_knows(values: Object) -> None:
     assert set(values) == CHARTS_KEYS
-    assert all(name.startswith(PREFIX) and isinstance(value, str) for name, value in values["configData"].items())
+    assert all(
+        name.startswith(PREFIX) and isinstance(value, str)
+        for name, value in values["configData"].items()
+    )
     for text in ((BROKER / "helm/values.yaml").read_text(), PAGES["index"].text):
         assert CHART in text
     assert f"apache/pulsar --version {CHART.split()[1]}" in PAGES["index"].text
@@ -153,7 +202,10 @@ def test_the_pods_are_what_kubernetes_takes(pods: Object, kubernetes: str) -> No
 
 def test_the_daemon_needs_native_sidecars(pods: Object) -> None:
     assert "restartPolicy" in str(problems(pods, OLDEST))
-    assert [one["name"] for one in pods["spec"]["template"]["spec"]["initContainers"]] == ["cursorkeeper-plugin", "cursorkeeper"]
+    assert [one["name"] for one in pods["spec"]["template"]["spec"]["initContainers"]] == [
+        "cursorkeeper-plugin",
+        "cursorkeeper",
+    ]
 
 
 def container(values: Object, name: str) -> Object:
@@ -164,7 +216,15 @@ def container(values: Object, name: str) -> Object:
 def test_the_daemon_is_the_one_of_the_component(values: Object) -> None:
     """But for its settings, which come from its environment here."""
     mine, theirs = container(values, "cursorkeeper"), Cluster.of("example").daemon
-    for name in ("restartPolicy", "ports", "startupProbe", "livenessProbe", "readinessProbe", "resources", "securityContext"):
+    for name in (
+        "restartPolicy",
+        "ports",
+        "startupProbe",
+        "livenessProbe",
+        "readinessProbe",
+        "resources",
+        "securityContext",
+    ):
         assert mine[name] == theirs[name], name
     assert container(values, "cursorkeeper-plugin")["securityContext"] == theirs["securityContext"]
 
@@ -191,20 +251,30 @@ def test_the_jar_is_copied_to_where_the_broker_looks(values: Object) -> None:
     (variable,) = values["extraEnvs"]
     assert variable == {"name": "PULSAR_EXTRA_CLASSPATH", "value": f"{brokers['mountPath']}/*"}
     dockerfile = (ROOT / "java/pulsar-plugin/Dockerfile").read_text()
-    assert f"{NAR.relative_to(ROOT)} /plugin/\n" in dockerfile and 'ENTRYPOINT ["/bin/cp"]' in dockerfile
+    assert (
+        f"{NAR.relative_to(ROOT)} /plugin/\n" in dockerfile
+        and 'ENTRYPOINT ["/bin/cp"]' in dockerfile
+    )
     for file in (JAR, NAR):
         assert f"!{file.relative_to(ROOT)}\n" in (ROOT / ".dockerignore").read_text()
         assert f" {file.relative_to(ROOT)} /opt/pulsar/" in PAGES["index"].text
 
 
 def test_the_broker_finds_what_makes_receipts_wait(values: Object) -> None:
-    named = (ROOT / "java/pulsar-receipts/src/main/nar/META-INF/services/broker_interceptor.yml").read_text()
+    named = (
+        ROOT / "java/pulsar-receipts/src/main/nar/META-INF/services/broker_interceptor.yml"
+    ).read_text()
     mounts = {mount["mountPath"] for mount in values["extraVolumeMounts"]}
     assert by_values(values)["brokerInterceptorsDirectory"] in mounts
-    blocks = [block for block in [*conf_blocks(), by_values(values)] if "brokerInterceptors" in block]
+    blocks = [
+        block for block in [*conf_blocks(), by_values(values)] if "brokerInterceptors" in block
+    ]
     assert len(blocks) >= 2
     for block in blocks:
-        assert f"name: {block['brokerInterceptors']}\n" in named and block["brokerInterceptorsDirectory"]
+        assert (
+            f"name: {block['brokerInterceptors']}\n" in named
+            and block["brokerInterceptorsDirectory"]
+        )
 
 
 @pytest.fixture
@@ -215,9 +285,14 @@ def daemon(values: Object) -> Settings:
 
 def test_broker_and_daemon_find_each_other(values: Object, daemon: Settings) -> None:
     conf = by_values(values)
-    assert conf["cursorKeeperAddress"] == daemon.listen and conf["cursorKeeperTokenFile"] == daemon.source_token_file
+    assert (
+        conf["cursorKeeperAddress"] == daemon.listen
+        and conf["cursorKeeperTokenFile"] == daemon.source_token_file
+    )
     names = {env["name"] for env in container(values, "cursorkeeper")["env"]}
-    assert names <= {settings.ENVIRONMENT_PREFIX + name.upper() for name in Settings.__struct_fields__}
+    assert names <= {
+        settings.ENVIRONMENT_PREFIX + name.upper() for name in Settings.__struct_fields__
+    }
     secrets = {volume["name"]: volume.get("secret") for volume in values["extraVolumes"]}
     places = {
         f"{mount['mountPath']}/{item['path']}": (secrets[mount["name"]]["secretName"], item["key"])
@@ -229,7 +304,9 @@ def test_broker_and_daemon_find_each_other(values: Object, daemon: Settings) -> 
         daemon.source_token_file: ("cursorkeeper-source-token", "source-token"),
     }
     for secret, key in places.values():
-        assert re.search(rf"create secret generic {secret} (?:.|\n)*--from-literal={key}=", PAGES["index"].text)
+        assert re.search(
+            rf"create secret generic {secret} (?:.|\n)*--from-literal={key}=", PAGES["index"].text
+        )
 
 
 def test_the_pod_gives_broker_and_daemon_time_to_stop(values: Object, daemon: Settings) -> None:
@@ -252,8 +329,14 @@ def test_daemon_and_gateways_belong_together(daemon: Settings) -> None:
     cluster = Cluster(gateways())
     flags = cluster.gateway_flags()
     host, _, port = daemon.gateway.rpartition(":")
-    assert int(port) in [p["port"] for p in cluster.one("Service", host)["spec"]["ports"]] and flags["port"] == port
-    assert flags["metadata-service-uri"] == f"zk+hierarchical://{CHARTS_ZOOKEEPER}/ledgers" and daemon.zookeeper == CHARTS_ZOOKEEPER
+    assert (
+        int(port) in [p["port"] for p in cluster.one("Service", host)["spec"]["ports"]]
+        and flags["port"] == port
+    )
+    assert (
+        flags["metadata-service-uri"] == f"zk+hierarchical://{CHARTS_ZOOKEEPER}/ledgers"
+        and daemon.zookeeper == CHARTS_ZOOKEEPER
+    )
     example = Cluster.of("example").gateway_flags()
     assert {name: flags[name] for name in flags if name != "metadata-service-uri"} == {
         name: example[name] for name in example if name != "metadata-service-uri"
@@ -270,9 +353,14 @@ def test_the_charts_brokers_reach_the_gateways(pods: Object) -> None:
 def test_every_image_is_of_this_release_and_is_built(values: Object) -> None:
     images = [one["image"] for one in values["initContainers"]]
     images += [
-        one["image"] for body in gateways() if body["kind"] == "Deployment" for one in body["spec"]["template"]["spec"]["containers"]
+        one["image"]
+        for body in gateways()
+        if body["kind"] == "Deployment"
+        for one in body["spec"]["template"]["spec"]["containers"]
     ]
-    made = set(re.findall(r"-t (cursorkeeper[\w-]*):\$\(VERSION\)", (ROOT / "Makefile").read_text()))
+    made = set(
+        re.findall(r"-t (cursorkeeper[\w-]*):\$\(VERSION\)", (ROOT / "Makefile").read_text())
+    )
     assert len(images) == 3
     for image in images:
         name, _, tag = image.rpartition("/")[2].partition(":")
@@ -290,33 +378,49 @@ def test_links_lead_somewhere(page: Page) -> None:
         assert target.exists(), link
         if anchor:
             headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
-            assert anchor in {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in headings}, link
+            assert anchor in {
+                re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in headings
+            }, link
 
 
 @each_page
 async def test_names_in_backticks_exist(page: Page) -> None:
-    metrics = await code_facts.daemon_metrics() | code_facts.gateway_metrics() | code_facts.plugin_metrics()
-    for name in page.names - (set() if page is not PAGES["plugin"] else {"org.apache.bookkeeper.mledger.impl"}):
+    metrics = (
+        await code_facts.daemon_metrics()
+        | code_facts.gateway_metrics()
+        | code_facts.plugin_metrics()
+    )
+    for name in page.names - (
+        set() if page is not PAGES["plugin"] else {"org.apache.bookkeeper.mledger.impl"}
+    ):
         bare = re.split(r"[={ ]", name)[0]
         if bare.startswith("cursorKeeper"):
-            assert bare in code_facts.plugin_settings(), f"{page.path.name}: the plugin has no setting {bare}"
+            assert bare in code_facts.plugin_settings(), (
+                f"{page.path.name}: the plugin has no setting {bare}"
+            )
         elif re.fullmatch(r"(pulsar_)?cursorkeeper_\w+", bare):
             assert bare in metrics, f"{page.path.name}: no metric {bare}"
         elif re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", bare) and not bare.startswith("pulsar_ml_"):
             assert bare in code_facts.settings(), f"{page.path.name}: no setting {bare}"
         elif re.fullmatch(r"[a-z]+[A-Z]\w*", bare) and page is not PAGES["plugin"]:
-            assert bare in PULSARS_SETTINGS | CHARTS_KEYS | OTHERS, f"{page.path.name}: {bare} is nobody's"
+            assert bare in PULSARS_SETTINGS | CHARTS_KEYS | OTHERS, (
+                f"{page.path.name}: {bare} is nobody's"
+            )
         elif re.fullmatch(r"(daemon|testcontainers_tests|java|deploy)/[\w./-]+", name):
             assert (ROOT / name).exists(), f"{page.path.name}: no {name}"
 
 
 def test_the_plugins_page_has_every_setting() -> None:
-    table = dict(re.findall(r"^\| `(cursorKeeper\w+)` \| ([^|]*) \|", PAGES["plugin"].text, re.MULTILINE))
+    table = dict(
+        re.findall(r"^\| `(cursorKeeper\w+)` \| ([^|]*) \|", PAGES["plugin"].text, re.MULTILINE)
+    )
     assert set(table) == code_facts.plugin_settings()
 
 
 def test_what_the_broker_logs_is_what_it_logs() -> None:
-    said = re.findall(r"grep '([^']+)' logs", PAGES["index"].text) + re.findall(r"no `([^`]+)`", PAGES["leaving"].text)
+    said = re.findall(r"grep '([^']+)' logs", PAGES["index"].text) + re.findall(
+        r"no `([^`]+)`", PAGES["leaving"].text
+    )
     assert len(said) == 2 and all(line in code_facts.broker_source() for line in said)
 
 
@@ -326,15 +430,32 @@ def test_quoted_lines_are_the_plugins(page: Page) -> None:
 
 
 def test_the_ranges_of_a_clean_stop_are_the_plugins() -> None:
-    source = (ROOT / "java/pulsar-plugin/src/main/java/org/apache/bookkeeper/mledger/impl/KeptLedger.java").read_text()
-    numbers: dict[str, int] = {name: int(n.replace("_", "")) for name, n in re.findall(r"int (\w+_MAX) = ([\d_]+);", source)}
+    source = (
+        ROOT / "java/pulsar-plugin/src/main/java/org/apache/bookkeeper/mledger/impl/KeptLedger.java"
+    ).read_text()
+    numbers: dict[str, int] = {
+        name: int(n.replace("_", ""))
+        for name, n in re.findall(r"int (\w+_MAX) = ([\d_]+);", source)
+    }
     text = " ".join(PAGES["leaving"].text.split())
-    ranges, small, batches = (numbers[f"{name}_MAX"] for name in ("ZNODE_RANGES", "COMPRESSED_ZNODE_RANGES", "COMPRESSED_ZNODE_BATCHES"))
-    assert f"up to {ranges:,} ranges of acked messages and {ranges:,} partly acked batches ({small} and {batches} where" in text
+    ranges, small, batches = (
+        numbers[f"{name}_MAX"]
+        for name in ("ZNODE_RANGES", "COMPRESSED_ZNODE_RANGES", "COMPRESSED_ZNODE_BATCHES")
+    )
+    assert (
+        f"up to {ranges:,} ranges of acked messages and {ranges:,} partly acked batches ({small} "
+        f"and {batches} where" in text
+    )
 
 
 def test_numbers_of_the_daemon_are_its_own() -> None:
     defaults: Any = Settings()
-    assert defaults.flush_interval_ms == 10 and "`flush_interval_ms` (10 ms)" in PAGES["what-changes"].text
+    assert (
+        defaults.flush_interval_ms == 10
+        and "`flush_interval_ms` (10 ms)" in PAGES["what-changes"].text
+    )
     assert defaults.cursors_max == 10_000 and "`cursors_max` (10,000)" in PAGES["sizing"].text
-    assert defaults.detached_cursor_max_ms == 60_000 and "`detached_cursor_max_ms` (a minute)" in PAGES["leaving"].text
+    assert (
+        defaults.detached_cursor_max_ms == 60_000
+        and "`detached_cursor_max_ms` (a minute)" in PAGES["leaving"].text
+    )

@@ -1,4 +1,6 @@
-"""The pages about Kubernetes and systemd cite what exists, name what the files name, and the release of today."""
+"""The pages about Kubernetes and systemd cite what exists, name what the files name, and the
+release of today.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ NAMES = (
     "cursorkeeper.io/sidecar",
     "cursorkeeper.io/uses-gateway",
 )
-CITED = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`|(?:^| )((?:deploy|daemon|testcontainers_tests)/[\w./-]+)", re.MULTILINE)
+CITED = re.compile(
+    r"`((?:[\w.-]+/)+[\w.-]*)`|(?:^| )((?:deploy|daemon|testcontainers_tests)/[\w./-]+)",
+    re.MULTILINE,
+)
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -49,6 +54,9 @@ def test_the_kubernetes_page_names_what_the_files_name() -> None:
 
 def test_the_kubernetes_page_tells_the_resources_that_are_asked_for() -> None:
     page, cluster = PAGES["kubernetes"][0].read_text(), Cluster.of("example")
-    for name, one in (("gateway", cluster.gateway["spec"]["template"]["spec"]["containers"][0]), ("daemon", cluster.daemon)):
+    for name, one in (
+        ("gateway", cluster.gateway["spec"]["template"]["spec"]["containers"][0]),
+        ("daemon", cluster.daemon),
+    ):
         asked, limit = one["resources"]["requests"], one["resources"]["limits"]["memory"]
         assert f"| {name} | {asked['cpu']}, {asked['memory']} | {limit} |" in page

@@ -1,4 +1,6 @@
-"""What the objects say is true of the software: settings, flags, addresses, tokens, times, versions."""
+"""What the objects say is true of the software: settings, flags, addresses, tokens, times,
+versions.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def java_number(file: str, name: str) -> int:
 def test_the_daemon_takes_its_settings(target: str, tmp_path: Path) -> None:
     settings = loaded(Cluster.of(target), tmp_path)
     assert settings.name == "of-metadata.name"
-    assert settings.listen.startswith("127.0.0.1:"), "the broker is in the same pod; nobody else is to reach it"
+    assert settings.listen.startswith("127.0.0.1:"), (
+        "the broker is in the same pod; nobody else is to reach it"
+    )
 
 
 def test_the_settings_of_base_are_settings(tmp_path: Path) -> None:
@@ -51,15 +55,21 @@ def test_the_settings_of_base_are_settings(tmp_path: Path) -> None:
     known = set(Settings.__struct_fields__)
     assert set(cluster.daemon_file()) <= known
     example = Cluster.of("example").daemon_file()
-    assert set(cluster.daemon_file()) <= set(example), "the overlay replaces the whole file: it must say what base says, too"
+    assert set(cluster.daemon_file()) <= set(example), (
+        "the overlay replaces the whole file: it must say what base says, too"
+    )
 
 
 @pytest.mark.parametrize("target", OVERLAYS)
 def test_nothing_in_the_file_is_overruled_by_the_environment(target: str) -> None:
     cluster = Cluster.of(target)
-    overruled = {name.removeprefix(ENVIRONMENT_PREFIX).lower() for name in environment(cluster.daemon)}
+    overruled = {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower() for name in environment(cluster.daemon)
+    }
     assert overruled >= {"listen", "metrics_listen", "start_timeout_s"}, "the image sets them"
-    assert set(image_environment()) <= {v["name"] for v in cluster.daemon["env"]}, "what the image sets, the pod says itself"
+    assert set(image_environment()) <= {v["name"] for v in cluster.daemon["env"]}, (
+        "what the image sets, the pod says itself"
+    )
     assert not overruled & set(cluster.daemon_file())
 
 
@@ -73,7 +83,9 @@ def test_the_daemon_finds_the_gateways(target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", OVERLAYS)
 def test_daemon_and_gateway_use_the_same_zookeepers(target: str, tmp_path: Path) -> None:
     cluster = Cluster.of(target)
-    form = re.fullmatch(r"zk\+hierarchical://([^/]+)/ledgers", cluster.gateway_flags()["metadata-service-uri"])
+    form = re.fullmatch(
+        r"zk\+hierarchical://([^/]+)/ledgers", cluster.gateway_flags()["metadata-service-uri"]
+    )
     assert form is not None
     assert form[1].split(";") == loaded(cluster, tmp_path).zookeeper.split(",")
 
@@ -81,7 +93,10 @@ def test_daemon_and_gateway_use_the_same_zookeepers(target: str, tmp_path: Path)
 @pytest.mark.parametrize("target", OVERLAYS)
 def test_metrics_are_where_the_port_says(target: str, tmp_path: Path) -> None:
     cluster = Cluster.of(target)
-    assert loaded(cluster, tmp_path).metrics_listen == f"0.0.0.0:{port(cluster.daemon, 'keeper-metrics')}"
+    assert (
+        loaded(cluster, tmp_path).metrics_listen
+        == f"0.0.0.0:{port(cluster.daemon, 'keeper-metrics')}"
+    )
 
 
 @pytest.mark.parametrize("target", OVERLAYS)
@@ -95,7 +110,10 @@ def test_probes_of_the_daemon_ask_the_daemon_itself(target: str) -> None:
 def test_the_daemon_may_wait_as_long_as_it_is_told_to(target: str, tmp_path: Path) -> None:
     cluster = Cluster.of(target)
     startup = cluster.daemon["startupProbe"]
-    assert startup["periodSeconds"] * startup["failureThreshold"] > loaded(cluster, tmp_path).start_timeout_s + SPARE_S
+    assert (
+        startup["periodSeconds"] * startup["failureThreshold"]
+        > loaded(cluster, tmp_path).start_timeout_s + SPARE_S
+    )
 
 
 @pytest.mark.parametrize("target", OVERLAYS)
@@ -104,7 +122,8 @@ def test_the_pod_gives_broker_and_daemon_time_to_stop(target: str, tmp_path: Pat
     broker_s = int(cluster.content("ConfigMap", "pulsar-broker")["brokerShutdownTimeoutMs"]) / 1000
     daemon_s = sleep_before_stop_s(cluster.daemon) + loaded(cluster, tmp_path).close_timeout_s
     native = cluster.daemon in pod(cluster.broker).get("initContainers", [])
-    needed_s = broker_s + daemon_s if native else max(broker_s, daemon_s)  # a native sidecar is stopped when the broker has ended
+    # a native sidecar is stopped when the broker has ended
+    needed_s = broker_s + daemon_s if native else max(broker_s, daemon_s)
     assert pod(cluster.broker)["terminationGracePeriodSeconds"] >= needed_s + SPARE_S
 
 
@@ -113,7 +132,9 @@ def test_one_is_a_native_sidecar_and_the_other_is_not() -> None:
     assert [one["name"] for one in pod(native.broker)["initContainers"]] == ["cursorkeeper"]
     assert native.daemon["restartPolicy"] == "Always"
     assert "initContainers" not in pod(second.broker)
-    assert sleep_before_stop_s(second.daemon) >= 10, "both are told to stop at once: the broker's last acks must still find it"
+    assert sleep_before_stop_s(second.daemon) >= 10, (
+        "both are told to stop at once: the broker's last acks must still find it"
+    )
 
 
 def test_both_variants_are_the_same_daemon() -> None:
@@ -135,7 +156,9 @@ def test_the_component_adds_to_the_broker_and_changes_nothing(target: str) -> No
     assert template["metadata"]["labels"].pop("cursorkeeper.io/uses-gateway") == "true"
     template["spec"].pop("initContainers", None)
     template["spec"].pop("volumes")
-    template["spec"]["containers"] = [one for one in template["spec"]["containers"] if one["name"] != "cursorkeeper"]
+    template["spec"]["containers"] = [
+        one for one in template["spec"]["containers"] if one["name"] != "cursorkeeper"
+    ]
     assert theirs == mine
 
 
@@ -170,7 +193,9 @@ def test_the_gateway_listens_where_its_ports_are(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_flags_of_the_gateway_are_flags(target: str) -> None:
-    known = re.findall(r'Flag\.(?:text|number)\("([a-z-]+)"', (JAVA / "service/GatewaySettings.java").read_text())
+    known = re.findall(
+        r'Flag\.(?:text|number)\("([a-z-]+)"', (JAVA / "service/GatewaySettings.java").read_text()
+    )
     assert len(known) > 20
     assert set(Cluster.of(target).gateway_flags()) <= {*known, "metadata-service-uri"}
 
@@ -178,7 +203,13 @@ def test_the_flags_of_the_gateway_are_flags(target: str) -> None:
 @pytest.mark.jvm
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_jar_knows_every_flag(target: str) -> None:
-    page = subprocess.run(["java", "-jar", str(JAR), "gateway", "--help"], capture_output=True, text=True, check=True, timeout=60).stdout
+    page = subprocess.run(
+        ["java", "-jar", str(JAR), "gateway", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
     known = re.findall(r"^  --([a-z-]+) ", page, re.MULTILINE)
     cluster = Cluster.of(target)
     assert set(cluster.gateway_flags()) <= set(known)
@@ -188,7 +219,9 @@ def test_the_jar_knows_every_flag(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_liveness_of_the_gateway_does_not_ask_for_its_neighbours(target: str) -> None:
-    """A gateway without ZooKeeper or bookies is not ready, and lives: its metrics page says nothing about health."""
+    """A gateway without ZooKeeper or bookies is not ready, and lives: its metrics page says nothing
+    about health.
+    """
     asked = probes(container(Cluster.of(target).gateway, "gateway"))
     assert asked["liveness"]["httpGet"]["path"] == asked["startup"]["httpGet"]["path"] == "/metrics"
     assert set(asked["readiness"]) & {"grpc", "httpGet", "exec"} == {"grpc"}
@@ -208,10 +241,16 @@ def test_the_gateway_has_time_to_stop(target: str) -> None:
 def test_there_is_always_a_gateway(target: str) -> None:
     cluster = Cluster.of(target)
     assert cluster.gateway["spec"]["replicas"] >= 2
-    assert cluster.gateway["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert cluster.gateway["spec"]["strategy"]["rollingUpdate"] == {
+        "maxSurge": 1,
+        "maxUnavailable": 0,
+    }
     (budget,) = cluster.kind("PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] < cluster.gateway["spec"]["replicas"]
-    spread = {c["topologyKey"]: c["whenUnsatisfiable"] for c in pod(cluster.gateway)["topologySpreadConstraints"]}
+    spread = {
+        c["topologyKey"]: c["whenUnsatisfiable"]
+        for c in pod(cluster.gateway)["topologySpreadConstraints"]
+    }
     assert spread["kubernetes.io/hostname"] == "DoNotSchedule"
 
 
@@ -219,7 +258,11 @@ def test_there_is_always_a_gateway(target: str) -> None:
 def test_a_connection_is_balanced_and_never_its_calls(target: str) -> None:
     cluster = Cluster.of(target)
     spec = cluster.one("Service", "cursorkeeper-gateway")["spec"]
-    assert spec["type"] == "ClusterIP" and spec.get("clusterIP") != "None" and spec["sessionAffinity"] == "None"
+    assert (
+        spec["type"] == "ClusterIP"
+        and spec.get("clusterIP") != "None"
+        and spec["sessionAffinity"] == "None"
+    )
     (ledgers,) = spec["ports"]
     assert ledgers["name"].startswith("tcp-") and ledgers["appProtocol"] == "tcp"
 
@@ -239,10 +282,16 @@ def test_the_memory_fits_what_the_image_gives_the_jvm() -> None:
 def test_token_files_are_mounted_where_they_are_looked_for(target: str, tmp_path: Path) -> None:
     cluster = Cluster.of(target)
     settings, flags = loaded(cluster, tmp_path), cluster.gateway_flags()
-    daemons = {path: (name, key) for path, _, name, key in mounted_files(cluster.broker, "cursorkeeper")}
-    gateways = {path: (name, key) for path, _, name, key in mounted_files(cluster.gateway, "gateway")}
+    daemons = {
+        path: (name, key) for path, _, name, key in mounted_files(cluster.broker, "cursorkeeper")
+    }
+    gateways = {
+        path: (name, key) for path, _, name, key in mounted_files(cluster.gateway, "gateway")
+    }
     sources = {path: (name, key) for path, _, name, key in mounted_files(cluster.broker, "broker")}
-    assert daemons[settings.gateway_token_file] == gateways[flags["writer-token-file"]], "the daemon writes"
+    assert daemons[settings.gateway_token_file] == gateways[flags["writer-token-file"]], (
+        "the daemon writes"
+    )
     assert gateways[flags["reader-token-file"]][1] == "reader-token"
     assert daemons[settings.source_token_file] == sources[settings.source_token_file]
     for one, path in ((cluster.daemon, daemons), (container(cluster.gateway, "gateway"), gateways)):
@@ -252,14 +301,22 @@ def test_token_files_are_mounted_where_they_are_looked_for(target: str, tmp_path
 
 def test_the_daemon_does_not_get_the_readers_token() -> None:
     cluster = Cluster.of("example")
-    assert "reader-token" not in {key for _, _, _, key in mounted_files(cluster.broker, "cursorkeeper")}
-    assert {key for _, kind, _, key in mounted_files(cluster.broker, "broker") if kind == "Secret"} == {"source-token"}
+    assert "reader-token" not in {
+        key for _, _, _, key in mounted_files(cluster.broker, "cursorkeeper")
+    }
+    assert {
+        key for _, kind, _, key in mounted_files(cluster.broker, "broker") if kind == "Secret"
+    } == {"source-token"}
 
 
 @pytest.mark.parametrize("target", OVERLAYS)
 def test_example_tokens_differ_and_say_what_they_are(target: str) -> None:
     cluster = Cluster.of(target)
-    tokens = [t for body in cluster.kind("Secret") for t in cluster.content("Secret", body["metadata"]["name"]).values()]
+    tokens = [
+        t
+        for body in cluster.kind("Secret")
+        for t in cluster.content("Secret", body["metadata"]["name"]).values()
+    ]
     assert len(tokens) == len(set(tokens)) == 3
     assert all("example" in token and "change-me" in token for token in tokens)
 
@@ -267,10 +324,17 @@ def test_example_tokens_differ_and_say_what_they_are(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_images_are_of_this_release(target: str) -> None:
     cluster = Cluster.of(target)
-    ours = [one["image"] for body in cluster.workloads() for one in containers(body) if "cursorkeeper" in one["image"]]
+    ours = [
+        one["image"]
+        for body in cluster.workloads()
+        for one in containers(body)
+        if "cursorkeeper" in one["image"]
+    ]
     assert len(ours) == (1 if target == "base" else 2)
     for image in ours:
-        assert image.rpartition(":")[2] == version(), "tags of deploy/kubernetes follow daemon/pyproject.toml"
+        assert image.rpartition(":")[2] == version(), (
+            "tags of deploy/kubernetes follow daemon/pyproject.toml"
+        )
         assert image.startswith("registry.example.com/") == (target != "base")
 
 
@@ -282,4 +346,7 @@ def test_what_is_ours_says_so(target: str) -> None:
         if body["metadata"]["name"].startswith("cursorkeeper-") and body["kind"] != "Secret":
             assert labels["app.kubernetes.io/part-of"] == "cursorkeeper"
             assert labels["app.kubernetes.io/version"] == version()
-            assert body["kind"] == "ConfigMap" or labels["app.kubernetes.io/name"] == "cursorkeeper-gateway"
+            assert (
+                body["kind"] == "ConfigMap"
+                or labels["app.kubernetes.io/name"] == "cursorkeeper-gateway"
+            )

@@ -1,6 +1,8 @@
-"""Nothing is privileged: every pod keeps to Kubernetes' restricted pod security standard, and ours to more.
+"""Nothing is privileged: every pod keeps to Kubernetes' restricted pod security standard, and ours
+to more.
 
-The rules are those of the standard (kubernetes.io, "Pod Security Standards", restricted) as far as a pod can break them.
+The rules are those of the standard (kubernetes.io, "Pod Security Standards", restricted) as far as
+a pod can break them.
 """
 
 from __future__ import annotations
@@ -10,7 +12,16 @@ import pytest
 from daemon.tests.deployment.cluster import Cluster, containers, pod
 from daemon.tests.deployment.places import OVERLAYS, TARGETS, Object
 
-VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+VOLUMES = {
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+}
 HOST = ("hostNetwork", "hostPID", "hostIPC", "hostUsers", "shareProcessNamespace")
 OURS = ("cursorkeeper", "gateway")
 
@@ -19,12 +30,15 @@ def broken(body: Object) -> list[str]:
     """What a pod does that the restricted standard forbids."""
     spec = pod(body)
     found = [f"{name} of the host" for name in HOST if spec.get(name)]
-    found += [f"volume {v['name']}" for v in spec.get("volumes", []) if not set(v) - {"name"} <= VOLUMES]
+    found += [
+        f"volume {v['name']}" for v in spec.get("volumes", []) if not set(v) - {"name"} <= VOLUMES
+    ]
     for one in containers(body):
         both = spec.get("securityContext", {}) | one.get("securityContext", {})
         rules = {
             "runs as root": both.get("runAsNonRoot") is True and both.get("runAsUser", 0) > 0,
-            "seccomp": both.get("seccompProfile", {}).get("type") in ("RuntimeDefault", "Localhost"),
+            "seccomp": both.get("seccompProfile", {}).get("type")
+            in ("RuntimeDefault", "Localhost"),
             "privilege escalation": both.get("allowPrivilegeEscalation") is False,
             "privileged": not both.get("privileged"),
             "capabilities": both.get("capabilities") == {"drop": ["ALL"]},
@@ -56,8 +70,12 @@ def test_ours_write_nothing_but_tmp(target: str) -> None:
             seen += 1
             assert one["securityContext"]["readOnlyRootFilesystem"] is True
             writable = [m for m in one["volumeMounts"] if not m.get("readOnly")]
-            assert [m["mountPath"] for m in writable] == (["/tmp"] if one["name"] == "gateway" else [])
-            assert all(volumes[m["name"]]["emptyDir"]["sizeLimit"] for m in writable), "a volume without a limit fills the node"
+            assert [m["mountPath"] for m in writable] == (
+                ["/tmp"] if one["name"] == "gateway" else []
+            )
+            assert all(volumes[m["name"]]["emptyDir"]["sizeLimit"] for m in writable), (
+                "a volume without a limit fills the node"
+            )
     assert seen == (1 if target == "base" else 2)
 
 
@@ -74,7 +92,9 @@ def test_ours_have_limits_and_requests(target: str) -> None:
     for body in Cluster.of(target).workloads():
         for one in (one for one in containers(body) if one["name"] in OURS):
             assert set(one["resources"]["requests"]) >= {"cpu", "memory", "ephemeral-storage"}
-            assert set(one["resources"]["limits"]) == {"memory", "ephemeral-storage"}, "a limit on CPU would delay acks"
+            assert set(one["resources"]["limits"]) == {"memory", "ephemeral-storage"}, (
+                "a limit on CPU would delay acks"
+            )
 
 
 def test_a_privileged_pod_would_be_found() -> None:
@@ -85,5 +105,8 @@ def test_a_privileged_pod_would_be_found() -> None:
     assert set(broken(body)) == {
         "hostNetwork of the host",
         "volume root",
-        *(f"gateway: {rule}" for rule in ("runs as root", "privilege escalation", "privileged", "capabilities")),
+        *(
+            f"gateway: {rule}"
+            for rule in ("runs as root", "privilege escalation", "privileged", "capabilities")
+        ),
     }

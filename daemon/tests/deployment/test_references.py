@@ -1,4 +1,6 @@
-"""Whatever one object names, exists in another: ConfigMaps, Secrets and their keys, ports, labels, accounts, volumes."""
+"""Whatever one object names, exists in another: ConfigMaps, Secrets and their keys, ports, labels,
+accounts, volumes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ def labels_match(selector: Object, labels: Object) -> bool:
 
 
 def selected(cluster: Cluster, selector: Object) -> list[Object]:
-    return [body for body in cluster.workloads() if labels_match(selector, body["spec"]["template"]["metadata"]["labels"])]
+    return [
+        body
+        for body in cluster.workloads()
+        if labels_match(selector, body["spec"]["template"]["metadata"]["labels"])
+    ]
 
 
 def named(body: Object) -> Iterator[tuple[str, str, list[str], bool]]:
@@ -27,7 +33,12 @@ def named(body: Object) -> Iterator[tuple[str, str, list[str], bool]]:
         if "configMap" in volume:
             yield "ConfigMap", volume["configMap"]["name"], [], False
         if "secret" in volume:
-            yield "Secret", volume["secret"]["secretName"], [item["key"] for item in volume["secret"]["items"]], False
+            yield (
+                "Secret",
+                volume["secret"]["secretName"],
+                [item["key"] for item in volume["secret"]["items"]],
+                False,
+            )
     for one in containers(body):
         for source in one.get("envFrom", []):
             yield "ConfigMap", source["configMapRef"]["name"], [], False
@@ -39,14 +50,30 @@ def named(body: Object) -> Iterator[tuple[str, str, list[str], bool]]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_configmaps_and_secrets_exist_with_their_keys(target: str) -> None:
     cluster = Cluster.of(target)
-    there = {(o["kind"], o["metadata"]["name"]): set(o["data"]) for kind in ("ConfigMap", "Secret") for o in cluster.kind(kind)}
+    there = {
+        (o["kind"], o["metadata"]["name"]): set(o["data"])
+        for kind in ("ConfigMap", "Secret")
+        for o in cluster.kind(kind)
+    }
     asked = [reference for body in cluster.workloads() for reference in named(body)]
     assert asked
-    missing = {(kind, name) for kind, name, keys, optional in asked if not optional and not set(keys) <= there.get((kind, name), set())}
-    missing |= {(kind, name) for kind, name, _, optional in asked if not optional and (kind, name) not in there}
-    assert missing == ({("Secret", name) for name in OVERLAYS_SECRETS} if target == "base" else set())
+    missing = {
+        (kind, name)
+        for kind, name, keys, optional in asked
+        if not optional and not set(keys) <= there.get((kind, name), set())
+    }
+    missing |= {
+        (kind, name)
+        for kind, name, _, optional in asked
+        if not optional and (kind, name) not in there
+    }
+    assert missing == (
+        {("Secret", name) for name in OVERLAYS_SECRETS} if target == "base" else set()
+    )
     unused = set(there) - {(kind, name) for kind, name, _, _ in asked}
-    assert {name.rsplit("-", 1)[0] for _, name in unused} == ({"cursorkeeper-daemon"} if target == "base" else set())
+    assert {name.rsplit("-", 1)[0] for _, name in unused} == (
+        {"cursorkeeper-daemon"} if target == "base" else set()
+    )
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -54,7 +81,9 @@ def test_services_lead_to_pods_and_ports(target: str) -> None:
     cluster = Cluster.of(target)
     for service in cluster.kind("Service"):
         (body,) = selected(cluster, service["spec"]["selector"])
-        ports = {p["name"]: p["containerPort"] for one in containers(body) for p in one.get("ports", [])}
+        ports = {
+            p["name"]: p["containerPort"] for one in containers(body) for p in one.get("ports", [])
+        }
         for port in service["spec"]["ports"]:
             assert ports[port["targetPort"]] == port["port"]
 
@@ -63,13 +92,19 @@ def test_services_lead_to_pods_and_ports(target: str) -> None:
 def test_the_policies_and_the_budget_mean_the_gateways(target: str) -> None:
     cluster = Cluster.of(target)
     (budget,), (policy,) = cluster.kind("PodDisruptionBudget"), cluster.kind("NetworkPolicy")
-    for selector in (budget["spec"]["selector"], policy["spec"]["podSelector"], cluster.gateway["spec"]["selector"]):
+    for selector in (
+        budget["spec"]["selector"],
+        policy["spec"]["podSelector"],
+        cluster.gateway["spec"]["selector"],
+    ):
         assert selected(cluster, selector["matchLabels"]) == [cluster.gateway]
     for constraint in pod(cluster.gateway)["topologySpreadConstraints"]:
         assert selected(cluster, constraint["labelSelector"]["matchLabels"]) == [cluster.gateway]
     ports = {p["name"] for one in containers(cluster.gateway) for p in one["ports"]}
     opened = [port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]]
-    assert sorted(opened) == sorted(ports), "every port is opened to somebody, and only ports that exist"
+    assert sorted(opened) == sorted(ports), (
+        "every port is opened to somebody, and only ports that exist"
+    )
     assert set(policy["spec"]["policyTypes"]) == {"Ingress", "Egress"}
 
 
@@ -89,7 +124,9 @@ def test_no_rule_of_the_policy_lets_everybody_in_or_out(target: str) -> None:
     for rules, peers in (("ingress", "from"), ("egress", "to")):
         for rule in policy["spec"][rules]:
             assert rule["ports"]
-            assert rule[peers] and all(peer.get("podSelector", {}).get("matchLabels") for peer in rule[peers])
+            assert rule[peers] and all(
+                peer.get("podSelector", {}).get("matchLabels") for peer in rule[peers]
+            )
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,7 +1,8 @@
 """What lies in `rendered/` is what the sources of deploy/kubernetes say today.
 
-It was made by the real kustomize; here it is made again by the tests' own interpreter and compared, object by object, lists in
-their order. Both must agree. Also: the interpreter refuses what it does not know.
+It was made by the real kustomize; here it is made again by the tests' own interpreter and compared,
+object by object, lists in their order. Both must agree. Also: the interpreter refuses what it does
+not know.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ import yaml
 
 from daemon.tests.deployment.kustomize import build, content_hash
 from daemon.tests.deployment.merging import Unsupported, merge
-from daemon.tests.deployment.places import KUBERNETES, ROOT, TARGETS, DuplicateKey, Object, documents, rendered
+from daemon.tests.deployment.places import (
+    KUBERNETES,
+    ROOT,
+    TARGETS,
+    DuplicateKey,
+    Object,
+    documents,
+    rendered,
+)
 
 
 def keyed(objects: list[Object]) -> dict[tuple[str, str], Object]:
@@ -51,8 +60,18 @@ def test_every_folder_of_sources_is_rendered() -> None:
 def test_every_file_of_sources_is_named_by_its_kustomization() -> None:
     for folder in (file.parent for file in KUBERNETES.rglob("kustomization.yaml")):
         text = (folder / "kustomization.yaml").read_text()
-        files = [f.relative_to(folder) for f in folder.rglob("*") if f.is_file() and f.name != "kustomization.yaml"]
-        mine = [f for f in files if not any((folder / p / "kustomization.yaml").exists() for p in f.parents if p != Path())]
+        files = [
+            f.relative_to(folder)
+            for f in folder.rglob("*")
+            if f.is_file() and f.name != "kustomization.yaml"
+        ]
+        mine = [
+            f
+            for f in files
+            if not any(
+                (folder / p / "kustomization.yaml").exists() for p in f.parents if p != Path()
+            )
+        ]
         assert [f for f in mine if f"- {f}\n" not in text and f"path: {f}\n" not in text] == []
 
 
@@ -74,23 +93,36 @@ def test_the_hash_is_kustomizes() -> None:
         ("components: [.]", "a Kustomization where a Component"),
     ],
 )
-def test_the_interpreter_refuses_what_it_does_not_know(tmp_path: Path, addition: str, refused: str) -> None:
-    (tmp_path / "kustomization.yaml").write_text(f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n{addition}\n")
+def test_the_interpreter_refuses_what_it_does_not_know(
+    tmp_path: Path, addition: str, refused: str
+) -> None:
+    (tmp_path / "kustomization.yaml").write_text(
+        f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n{addition}\n"
+    )
     with pytest.raises(Unsupported, match=refused):
         build(tmp_path)
 
 
 def test_merging_puts_new_items_first_and_changes_named_ones() -> None:
     base = {"containers": [{"name": "a", "args": ["1"], "ports": [{"containerPort": 1}]}], "x": 1}
-    patch = {"containers": [{"name": "b"}, {"name": "a", "args": ["2"], "ports": [{"containerPort": 2}]}]}
+    patch = {
+        "containers": [{"name": "b"}, {"name": "a", "args": ["2"], "ports": [{"containerPort": 2}]}]
+    }
     assert merge(base, patch) == {
-        "containers": [{"name": "b"}, {"name": "a", "args": ["2"], "ports": [{"containerPort": 2}, {"containerPort": 1}]}],
+        "containers": [
+            {"name": "b"},
+            {"name": "a", "args": ["2"], "ports": [{"containerPort": 2}, {"containerPort": 1}]},
+        ],
         "x": 1,
     }
 
 
 def test_merging_refuses_to_guess() -> None:
-    for base, patch in (({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}), ({"a": 1}, {"a": None}), ({}, {"$patch": "x"})):
+    for base, patch in (
+        ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}),
+        ({"a": 1}, {"a": None}),
+        ({}, {"$patch": "x"}),
+    ):
         with pytest.raises(Unsupported):
             merge(base, patch)
 

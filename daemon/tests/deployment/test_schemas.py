@@ -1,6 +1,8 @@
-"""Every object is valid for Kubernetes, strictly: a field that its version does not know is an error.
+"""Every object is valid for Kubernetes, strictly: a field that its version does not know is an
+error.
 
-The published schemas of all versions come with kubernetes-validate. Native sidecars need 1.29; everything else needs 1.27.
+The published schemas of all versions come with kubernetes-validate. Native sidecars need 1.29;
+everything else needs 1.27.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ CASES = [
 
 
 def _schema(version: str, name: str) -> Resource[Any]:
-    folder = files("kubernetes_validate").joinpath("kubernetes-json-schema", f"v{version}.0-local-strict")
+    folder = files("kubernetes_validate").joinpath(
+        "kubernetes-json-schema", f"v{version}.0-local-strict"
+    )
     return Resource.from_contents(json.loads(folder.joinpath(f"{name}.json").read_text()))
 
 
@@ -41,13 +45,18 @@ def _definitions(version: str) -> Resource[Any]:
 
 
 def problems(body: Object, version: str) -> list[str]:
-    """What is wrong with an object, place by place, as kubernetes-validate finds it; it would read its files each time again."""
+    """What is wrong with an object, place by place, as kubernetes-validate finds it; it would read
+    its files each time again.
+    """
     group, _, api = body["apiVersion"].rpartition("/")
     short = f"{group.split('.')[0]}-{api}" if group else api
     schema = _schema(version, f"{body['kind'].lower()}-{short}")
     registry: Registry[Any] = _definitions(version) @ (schema @ Registry())
     found = Draft202012Validator(schema.contents, registry=registry).iter_errors(body)
-    return [f"{body['kind']} {body['metadata']['name']}: {e.json_path}: {e.message[:200]}" for e in found]
+    return [
+        f"{body['kind']} {body['metadata']['name']}: {e.json_path}: {e.message[:200]}"
+        for e in found
+    ]
 
 
 @pytest.mark.parametrize(("target", "version"), CASES)

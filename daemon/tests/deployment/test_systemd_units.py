@@ -1,6 +1,7 @@
 """The units and their examples say what is true of the software, and are as closed as they can be.
 
-That systemd takes them and that both run under them is tested with a real systemd, in testcontainers_tests/.
+That systemd takes them and that both run under them is tested with a real systemd, in
+testcontainers_tests/.
 """
 
 from __future__ import annotations
@@ -57,22 +58,35 @@ ONLY_THE_DAEMONS = {"MemoryDenyWriteExecute": "yes", "ProcSubset": "pid"}
 
 def flags_of_the_gateway() -> set[str]:
     return {
-        *re.findall(r'Flag\.(?:text|number|yesNo)\("([a-z-]+)"', (JAVA / "service/GatewaySettings.java").read_text()),
+        *re.findall(
+            r'Flag\.(?:text|number|yesNo)\("([a-z-]+)"',
+            (JAVA / "service/GatewaySettings.java").read_text(),
+        ),
         "metadata-service-uri",
     }
 
 
 def java_default(flag: str) -> int:
-    (value,) = re.findall(rf'Flag.number\("{flag}", ([\d_]+),', (JAVA / "service/GatewaySettings.java").read_text())
+    (value,) = re.findall(
+        rf'Flag.number\("{flag}", ([\d_]+),', (JAVA / "service/GatewaySettings.java").read_text()
+    )
     return int(value.replace("_", ""))
 
 
 @pytest.fixture
 def daemon_settings() -> Settings:
-    """What the daemon of these examples runs with, by its own loader: file, then the unit's environment, then cursorkeeper.env."""
+    """What the daemon of these examples runs with, by its own loader: file, then the unit's
+    environment, then cursorkeeper.env.
+    """
     unit = Unit.of("cursorkeeper")
-    environment = {name: value.replace("%d", f"{CREDENTIALS}/cursorkeeper.service") for name, value in unit.environment().items()}
-    return settings.load(file=SYSTEMD / "cursorkeeper.toml", environment=environment | environment_file("cursorkeeper.env"))
+    environment = {
+        name: value.replace("%d", f"{CREDENTIALS}/cursorkeeper.service")
+        for name, value in unit.environment().items()
+    }
+    return settings.load(
+        file=SYSTEMD / "cursorkeeper.toml",
+        environment=environment | environment_file("cursorkeeper.env"),
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,30 +95,47 @@ def test_the_unit_is_closed(name: str) -> None:
     closed = CLOSED | (ONLY_THE_DAEMONS if name == "cursorkeeper" else {})
     assert {directive: unit.one(directive) for directive in closed} == closed
     assert unit.all("SystemCallFilter") == ["@system-service", "~@privileged @resources"]
-    assert [directive for directive in ONLY_THE_DAEMONS if unit.all(directive)] == [d for d in ONLY_THE_DAEMONS if d in closed]
+    assert [directive for directive in ONLY_THE_DAEMONS if unit.all(directive)] == [
+        d for d in ONLY_THE_DAEMONS if d in closed
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nobody_starts_what_cannot_start(name: str) -> None:
     unit = Unit.of(name)
     assert unit.one("Restart") == "on-failure"
-    assert unit.one("RestartPreventExitStatus") == "2", "wrong settings or flags: a person must mend them"
+    assert unit.one("RestartPreventExitStatus") == "2", (
+        "wrong settings or flags: a person must mend them"
+    )
     assert "halt(2, command, wrong)" in (JAVA / "Main.java").read_text()
     assert "2 settings" in (ROOT / "daemon/cursorkeeper/cli/run.py").read_text()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_waiting_for_neighbours_goes_on_for_ever_and_crashing_does_not(name: str, daemon_settings: Settings) -> None:
+def test_waiting_for_neighbours_goes_on_for_ever_and_crashing_does_not(
+    name: str, daemon_settings: Settings
+) -> None:
     unit = Unit.of(name)
-    every_s = unit.seconds("StartLimitIntervalSec", "Unit") / int(unit.one("StartLimitBurst", "Unit"))
-    patient_s = daemon_settings.start_timeout_s if name == "cursorkeeper" else java_default("zookeeper-timeout-ms") / 1000
+    every_s = unit.seconds("StartLimitIntervalSec", "Unit") / int(
+        unit.one("StartLimitBurst", "Unit")
+    )
+    patient_s = (
+        daemon_settings.start_timeout_s
+        if name == "cursorkeeper"
+        else java_default("zookeeper-timeout-ms") / 1000
+    )
     assert patient_s > 0
-    assert unit.seconds("RestartSec") + patient_s > every_s, "a start that waits for ZooKeeper never counts as too many"
+    assert unit.seconds("RestartSec") + patient_s > every_s, (
+        "a start that waits for ZooKeeper never counts as too many"
+    )
     assert unit.seconds("RestartSec") + 2 < every_s, "one that fails within two seconds does"
 
 
 def test_the_daemon_has_time_to_close_its_cursors(daemon_settings: Settings) -> None:
-    assert Unit.of("cursorkeeper").seconds("TimeoutStopSec") >= daemon_settings.close_timeout_s + SPARE_S
+    assert (
+        Unit.of("cursorkeeper").seconds("TimeoutStopSec")
+        >= daemon_settings.close_timeout_s + SPARE_S
+    )
 
 
 def test_the_gateway_has_time_to_stop_and_ends_well() -> None:
@@ -135,13 +166,23 @@ def test_the_daemons_examples_are_settings(daemon_settings: Settings) -> None:
     assert daemon_settings.source_token_file == f"{CREDENTIALS}/cursorkeeper.service/source-token"
     assert daemon_settings.password, "the example names it, commented out"
     known = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.__struct_fields__}
-    own = {name for name in Unit.of("cursorkeeper").environment() if name.startswith(ENVIRONMENT_PREFIX)}
+    own = {
+        name
+        for name in Unit.of("cursorkeeper").environment()
+        if name.startswith(ENVIRONMENT_PREFIX)
+    }
     assert own | set(environment_file("cursorkeeper.env")) <= known
 
 
 def test_nothing_in_the_file_is_overruled_by_the_environment() -> None:
-    there = {ENVIRONMENT_PREFIX + name.upper() for name in tomllib.loads((SYSTEMD / "cursorkeeper.toml").read_text())}
-    assert not there & {*Unit.of("cursorkeeper").environment(), *environment_file("cursorkeeper.env")}
+    there = {
+        ENVIRONMENT_PREFIX + name.upper()
+        for name in tomllib.loads((SYSTEMD / "cursorkeeper.toml").read_text())
+    }
+    assert not there & {
+        *Unit.of("cursorkeeper").environment(),
+        *environment_file("cursorkeeper.env"),
+    }
     assert f"{ENVIRONMENT_PREFIX}PASSWORD" not in there, "everybody may read that file"
 
 
@@ -166,10 +207,17 @@ def test_the_paths_are_the_ones_that_the_page_installs() -> None:
     page = (DOCS / "run/systemd.md").read_text()
     units = [Unit.of(name) for name in NAMES]
     files = {value.lstrip("-") for unit in units for value in unit.all("EnvironmentFile")}
-    files |= {word for unit in units for word in unit.command() if word.startswith(("/etc/", "/opt/"))}
+    files |= {
+        word for unit in units for word in unit.command() if word.startswith(("/etc/", "/opt/"))
+    }
     for file in files:
         assert file in page
-    for name in ("cursorkeeper.toml", "cursorkeeper.env", "gateway.properties", "cursorkeeper-gateway.env"):
+    for name in (
+        "cursorkeeper.toml",
+        "cursorkeeper.env",
+        "gateway.properties",
+        "cursorkeeper-gateway.env",
+    ):
         assert f"/etc/cursorkeeper/{name}" in files and (SYSTEMD / name).is_file()
     for unit in units:
         for credential in unit.credentials():
@@ -178,8 +226,15 @@ def test_the_paths_are_the_ones_that_the_page_installs() -> None:
 
 def test_heap_buffers_and_the_jvm_fit_the_memory_limit() -> None:
     unit = Unit.of("cursorkeeper-gateway")
-    assert environment_file("cursorkeeper-gateway.env") == unit.environment(), "the example is what the unit does without it"
-    sizes = [int(size) for size in re.findall(r"(?:-Xmx|MaxDirectMemorySize=)(\d+)m", unit.environment()["JAVA_OPTS"])]
+    assert environment_file("cursorkeeper-gateway.env") == unit.environment(), (
+        "the example is what the unit does without it"
+    )
+    sizes = [
+        int(size)
+        for size in re.findall(
+            r"(?:-Xmx|MaxDirectMemorySize=)(\d+)m", unit.environment()["JAVA_OPTS"]
+        )
+    ]
     assert len(sizes) == 2
     assert sum(sizes) + 150 <= unit.mebibytes("MemoryMax")
 
@@ -187,7 +242,9 @@ def test_heap_buffers_and_the_jvm_fit_the_memory_limit() -> None:
 def test_both_start_in_any_order() -> None:
     for name in NAMES:
         unit = Unit.of(name)
-        assert not unit.all("Requires", "Unit") and not unit.all("BindsTo", "Unit"), "each waits for the other, and outlives it"
+        assert not unit.all("Requires", "Unit") and not unit.all("BindsTo", "Unit"), (
+            "each waits for the other, and outlives it"
+        )
     assert "cursorkeeper-gateway.service" in Unit.of("cursorkeeper").one("After", "Unit").split()
 
 

@@ -1,6 +1,7 @@
 """systemd's unit files, read strictly: sections, and every directive in its order.
 
-Owns: the syntax as far as these units use it (comments, continued lines, repeated directives). A line that is none of it is an
+Owns: the syntax as far as these units use it (comments, continued lines, repeated directives). A
+line that is none of it is an
 error: systemd would only warn about it in the journal.
 """
 
@@ -96,5 +97,9 @@ def environment_file(name: str) -> dict[str, str]:
 
 def properties(name: str) -> dict[str, str]:
     """Of an example of a properties file."""
-    lines = [line for line in (SYSTEMD / name).read_text().splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in (SYSTEMD / name).read_text().splitlines()
+        if line and not line.startswith("#")
+    ]
     return dict(line.split("=", 1) for line in lines)

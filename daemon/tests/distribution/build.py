@@ -1,4 +1,6 @@
-"""Building distributions as `make dist` does, each in a process of its own with an environment that says nothing else."""
+"""Building distributions as `make dist` does, each in a process of its own with an environment that
+says nothing else.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,19 @@ def plain_environment(**more: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(OURS)} | more
 
 
-def build(folder: Path, target: str, into: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def build(
+    folder: Path, target: str, into: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """hatchling, on the sources in `folder`. `target`: wheel, wheel:editable or sdist."""
     return subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(into)],
-        cwd=folder, env=plain_environment(**environment), capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=plain_environment(**environment),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
 
 
 def built(folder: Path, target: str, into: Path, **environment: str) -> Path:

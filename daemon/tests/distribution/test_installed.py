@@ -1,7 +1,9 @@
-"""Wheels and sdists in an empty environment, in a folder of their own, as somebody has them who has never seen this repository.
+"""Wheels and sdists in an empty environment, in a folder of their own, as somebody has them who has
+never seen this repository.
 
-One environment gets the daemon's libraries once, from the hashed lock; its distribution and its client's are then installed into it in
-their turn, as wheels and as sdists. Another one has what the client needs, and nothing else.
+One environment gets the daemon's libraries once, from the hashed lock; its distribution and its
+client's are then installed into it in their turn, as wheels and as sdists. Another one has what the
+client needs, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from pathlib import Path
 import pytest
 
 from clients.tests.ack_stream.fake_keeper import FakeKeeper
-from daemon.tests.distribution.build import JAR_IN_DISTRIBUTION, ROOT, VERSION, built, plain_environment
+from daemon.tests.distribution.build import (
+    JAR_IN_DISTRIBUTION,
+    ROOT,
+    VERSION,
+    built,
+    plain_environment,
+)
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -29,16 +37,27 @@ class Environment:
         self.elsewhere.mkdir()
         self._holds: tuple[Path, ...] = ()
         subprocess.run([sys.executable, "-m", "venv", str(self.folder)], check=True, timeout=400)
-        self.run("pip", "install", "--quiet", "--no-compile", "--require-hashes", "-r", str(ROOT / lock))
+        self.run(
+            "pip", "install", "--quiet", "--no-compile", "--require-hashes", "-r", str(ROOT / lock)
+        )
 
     def run(self, program: str, *arguments: str, code: int = 0, **environment: str) -> str:
-        """A program of it; its output, and its errors with it if it is pip. Fails unless it ends with `code`."""
+        """A program of it; its output, and its errors with it if it is pip. Fails unless it ends
+        with `code`.
+        """
         around = plain_environment(**{"COLUMNS": "200"} | environment)
-        around["PATH"] = environment.get("PATH", os.pathsep.join([str(self.folder / "bin"), around["PATH"]]))
+        around["PATH"] = environment.get(
+            "PATH", os.pathsep.join([str(self.folder / "bin"), around["PATH"]])
+        )
         done = subprocess.run(
             [str(self.folder / "bin" / program), *arguments],
-            cwd=self.elsewhere, env=around, capture_output=True, text=True, timeout=600, check=False,
-        )  # fmt: skip
+            cwd=self.elsewhere,
+            env=around,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
         assert done.returncode == code, (done.returncode, done.stdout[-3000:], done.stderr[-3000:])
         return done.stdout if code == 0 else done.stdout + done.stderr
 
@@ -69,9 +88,14 @@ def of_wheel(environment: Environment, wheels: dict[str, Path]) -> Environment:
 def check_is_whole(environment: Environment) -> None:
     assert environment.run("cursorkeeper", "--version") == f"cursorkeeper {VERSION}\n"
     environment.run("pip", "check")
-    where = "import cursorkeeper.app as a, cursorkeeper_client._proto.acks_pb2 as p; from cursorkeeper.demo.stack import find_jar"
+    where = (
+        "import cursorkeeper.app as a, cursorkeeper_client._proto.acks_pb2 as p; from "
+        "cursorkeeper.demo.stack import find_jar"
+    )
     files = environment.python(f"{where}; print(a.__file__, p.__file__, find_jar())").split()
-    assert all(file.startswith(f"{environment.folder}/") for file in files) and files[2].endswith(JAR_IN_DISTRIBUTION)
+    assert all(file.startswith(f"{environment.folder}/") for file in files) and files[2].endswith(
+        JAR_IN_DISTRIBUTION
+    )
 
 
 def test_the_demo_from_an_installed_wheel(of_wheel: Environment) -> None:
@@ -88,7 +112,9 @@ def test_the_demo_without_java_says_so_before_it_starts_anything(of_wheel: Envir
 
 
 def test_sdists_as_a_user_installs_them(environment: Environment, sdists: dict[str, Path]) -> None:
-    """pip fetches what the build needs into environments that it isolates, builds the wheels, and installs them."""
+    """pip fetches what the build needs into environments that it isolates, builds the wheels, and
+    installs them.
+    """
     environment.install(sdists["clients"], sdists["daemon"])
     check_is_whole(environment)
 
@@ -99,13 +125,20 @@ def test_a_wheel_that_was_built_without_the_jar_says_which_has_it(
     plain = built(ROOT / "daemon", "wheel", tmp_path / "plain", CURSORKEEPER_WHEEL_JAR="no")
     environment.install(wheels["clients"], plain, flags=("--no-deps",))
     said = " ".join(environment.run("cursorkeeper", "demo", code=3).split())
-    assert "install the wheel that brings it along, or name a jar in CURSORKEEPER_GATEWAY_JAR" in said
+    assert (
+        "install the wheel that brings it along, or name a jar in CURSORKEEPER_GATEWAY_JAR" in said
+    )
     assert environment.run("cursorkeeper", "--version") == f"cursorkeeper {VERSION}\n"
 
 
-def test_without_the_third_distribution_the_pipeline_says_which_it_is(of_wheel: Environment) -> None:
+def test_without_the_third_distribution_the_pipeline_says_which_it_is(
+    of_wheel: Environment,
+) -> None:
     said = " ".join(of_wheel.run("cursorkeeper", "pipeline", "report", code=2).split())
-    assert f"pip install cursorkeeper_spark-{VERSION}-py3-none-any.whl" in said and "Traceback" not in said
+    assert (
+        f"pip install cursorkeeper_spark-{VERSION}-py3-none-any.whl" in said
+        and "Traceback" not in said
+    )
 
 
 EVERY_MODULE = """
@@ -113,15 +146,19 @@ import importlib, pkgutil, sys
 import cursorkeeper_client
 for module in pkgutil.walk_packages(cursorkeeper_client.__path__, "cursorkeeper_client."):
     importlib.import_module(module.name)
-print(cursorkeeper_client.__file__, *sorted({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)))
+loaded = {name.partition(".")[0] for name in sys.modules}
+print(cursorkeeper_client.__file__, *sorted(loaded - set(sys.stdlib_module_names)))
 """
 A_SOURCE = """
 import asyncio, sys
-from cursorkeeper_client.ack_stream import Acks, LayoutItem, LayoutState, LedgerAcks, SourceConnection
+from cursorkeeper_client.ack_stream import (
+    Acks, LayoutItem, LayoutState, LedgerAcks, SourceConnection
+)
 
 async def main():
     async with SourceConnection(sys.argv[1]) as session:
-        cursor = session.open("persistent://public/default/t", "s", layout=[LayoutItem(7, LayoutState.OPEN)])
+        layout = [LayoutItem(7, LayoutState.OPEN)]
+        cursor = session.open("persistent://public/default/t", "s", layout=layout)
         await cursor.wait_opened()
         await cursor.wait_durable(await cursor.send_acks(Acks([LedgerAcks(7, [0, 1, 5])])))
 
@@ -129,13 +166,19 @@ asyncio.run(main())
 """
 
 
-async def test_a_source_in_python_needs_the_client_alone(wheels: dict[str, Path], tmp_path: Path) -> None:
-    """All of it is imported, and acks become durable; nothing of the daemon or of its libraries is there."""
+async def test_a_source_in_python_needs_the_client_alone(
+    wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    """All of it is imported, and acks become durable; nothing of the daemon or of its libraries is
+    there.
+    """
     environment = Environment(tmp_path, "requirements-client.lock")
     environment.install(wheels["clients"], flags=("--no-deps",))
     environment.run("pip", "check")
     file, *loaded = environment.python(EVERY_MODULE).split()
-    assert file.startswith(f"{environment.folder}/") and {"grpc", "numpy", "pyroaring"} <= set(loaded)
+    assert file.startswith(f"{environment.folder}/") and {"grpc", "numpy", "pyroaring"} <= set(
+        loaded
+    )
     for program in ("import cursorkeeper", "import typer", "import rich", "import aiozk"):
         assert "ModuleNotFoundError" in environment.run("python", "-c", program, code=1)
     keeper = FakeKeeper()

@@ -1,4 +1,6 @@
-"""The distributions are released together: one version, one licence, and each asks for the others of its own version."""
+"""The distributions are released together: one version, one licence, and each asks for the others
+of its own version.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,25 @@ def test_all_are_of_one_version_and_ask_for_one_another_by_it() -> None:
         "daemon": "cursorkeeper",
         "pipeline": "cursorkeeper-spark",
     }
-    asked = {folder: [need for need in said["dependencies"] if need.startswith("cursorkeeper")] for folder, said in projects.items()}
-    assert asked == {"clients": [], "daemon": [f"cursorkeeper-client=={VERSION}"], "pipeline": [f"cursorkeeper=={VERSION}"]}
+    asked = {
+        folder: [need for need in said["dependencies"] if need.startswith("cursorkeeper")]
+        for folder, said in projects.items()
+    }
+    assert asked == {
+        "clients": [],
+        "daemon": [f"cursorkeeper-client=={VERSION}"],
+        "pipeline": [f"cursorkeeper=={VERSION}"],
+    }
     assert len({said["requires-python"] for said in projects.values()}) == 1
 
 
 def test_a_source_in_python_needs_four_libraries() -> None:
-    assert {need.partition(">=")[0] for need in project("clients")["dependencies"]} == {"grpcio", "numpy", "protobuf", "pyroaring"}
+    assert {need.partition(">=")[0] for need in project("clients")["dependencies"]} == {
+        "grpcio",
+        "numpy",
+        "protobuf",
+        "pyroaring",
+    }
 
 
 def test_what_two_ask_for_they_ask_for_alike() -> None:

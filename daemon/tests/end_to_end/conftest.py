@@ -1,4 +1,6 @@
-"""Real systems for the stories: one embedded stack per module, and daemons as processes. Nothing is left behind."""
+"""Real systems for the stories: one embedded stack per module, and daemons as processes. Nothing is
+left behind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is stored of cursors, seen past every daemon: their footers in ZooKeeper, their ledgers in BookKeeper. Changes nothing."""
+"""What is stored of cursors, seen past every daemon: their footers in ZooKeeper, their ledgers in
+BookKeeper. Changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from cursorkeeper.settings import Settings
 
 @dataclass(frozen=True)
 class Stored:
-    """Of one cursor. `ledgers`: those that BookKeeper has and whose metadata says that they are this cursor's."""
+    """Of one cursor. `ledgers`: those that BookKeeper has and whose metadata says that they are
+    this cursor's.
+    """
 
     footer: Footer
     ledgers: frozenset[int]

@@ -1,8 +1,10 @@
-"""Stories of cursors that outlive their owners: reset, delete, create again, inline close, batch indexes, properties, layout.
+"""Stories of cursors that outlive their owners: reset, delete, create again, inline close, batch
+indexes, properties, layout.
 
-A story is an asynchronous generator. Wherever it yields, the owner is killed (SIGKILL), and `owners.address` is another
-daemon's; so stories run side by side through the same kills (`live`). They know nothing of how daemons are run: the embedded
-stack and the containerised suite both tell them.
+A story is an asynchronous generator. Wherever it yields, the owner is killed (SIGKILL), and
+`owners.address` is another daemon's; so stories run side by side through the same kills (`live`).
+They know nothing of how daemons are run: the embedded stack and the containerised suite both tell
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,14 @@ from cursorkeeper.demo.random_acks import CLOSED_LEDGERS, LAYOUT
 from cursorkeeper_client.ack_stream.errors import NoSuchCursor
 from cursorkeeper_client.ack_stream.handle import CursorHandle
 from cursorkeeper_client.ack_stream.source import SourceConnection
-from cursorkeeper_client.ack_stream.values import AckedIndexes, Acks, CursorState, LedgerAcks, PartialBatch, Position
+from cursorkeeper_client.ack_stream.values import (
+    AckedIndexes,
+    Acks,
+    CursorState,
+    LedgerAcks,
+    PartialBatch,
+    Position,
+)
 from daemon.tests.end_to_end.stored import Stored, reading, stored
 
 SUB = "sub"
@@ -49,7 +58,9 @@ Story = AsyncIterator[None]
 
 
 async def live(owners: Owners, stories: Sequence[Callable[[Owners, str], Story]]) -> None:
-    """All of them to their ends, each on a topic of its own; an owner is killed when every story is ready for it."""
+    """All of them to their ends, each on a topic of its own; an owner is killed when every story is
+    ready for it.
+    """
     async with AsyncExitStack() as stack:
         running: list[tuple[str, Story]] = []
         for story in stories:
@@ -57,9 +68,13 @@ async def live(owners: Owners, stories: Sequence[Callable[[Owners, str], Story]]
             await stack.enter_async_context(aclosing(told))  # type: ignore[type-var]
             running.append((story.__name__, told))
         while True:
-            goes_on = await asyncio.gather(*(_step(name, told) for name, told in running), return_exceptions=True)
+            goes_on = await asyncio.gather(
+                *(_step(name, told) for name, told in running), return_exceptions=True
+            )
             if problems := [found for found in goes_on if isinstance(found, Exception)]:
-                raise ExceptionGroup(f"{len(problems)} of {len(running)} stories went wrong", problems)
+                raise ExceptionGroup(
+                    f"{len(problems)} of {len(running)} stories went wrong", problems
+                )
             running = [one for one, more in zip(running, goes_on, strict=True) if more]
             if not running:
                 return
@@ -82,9 +97,13 @@ async def _step(name: str, story: Story) -> bool:
 
 
 class Held:
-    """A cursor on the present owner; only the connection is dropped at the end, the cursor stays open."""
+    """A cursor on the present owner; only the connection is dropped at the end, the cursor stays
+    open.
+    """
 
-    def __init__(self, owners: Owners, topic: str, *, create: bool = False, takeover: bool = True) -> None:
+    def __init__(
+        self, owners: Owners, topic: str, *, create: bool = False, takeover: bool = True
+    ) -> None:
         self._connection = SourceConnection(owners.address)
         self._topic, self._create, self._takeover = topic, create, takeover
         self.handle: CursorHandle
@@ -92,7 +111,9 @@ class Held:
 
     async def __aenter__(self) -> Held:
         session = await self._connection.connect()
-        self.handle = session.open(self._topic, SUB, layout=LAYOUT, create=self._create, takeover=self._takeover)
+        self.handle = session.open(
+            self._topic, SUB, layout=LAYOUT, create=self._create, takeover=self._takeover
+        )
         try:
             self.state = await self.handle.wait_opened()
         except BaseException:
@@ -103,9 +124,18 @@ class Held:
     async def __aexit__(self, *_: object) -> None:
         await self._connection.close()
 
-    async def acks(self, *ledgers: LedgerAcks, mark_delete: Position | None = None, properties: Mapping[str, int] | None = None) -> None:
+    async def acks(
+        self,
+        *ledgers: LedgerAcks,
+        mark_delete: Position | None = None,
+        properties: Mapping[str, int] | None = None,
+    ) -> None:
         """Sent and durable."""
-        await self.handle.wait_durable(await self.handle.send_acks(Acks(ledgers, mark_delete=mark_delete, properties=properties)))
+        await self.handle.wait_durable(
+            await self.handle.send_acks(
+                Acks(ledgers, mark_delete=mark_delete, properties=properties)
+            )
+        )
 
     @property
     def acked(self) -> dict[int, set[int]]:
@@ -142,7 +172,11 @@ async def reset_delete_and_create_again(owners: Owners, topic: str) -> Story:
         await one.acks(LedgerAcks(LEDGER, [60]))
     yield
     async with Held(owners, topic) as two:
-        assert (two.state.mark_delete, two.state.generation, two.acked) == (Position(LEDGER, 49), 2, {LEDGER: {60}})
+        assert (two.state.mark_delete, two.state.generation, two.acked) == (
+            Position(LEDGER, 49),
+            2,
+            {LEDGER: {60}},
+        )
         assert two.state.cursor_properties == {"a": "b"}
         epoch = two.handle.epoch
         await two.handle.delete()
@@ -162,17 +196,24 @@ async def reset_delete_and_create_again(owners: Owners, topic: str) -> Story:
 
 async def a_small_cursor_closes_into_its_footer(owners: Owners, topic: str) -> Story:
     async with Held(owners, topic, create=True) as one:
-        await one.acks(LedgerAcks(LEDGER, [3, 5, 7], partials=[PartialBatch(9, 4, BitMap([1]))]), properties={"n": 1})
+        await one.acks(
+            LedgerAcks(LEDGER, [3, 5, 7], partials=[PartialBatch(9, 4, BitMap([1]))]),
+            properties={"n": 1},
+        )
         assert (found := await kept(owners, topic)).is_exact and len(found.ledgers) == 1
         await one.handle.close()
     closed = await no_ledger_is_left(owners, topic)
-    assert (closed.footer.state, closed.footer.chain) == (FooterState.CLOSED, ()) and isinstance(closed.footer.base, InlineBase)
+    assert (closed.footer.state, closed.footer.chain) == (FooterState.CLOSED, ()) and isinstance(
+        closed.footer.base, InlineBase
+    )
     yield
     async with Held(owners, topic, takeover=False) as two:  # closed: nobody has to be deposed
         assert (two.acked, two.missing) == ({LEDGER: {3, 5, 7}}, {(LEDGER, 9): {1}})
         assert two.state.mark_delete_properties == {"n": 1}
         await two.acks(LedgerAcks(LEDGER, [11]))
-        assert (beside := await kept(owners, topic)).is_exact and isinstance(beside.footer.base, InlineBase), "a ledger beside it"
+        assert (beside := await kept(owners, topic)).is_exact and isinstance(
+            beside.footer.base, InlineBase
+        ), "a ledger beside it"
     yield
     async with Held(owners, topic) as three:
         assert (three.acked, three.missing) == ({LEDGER: {3, 5, 7, 11}}, {(LEDGER, 9): {1}})
@@ -181,7 +222,9 @@ async def a_small_cursor_closes_into_its_footer(owners: Owners, topic: str) -> S
 
 
 async def batches_are_completed_by_parts(owners: Owners, topic: str) -> Story:
-    """Both forms in which a part of a batch is acked, each completed by the other, under another owner each time."""
+    """Both forms in which a part of a batch is acked, each completed by the other, under another
+    owner each time.
+    """
     async with Held(owners, topic, create=True) as one:
         as_missing = [PartialBatch(5, 4, BitMap([1, 2])), PartialBatch(8, 3, BitMap([0]))]
         as_acked = [AckedIndexes(6, 8, ((0, 3),)), AckedIndexes(9, 100, ((7, 7),))]
@@ -189,17 +232,30 @@ async def batches_are_completed_by_parts(owners: Owners, topic: str) -> Story:
         await one.acks(LedgerAcks(LEDGER, [8]))
     yield
     async with Held(owners, topic) as two:
-        assert two.missing == {(LEDGER, 5): {1, 2}, (LEDGER, 6): {4, 5, 6, 7}, (LEDGER, 9): set(range(100)) - {7}}
+        assert two.missing == {
+            (LEDGER, 5): {1, 2},
+            (LEDGER, 6): {4, 5, 6, 7},
+            (LEDGER, 9): set(range(100)) - {7},
+        }
         assert two.acked == {LEDGER: {8}}
-        await two.acks(LedgerAcks(LEDGER, partials=[AckedIndexes(5, 4, ((1, 1),)), PartialBatch(6, 8, BitMap([0, 1, 2, 3]))]))
+        await two.acks(
+            LedgerAcks(
+                LEDGER,
+                partials=[AckedIndexes(5, 4, ((1, 1),)), PartialBatch(6, 8, BitMap([0, 1, 2, 3]))],
+            )
+        )
     yield
     async with Held(owners, topic) as three:
         assert three.missing == {(LEDGER, 5): {2}, (LEDGER, 9): set(range(100)) - {7}}
         assert three.acked == {LEDGER: {6, 8}}
-        await three.acks(LedgerAcks(LEDGER, [0, 1, 2, 3, 4, 7], partials=[AckedIndexes(5, 4, ((2, 2),))]))
+        await three.acks(
+            LedgerAcks(LEDGER, [0, 1, 2, 3, 4, 7], partials=[AckedIndexes(5, 4, ((2, 2),))])
+        )
     yield
     async with Held(owners, topic) as last:
-        assert (last.state.mark_delete, last.acked) == (Position(LEDGER, 8), {}), "the completed ones fill the prefix"
+        assert (last.state.mark_delete, last.acked) == (Position(LEDGER, 8), {}), (
+            "the completed ones fill the prefix"
+        )
         assert last.missing == {(LEDGER, 9): set(range(100)) - {7}}
 
 
@@ -210,9 +266,13 @@ async def properties_are_replaced_kept_and_cleared(owners: Owners, topic: str) -
         await one.handle.wait_durable(one.handle.set_cursor_properties({"x": "y"}))
     yield
     async with Held(owners, topic) as two:
-        assert (two.state.mark_delete, two.state.mark_delete_properties) == (Position(LEDGER, 6), {"n": 2})
+        assert (two.state.mark_delete, two.state.mark_delete_properties) == (
+            Position(LEDGER, 6),
+            {"n": 2},
+        )
         assert two.state.cursor_properties == {"x": "y"}
-        await two.acks(LedgerAcks(LEDGER, [20]), mark_delete=Position(LEDGER, 9))  # says nothing of them: they stay
+        # says nothing of them: they stay
+        await two.acks(LedgerAcks(LEDGER, [20]), mark_delete=Position(LEDGER, 9))
     yield
     async with Held(owners, topic) as three:
         assert (three.state.mark_delete, three.acked) == (Position(LEDGER, 9), {LEDGER: {20}})
@@ -221,17 +281,28 @@ async def properties_are_replaced_kept_and_cleared(owners: Owners, topic: str) -
         await three.handle.wait_durable(three.handle.set_cursor_properties({}))
     yield
     async with Held(owners, topic) as last:
-        assert (last.state.mark_delete, last.state.mark_delete_properties, last.state.cursor_properties) == (Position(LEDGER, 9), {}, {})
+        assert (
+            last.state.mark_delete,
+            last.state.mark_delete_properties,
+            last.state.cursor_properties,
+        ) == (Position(LEDGER, 9), {}, {})
 
 
 async def mark_delete_crosses_data_ledgers(owners: Owners, topic: str) -> Story:
-    """Nobody sends a mark-delete: it follows the acks, over closed ledgers, an empty one among them."""
+    """Nobody sends a mark-delete: it follows the acks, over closed ledgers, an empty one among
+    them.
+    """
     whole = CLOSED_LEDGERS[LEDGER]
     async with Held(owners, topic, create=True) as one:
-        await one.acks(LedgerAcks(LEDGER, [], [1, whole - 1]), LedgerAcks(14, [0]), LedgerAcks(20, range(10)))
+        await one.acks(
+            LedgerAcks(LEDGER, [], [1, whole - 1]), LedgerAcks(14, [0]), LedgerAcks(20, range(10))
+        )
     yield
     async with Held(owners, topic) as two:
-        assert two.state.mark_delete == Position(LEDGER, -1) and two.state.acked_entries == whole - 1 + 1 + 10
+        assert (
+            two.state.mark_delete == Position(LEDGER, -1)
+            and two.state.acked_entries == whole - 1 + 1 + 10
+        )
         await two.acks(LedgerAcks(LEDGER, [0]))
     yield
     async with Held(owners, topic) as last:

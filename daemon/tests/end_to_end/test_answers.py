@@ -1,4 +1,6 @@
-"""What a daemon answers whose link to a real ZooKeeper stalls while its cursor goes to another daemon."""
+"""What a daemon answers whose link to a real ZooKeeper stalls while its cursor goes to another
+daemon.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from cursorkeeper_client.ack_stream.handle import CursorHandle
 from cursorkeeper_client.ack_stream.session import SourceSession
 from cursorkeeper_client.ack_stream.settings import SourceSettings
 from cursorkeeper_client.ack_stream.source import SourceConnection
-from cursorkeeper_client.ack_stream.values import Acks, CursorState, LayoutItem, LayoutState, LedgerAcks, Position
+from cursorkeeper_client.ack_stream.values import (
+    Acks,
+    CursorState,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    Position,
+)
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.zookeeper.proxy import FaultProxy
 
@@ -44,7 +53,9 @@ async def confirms(handle: CursorHandle, *entries: int) -> None:
 async def info(daemon: DaemonProcess, topic: str) -> pb.CursorInfo:
     async with grpc.aio.insecure_channel(daemon.address) as channel:
         store = rpc.CursorStoreStub(channel)  # type: ignore[no-untyped-call]
-        found: pb.CursorInfo = await store.Get(pb.GetRequest(cursor=pb.CursorRef(topic=topic, subscription="s")))
+        found: pb.CursorInfo = await store.Get(
+            pb.GetRequest(cursor=pb.CursorRef(topic=topic, subscription="s"))
+        )
         return found
 
 
@@ -67,11 +78,17 @@ async def opened_when_it_may(session: SourceSession, topic: str) -> CursorState:
 
 
 @pytest.mark.parametrize("reset", [False, True])
-async def test_a_stale_daemon_answers_an_open_only_with_proof(stack: Standalone, daemons: Daemons, link: FaultProxy, reset: bool) -> None:
-    """A's stream breaks and its link stalls; at B acks are confirmed (after a reset, perhaps); an open with takeover at A is not
-    answered before ZooKeeper is heard, and then shows everything that B confirmed."""
+async def test_a_stale_daemon_answers_an_open_only_with_proof(
+    stack: Standalone, daemons: Daemons, link: FaultProxy, reset: bool
+) -> None:
+    """A's stream breaks and its link stalls; at B acks are confirmed (after a reset, perhaps); an
+    open with takeover at A is not answered before ZooKeeper is heard, and then shows everything
+    that B confirmed.
+    """
     topic = f"persistent://answers/ns/{reset}"
-    a = await daemons.start(stack.gateway, f"127.0.0.1:{link.port}", "--answer-wait-max-ms", "120000")
+    a = await daemons.start(
+        stack.gateway, f"127.0.0.1:{link.port}", "--answer-wait-max-ms", "120000"
+    )
     b = await daemons.start(stack.gateway, stack.zookeeper)
     async with SourceConnection(a.address, SOURCE) as session:
         first = session.open(topic, "s", layout=LAYOUT)
@@ -92,14 +109,19 @@ async def test_a_stale_daemon_answers_an_open_only_with_proof(stack: Standalone,
         link.flow()
         state = await opening
         assert state.is_acked(LEDGER, 600) and state.is_acked(LEDGER, 601)
-        assert (state.generation, state.is_acked(LEDGER, 500)) == ((2, False) if reset else (1, True))
+        assert (state.generation, state.is_acked(LEDGER, 500)) == (
+            (2, False) if reset else (1, True)
+        )
         assert again.epoch > moved.epoch > first.epoch
         await confirms(again, 700)
 
 
-async def test_a_broken_stream_is_resumed_while_the_link_is_stalled(stack: Standalone, daemons: Daemons, link: FaultProxy) -> None:
-    """The daemon is still the owner and cannot prove it: the source goes on, and its acks become durable. An ordinary open of
-    another source waits, and is told in time that ZooKeeper is away."""
+async def test_a_broken_stream_is_resumed_while_the_link_is_stalled(
+    stack: Standalone, daemons: Daemons, link: FaultProxy
+) -> None:
+    """The daemon is still the owner and cannot prove it: the source goes on, and its acks become
+    durable. An ordinary open of another source waits, and is told in time that ZooKeeper is away.
+    """
     topic = "persistent://answers/ns/resumed"
     a = await daemons.start(stack.gateway, f"127.0.0.1:{link.port}", "--answer-wait-max-ms", "1500")
     async with SourceConnection(a.address, SOURCE) as session:

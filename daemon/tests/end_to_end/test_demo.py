@@ -1,4 +1,6 @@
-"""The demo is a test: the bad case at a smaller size, and every recorded ack of real Pulsar consumers."""
+"""The demo is a test: the bad case at a smaller size, and every recorded ack of real Pulsar
+consumers.
+"""
 
 from __future__ import annotations
 

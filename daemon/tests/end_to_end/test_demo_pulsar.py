@@ -1,4 +1,6 @@
-"""The demo on real brokers is a test: a small one shows what a broker alone loses and the plugin keeps, and leaves nothing behind."""
+"""The demo on real brokers is a test: a small one shows what a broker alone loses and the plugin
+keeps, and leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,20 @@ def processes_of(folder: Path) -> list[str]:
 def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "cursorkeeper.demo.pulsar", "--json", *arguments],
-        capture_output=True, text=True, timeout=800, check=False, env={**os.environ, **environment},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=800,
+        check=False,
+        env={**os.environ, **environment},
+    )
 
 
-def test_a_broker_as_it_is_delivers_confirmed_messages_again_after_a_kill_and_one_with_the_plugin_none(tmp_path: Path) -> None:
-    """4.2.4 compares a limit of 10,000 ranges with acked entries: what is in the later of six ledgers of 5,000 is not kept."""
+def test_a_stock_broker_delivers_confirmed_messages_again_after_a_kill_and_one_with_the_plugin_none(
+    tmp_path: Path,
+) -> None:
+    """4.2.4 compares a limit of 10,000 ranges with acked entries: what is in the later of six
+    ledgers of 5,000 is not kept.
+    """
     done = demo("--messages", "30000", "--entries-per-ledger", "5000", TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:] + done.stdout
     report = json.loads(done.stdout.splitlines()[-1])
@@ -51,7 +61,9 @@ def test_a_broker_as_it_is_delivers_confirmed_messages_again_after_a_kill_and_on
     assert not processes_of(tmp_path)
 
 
-def test_a_broker_that_does_not_start_is_named_with_the_end_of_its_log_and_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_a_broker_that_does_not_start_is_named_with_the_end_of_its_log_and_nothing_is_left_behind(
+    tmp_path: Path,
+) -> None:
     programs, work = tmp_path / "bin", tmp_path / "work"
     programs.mkdir()
     work.mkdir()

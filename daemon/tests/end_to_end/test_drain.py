@@ -1,4 +1,6 @@
-"""SIGTERM in the middle of traffic: every cursor is closed in time, what was confirmed is there, and nothing else is claimed."""
+"""SIGTERM in the middle of traffic: every cursor is closed in time, what was confirmed is there,
+and nothing else is claimed.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ async def send_without_end(driver: Driver) -> None:
 
 
 async def test_sigterm_while_acks_flow(stack: Standalone, daemons: Daemons) -> None:
-    daemon = await daemons.start(stack.gateway, stack.zookeeper, "--close-timeout-s", str(CLOSE_TIMEOUT_S))
+    daemon = await daemons.start(
+        stack.gateway, stack.zookeeper, "--close-timeout-s", str(CLOSE_TIMEOUT_S)
+    )
     topics = [f"persistent://e2e/ns/drain-{number}" for number in range(CURSORS)]
-    driven = [await driving(daemon.address, topic, 30 + number) for number, topic in enumerate(topics)]
+    driven = [
+        await driving(daemon.address, topic, 30 + number) for number, topic in enumerate(topics)
+    ]
     drivers = [driver for _, driver in driven]
     flow = [asyncio.create_task(send_without_end(driver)) for driver in drivers]
     for driver in drivers:
@@ -37,17 +43,25 @@ async def test_sigterm_while_acks_flow(stack: Standalone, daemons: Daemons) -> N
     assert daemon._process is not None
     assert daemon._process.returncode == 0, daemon.tail()
     assert time.monotonic() - began < CLOSE_TIMEOUT_S
-    assert all(driver.cursor.last_ticket > before for driver, before in zip(drivers, sent_before, strict=True)), "acks flowed on"
+    assert all(
+        driver.cursor.last_ticket > before
+        for driver, before in zip(drivers, sent_before, strict=True)
+    ), "acks flowed on"
     sent_at_the_end = [driver.cursor.last_ticket for driver in drivers]
     async with asyncio.timeout(60):
-        while any(driver.cursor.last_ticket == sent for driver, sent in zip(drivers, sent_at_the_end, strict=True)):
+        while any(
+            driver.cursor.last_ticket == sent
+            for driver, sent in zip(drivers, sent_at_the_end, strict=True)
+        ):
             await asyncio.sleep(0.01)
     for task in flow:
         task.cancel()
     await asyncio.gather(*flow, return_exceptions=True)
     for source, _ in driven:
         await source.close()
-    assert all(driver.cursor.durable_ticket < driver.cursor.last_ticket for driver in drivers), "not everything was confirmed"
+    assert all(driver.cursor.durable_ticket < driver.cursor.last_ticket for driver in drivers), (
+        "not everything was confirmed"
+    )
 
     other = await daemons.start(stack.gateway, stack.zookeeper)
     async with SourceConnection(other.address) as session:
@@ -55,8 +69,12 @@ async def test_sigterm_while_acks_flow(stack: Standalone, daemons: Daemons) -> N
             check(await session.open(topic, "sub", create=False).wait_opened(), driver.truth)
 
 
-async def test_sigterm_without_bookkeeper_ends_in_time_and_says_what_was_left(stack: Standalone, daemons: Daemons) -> None:
-    """The last flush cannot succeed: exit code 1, the cursor named, and what was confirmed before is durable all the same."""
+async def test_sigterm_without_bookkeeper_ends_in_time_and_says_what_was_left(
+    stack: Standalone, daemons: Daemons
+) -> None:
+    """The last flush cannot succeed: exit code 1, the cursor named, and what was confirmed before
+    is durable all the same.
+    """
     daemon = await daemons.start(stack.gateway, stack.zookeeper, "--close-timeout-s", "2")
     topic = "persistent://e2e/ns/drain-alone"
     source, driver = await driving(daemon.address, topic, 40)
@@ -74,4 +92,7 @@ async def test_sigterm_without_bookkeeper_ends_in_time_and_says_what_was_left(st
     stack.restart()
     other = await daemons.start(stack.gateway, stack.zookeeper)
     async with SourceConnection(other.address) as session:
-        check(await session.open(topic, "sub", create=False, takeover=True).wait_opened(), driver.truth)
+        check(
+            await session.open(topic, "sub", create=False, takeover=True).wait_opened(),
+            driver.truth,
+        )

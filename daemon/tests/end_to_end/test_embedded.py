@@ -16,8 +16,17 @@ from daemon.tests.end_to_end.workload import LAYOUT, Driver, check, driving, rec
 pytestmark = pytest.mark.jvm
 
 
-async def test_acks_survive_kills_of_the_daemon_and_of_the_whole_stack(stack: Standalone, daemons: Daemons) -> None:
-    daemon = await daemons.start(stack.gateway, stack.zookeeper, "--snapshot-bytes-min", "4000", "--snapshot-interval-min-s", "0.2")
+async def test_acks_survive_kills_of_the_daemon_and_of_the_whole_stack(
+    stack: Standalone, daemons: Daemons
+) -> None:
+    daemon = await daemons.start(
+        stack.gateway,
+        stack.zookeeper,
+        "--snapshot-bytes-min",
+        "4000",
+        "--snapshot-interval-min-s",
+        "0.2",
+    )
     source, driver = await driving(daemon.address, "persistent://e2e/ns/kills", 1)
     for _ in range(2):
         await driver.send_some(60)
@@ -37,7 +46,9 @@ async def test_acks_survive_kills_of_the_daemon_and_of_the_whole_stack(stack: St
     assert driver.truth.confirmed == driver.truth.sent
 
 
-async def test_what_was_not_confirmed_at_a_kill_is_never_half_there(stack: Standalone, daemons: Daemons) -> None:
+async def test_what_was_not_confirmed_at_a_kill_is_never_half_there(
+    stack: Standalone, daemons: Daemons
+) -> None:
     """The source is killed with the daemon: nobody sends again."""
     daemon = await daemons.start(stack.gateway, stack.zookeeper)
     source, driver = await driving(daemon.address, "persistent://e2e/ns/cut", 2)
@@ -49,7 +60,9 @@ async def test_what_was_not_confirmed_at_a_kill_is_never_half_there(stack: Stand
     check(state, driver.truth)
 
 
-async def test_sigterm_closes_every_cursor_and_exits_with_zero(stack: Standalone, daemons: Daemons) -> None:
+async def test_sigterm_closes_every_cursor_and_exits_with_zero(
+    stack: Standalone, daemons: Daemons
+) -> None:
     daemon = await daemons.start(stack.gateway, stack.zookeeper)
     source, driver = await driving(daemon.address, "persistent://e2e/ns/term", 3)
     await driver.send_some(20)
@@ -64,7 +77,9 @@ async def test_sigterm_closes_every_cursor_and_exits_with_zero(stack: Standalone
     check(state, driver.truth)
 
 
-async def test_a_second_daemon_takes_over_and_the_first_is_deposed(stack: Standalone, daemons: Daemons) -> None:
+async def test_a_second_daemon_takes_over_and_the_first_is_deposed(
+    stack: Standalone, daemons: Daemons
+) -> None:
     first = await daemons.start(stack.gateway, stack.zookeeper)
     second = await daemons.start(stack.gateway, stack.zookeeper)
     topic = "persistent://e2e/ns/duel"
@@ -86,7 +101,12 @@ async def test_the_daemon_dials_a_source_that_serves(stack: Standalone, daemons:
     async with SourceServer() as server:
         daemon = await daemons.start(stack.gateway, stack.zookeeper, "--sources", server.address)
         async with ResumingSource.serving(server) as source:
-            driver = Driver(source.cursor("persistent://e2e/ns/dialled", "sub", layout=LAYOUT, start=Position(11, -1)), 4)
+            driver = Driver(
+                source.cursor(
+                    "persistent://e2e/ns/dialled", "sub", layout=LAYOUT, start=Position(11, -1)
+                ),
+                4,
+            )
             await driver.cursor.wait_opened()
             await driver.send_some(30)
             await daemon.kill()
@@ -98,7 +118,9 @@ async def test_the_daemon_dials_a_source_that_serves(stack: Standalone, daemons:
 
 
 class Successors:
-    """Each owner is killed before the next one is started, as another process at another address."""
+    """Each owner is killed before the next one is started, as another process at another
+    address.
+    """
 
     def __init__(self, stack: Standalone, daemons: Daemons, first: DaemonProcess) -> None:
         self._daemons, self._owner = daemons, first
@@ -113,5 +135,9 @@ class Successors:
         self._owner = await self._daemons.start(self.gateway, self.zookeeper)
 
 
-async def test_lives_of_cursors_over_their_owners_deaths(stack: Standalone, daemons: Daemons) -> None:
-    await live(Successors(stack, daemons, await daemons.start(stack.gateway, stack.zookeeper)), LIVES)
+async def test_lives_of_cursors_over_their_owners_deaths(
+    stack: Standalone, daemons: Daemons
+) -> None:
+    await live(
+        Successors(stack, daemons, await daemons.start(stack.gateway, stack.zookeeper)), LIVES
+    )

@@ -1,4 +1,6 @@
-"""The Java client (`java/keeper-client`) against a real daemon: its own contract suite, kills in the middle; and what its jar holds."""
+"""The Java client (`java/keeper-client`) against a real daemon: its own contract suite, kills in
+the middle; and what its jar holds.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,26 @@ def needed(path: Path) -> Path:
     return path
 
 
-async def test_the_contract_of_the_java_client_holds_for_the_daemon(stack: Standalone, daemons: Daemons, tmp_path: Path) -> None:
+async def test_the_contract_of_the_java_client_holds_for_the_daemon(
+    stack: Standalone, daemons: Daemons, tmp_path: Path
+) -> None:
     daemon = await daemons.start(stack.gateway, stack.zookeeper)
-    path = f"{needed(JAR)}:{needed(TARGET / 'test-classes')}:{needed(TARGET / 'test.classpath').read_text().strip()}"
+    others = needed(TARGET / "test.classpath").read_text().strip()
+    path = f"{needed(JAR)}:{needed(TARGET / 'test-classes')}:{others}"
     log = tmp_path / "contract.log"
     with log.open("wb") as errors:
         suite = await asyncio.create_subprocess_exec(
-            "java", "-Xmx512m", "-Djava.net.preferIPv4Stack=true", f"-Dcursorkeeper.address={daemon.address}",
-            "-cp", path, "io.cursorkeeper.client.ContractMain",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
-        )  # fmt: skip
+            "java",
+            "-Xmx512m",
+            "-Djava.net.preferIPv4Stack=true",
+            f"-Dcursorkeeper.address={daemon.address}",
+            "-cp",
+            path,
+            "io.cursorkeeper.client.ContractMain",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=errors,
+        )
     assert suite.stdin is not None and suite.stdout is not None
     said: list[str] = []
     try:
@@ -54,10 +66,18 @@ async def test_the_contract_of_the_java_client_holds_for_the_daemon(stack: Stand
 def test_the_jar_holds_no_package_of_anybody_else() -> None:
     """It lives in a broker's class path, beside other versions of what it brings."""
     names = [name for name in zipfile.ZipFile(needed(JAR)).namelist() if not name.endswith("/")]
-    foreign = [name for name in names if not name.startswith(("io/cursorkeeper/client/", "io/cursorkeeper/acks/v1/", "META-INF/"))]
+    foreign = [
+        name
+        for name in names
+        if not name.startswith(("io/cursorkeeper/client/", "io/cursorkeeper/acks/v1/", "META-INF/"))
+    ]
     assert not foreign, foreign[:10]
     services = [name for name in names if name.startswith("META-INF/services/")]
     assert any("NameResolverProvider" in name for name in services)
-    assert all(name.startswith("META-INF/services/io.cursorkeeper.client.shaded.") for name in services), services
-    classes = [name for name in names if name.startswith("META-INF/versions/") and "/shaded/" not in name]
+    assert all(
+        name.startswith("META-INF/services/io.cursorkeeper.client.shaded.") for name in services
+    ), services
+    classes = [
+        name for name in names if name.startswith("META-INF/versions/") and "/shaded/" not in name
+    ]
     assert not classes, classes[:10]

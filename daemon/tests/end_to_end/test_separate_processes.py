@@ -1,4 +1,6 @@
-"""Stories on separate processes: ZooKeeper, three bookies, gateway and daemon, each killed or frozen on its own."""
+"""Stories on separate processes: ZooKeeper, three bookies, gateway and daemon, each killed or
+frozen on its own.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +72,12 @@ async def test_zookeeper_is_away_for_a_while(cluster: LocalCluster, daemons: Dae
     await source.close()
 
 
-async def test_all_bookies_are_away_and_the_source_is_paused(cluster: LocalCluster, daemons: Daemons) -> None:
-    daemon = await daemons.start(cluster.gateway, cluster.zookeeper_address, "--inline-state-max-bytes", "0")
+async def test_all_bookies_are_away_and_the_source_is_paused(
+    cluster: LocalCluster, daemons: Daemons
+) -> None:
+    daemon = await daemons.start(
+        cluster.gateway, cluster.zookeeper_address, "--inline-state-max-bytes", "0"
+    )
     source, driver = await driving(daemon.address, "persistent://sep/ns/bookies", 14)
     await driver.send_some(20)
     await driver.cursor.wait_durable()
@@ -81,7 +87,9 @@ async def test_all_bookies_are_away_and_the_source_is_paused(cluster: LocalClust
     async with asyncio.timeout(180):
         while not (driver.cursor.handle is not None and driver.cursor.handle.pause_reason):
             await asyncio.sleep(0.05)
-    assert "BookKeeper" in str(driver.cursor.handle.pause_reason) or "durable" in str(driver.cursor.handle.pause_reason)
+    assert "BookKeeper" in str(driver.cursor.handle.pause_reason) or "durable" in str(
+        driver.cursor.handle.pause_reason
+    )
     for bookie in cluster.bookies:
         bookie.start()
     await ends_well(daemons, cluster, "persistent://sep/ns/bookies", driver)

@@ -1,4 +1,6 @@
-"""The daemon is started first and everything it needs comes later, piece by piece; and what a daemon in a container must keep to."""
+"""The daemon is started first and everything it needs comes later, piece by piece; and what a
+daemon in a container must keep to.
+"""
 
 from __future__ import annotations
 
@@ -54,22 +56,36 @@ async def listens(port: int) -> None:
 
 
 @pytest.mark.slow
-async def test_everything_comes_later_than_the_daemon(tmp_path: Path, cluster: LocalCluster) -> None:
+async def test_everything_comes_later_than_the_daemon(
+    tmp_path: Path, cluster: LocalCluster
+) -> None:
     """ZooKeeper without a quorum, then with one; a gateway without bookies, then with them."""
     peers = ",".join(f"{n}=127.0.0.1:{free_port()}:{free_port()}" for n in (1, 2, 3))
     ports = [int(cluster.zookeeper_address.rpartition(":")[2]), free_port()]
     members = [
         JavaProcess(
             "zookeeper",
-            ["--data-dir", str(tmp_path / f"zk{n}"), "--port", str(port), "--server-id", str(n), "--servers", peers],
+            [
+                "--data-dir",
+                str(tmp_path / f"zk{n}"),
+                "--port",
+                str(port),
+                "--server-id",
+                str(n),
+                "--servers",
+                peers,
+            ],
             tmp_path / f"zk{n}.log",
             heap_mib=96,
         )
         for n, port in enumerate(ports, start=1)
     ]
-    daemon = DaemonProcess(tmp_path, cluster.gateway, cluster.zookeeper_address, ["--start-timeout-s", "250"])
+    daemon = DaemonProcess(
+        tmp_path, cluster.gateway, cluster.zookeeper_address, ["--start-timeout-s", "250"]
+    )
     try:
-        first = asyncio.create_task(asyncio.to_thread(members[0].start))  # ready only when there is a quorum
+        # ready only when there is a quorum
+        first = asyncio.create_task(asyncio.to_thread(members[0].start))
         await listens(ports[0])
         began_s = time.monotonic()
         await daemon.launch()
@@ -101,10 +117,27 @@ async def test_everything_comes_later_than_the_daemon(tmp_path: Path, cluster: L
 async def test_it_writes_nothing_to_a_file_system(tmp_path: Path, stack: Standalone) -> None:
     """A container's root file system is read-only. From its start over a flush to its end."""
     audited, address = str(Path(__file__).parent / "audited.py"), f"127.0.0.1:{free_port()}"
-    where = ["--gateway", stack.gateway, "--zookeeper", stack.zookeeper, "--listen", address, "--metrics-listen", "127.0.0.1:0"]
+    where = [
+        "--gateway",
+        stack.gateway,
+        "--zookeeper",
+        stack.zookeeper,
+        "--listen",
+        address,
+        "--metrics-listen",
+        "127.0.0.1:0",
+    ]
     with (tmp_path / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-B", audited, "run", *where, "--parent-pid", str(os.getpid()), stdout=asyncio.subprocess.PIPE, stderr=log
+            sys.executable,
+            "-B",
+            audited,
+            "run",
+            *where,
+            "--parent-pid",
+            str(os.getpid()),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=log,
         )
     try:
         assert process.stdout is not None
@@ -114,7 +147,9 @@ async def test_it_writes_nothing_to_a_file_system(tmp_path: Path, stack: Standal
         await driver.send_some(50)
         await driver.cursor.wait_durable()
         await source.close()
-        assert "cursorkeeper_" in await asyncio.to_thread(lambda: urlopen(f"http://{ready['metrics']}/metrics", timeout=60).read().decode())
+        assert "cursorkeeper_" in await asyncio.to_thread(
+            lambda: urlopen(f"http://{ready['metrics']}/metrics", timeout=60).read().decode()
+        )
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(180):
             assert await process.wait() == 0

@@ -1,4 +1,6 @@
-"""`format = "pulsar"` on the embedded stack: a state of several entries in real ledgers, real kills, and the way back to native."""
+"""`format = "pulsar"` on the embedded stack: a state of several entries in real ledgers, real
+kills, and the way back to native.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,37 @@ from daemon.tests.end_to_end.workload import LAYOUT, OPEN_LEDGER, check, driving
 pytestmark = pytest.mark.jvm
 
 WHOLE = (
-    "--format", "pulsar", "--persistentUnackedRangesWithMultipleEntriesEnabled", "--persistentUnackedRangesMaxEntrySize", "64K",
-    "--flush-interval-ms", "20",
-)  # fmt: skip
+    "--format",
+    "pulsar",
+    "--persistentUnackedRangesWithMultipleEntriesEnabled",
+    "--persistentUnackedRangesMaxEntrySize",
+    "64K",
+    "--flush-interval-ms",
+    "20",
+)
 WIDE = range(30_001, 1_500_000, 3)
 """A long array of some 250 KB: beyond what the other acks touch."""
 
 
 def inspected(stack: Standalone, topic: str) -> list[dict[str, Any]]:
     where = ["--zookeeper", stack.zookeeper, "--gateway", stack.gateway]
-    command = [sys.executable, "-m", "cursorkeeper.cli.main", "inspect", f"{topic}|sub", "--json", *where]
+    command = [
+        sys.executable,
+        "-m",
+        "cursorkeeper.cli.main",
+        "inspect",
+        f"{topic}|sub",
+        "--json",
+        *where,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-async def test_r01_a_chunked_state_survives_kills_of_the_daemon_and_of_the_whole_stack(stack: Standalone, daemons: Daemons) -> None:
+async def test_r01_a_chunked_state_survives_kills_of_the_daemon_and_of_the_whole_stack(
+    stack: Standalone, daemons: Daemons
+) -> None:
     topic = "persistent://e2e/ns/whole"
     daemon = await daemons.start(stack.gateway, stack.zookeeper, *WHOLE)
     source, driver = await driving(daemon.address, topic, 21)
@@ -56,20 +73,30 @@ async def test_r01_a_chunked_state_survives_kills_of_the_daemon_and_of_the_whole
     await driver.cursor.wait_durable()
     found = inspected(stack, topic)
     footers = [x for x in found if x.get("kind") == "footer"]
-    assert footers and footers[-1]["entries"] >= 4 and footers[-1]["acks"] >= len(wide) and all(x.get("ok", True) for x in found)
+    assert (
+        footers
+        and footers[-1]["entries"] >= 4
+        and footers[-1]["acks"] >= len(wide)
+        and all(x.get("ok", True) for x in found)
+    )
     await source.close()
     await daemon.kill()
     other = await daemons.start(stack.gateway, stack.zookeeper, *WHOLE)
     check(await recovered(other.address, topic), driver.truth)
     assert driver.truth.confirmed == driver.truth.sent
     await other.kill()
-    native = await daemons.start(stack.gateway, stack.zookeeper)  # the same cursor, in the other format
+    # the same cursor, in the other format
+    native = await daemons.start(stack.gateway, stack.zookeeper)
     check(await recovered(native.address, topic), driver.truth)
 
 
-async def test_r09_at_a_limit_the_source_is_paused_and_goes_on(stack: Standalone, daemons: Daemons) -> None:
+async def test_r09_at_a_limit_the_source_is_paused_and_goes_on(
+    stack: Standalone, daemons: Daemons
+) -> None:
     topic = "persistent://e2e/ns/limit"
-    daemon = await daemons.start(stack.gateway, stack.zookeeper, *WHOLE, "--managedLedgerMaxUnackedRangesToPersist", "2")
+    daemon = await daemons.start(
+        stack.gateway, stack.zookeeper, *WHOLE, "--managedLedgerMaxUnackedRangesToPersist", "2"
+    )
     async with SourceConnection(daemon.address) as session:
         handle = session.open(topic, "sub", layout=LAYOUT)
         await handle.wait_opened()
@@ -78,7 +105,10 @@ async def test_r09_at_a_limit_the_source_is_paused_and_goes_on(stack: Standalone
         async with asyncio.timeout(120):
             while not handle.paused:
                 await asyncio.sleep(0.01)
-        assert "managedLedgerMaxUnackedRangesToPersist = 2" in str(handle.pause_reason) and handle.durable_seq < stuck
+        assert (
+            "managedLedgerMaxUnackedRangesToPersist = 2" in str(handle.pause_reason)
+            and handle.durable_seq < stuck
+        )
         await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(11, [3, 5, 7])])))
         await handle.wait_resumed()
     await daemon.kill()
@@ -88,11 +118,15 @@ async def test_r09_at_a_limit_the_source_is_paused_and_goes_on(stack: Standalone
 
 
 async def test_an_empty_last_slice_is_an_entry_like_any_other(stack: Standalone) -> None:
-    """PIP-381 writes one when the length is an exact multiple of the slice; BookKeeper and the gateway must keep it."""
+    """PIP-381 writes one when the length is an exact multiple of the slice; BookKeeper and the
+    gateway must keep it.
+    """
     client = gateway_client(Settings(gateway=stack.gateway))
     await client.start()
     try:
-        ledger = await client.create(LedgerSpec(1, 1, 1), {"application": b"cursorkeeper", "purpose": b"test"})
+        ledger = await client.create(
+            LedgerSpec(1, 1, 1), {"application": b"cursorkeeper", "purpose": b"test"}
+        )
         entries = [b"x" * 64, b"", b'{"numParts":2,"length":64}']
         for at, entry in enumerate(entries):
             await client.append(ledger, at, entry)
@@ -104,16 +138,26 @@ async def test_an_empty_last_slice_is_an_entry_like_any_other(stack: Standalone)
         await client.close()
 
 
-async def test_one_entry_of_megabytes_goes_through_everything(stack: Standalone, daemons: Daemons) -> None:
+async def test_one_entry_of_megabytes_goes_through_everything(
+    stack: Standalone, daemons: Daemons
+) -> None:
     """Without several entries: 150,000 ranges in one entry, as Pulsar would write it."""
     topic = "persistent://e2e/ns/large"
-    flags = ("--format", "pulsar", "--no-managedLedgerPersistIndividualAckAsLongArray", "--flush-interval-ms", "20")
+    flags = (
+        "--format",
+        "pulsar",
+        "--no-managedLedgerPersistIndividualAckAsLongArray",
+        "--flush-interval-ms",
+        "20",
+    )
     daemon = await daemons.start(stack.gateway, stack.zookeeper, *flags)
     entries = range(1, 300_001, 2)
     async with SourceConnection(daemon.address) as session:
         handle = session.open(topic, "sub", layout=LAYOUT)
         await handle.wait_opened()
-        await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(OPEN_LEDGER, list(entries))])))
+        await handle.wait_durable(
+            await handle.send_acks(Acks([LedgerAcks(OPEN_LEDGER, list(entries))]))
+        )
     [state] = [x for x in inspected(stack, topic) if x.get("kind") == "state"]
     assert state["ranges"] == len(entries) and state["storedBytes"] > 2 << 20
     await daemon.kill()

@@ -1,11 +1,22 @@
-"""A source of random acks (`cursorkeeper.demo.random_acks`) with its truth in plain sets: what was sent, what was confirmed."""
+"""A source of random acks (`cursorkeeper.demo.random_acks`) with its truth in plain sets: what was
+sent, what was confirmed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
 
-from cursorkeeper.demo.random_acks import BATCH_SIZE, CLOSED_LEDGERS, LAYOUT, OPEN_LEDGER, OPEN_SPAN, START, Entry, make_batch
+from cursorkeeper.demo.random_acks import (
+    BATCH_SIZE,
+    CLOSED_LEDGERS,
+    LAYOUT,
+    OPEN_LEDGER,
+    OPEN_SPAN,
+    START,
+    Entry,
+    make_batch,
+)
 from cursorkeeper_client.ack_stream.resuming import ResumingSource
 from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
 from cursorkeeper_client.ack_stream.source import SourceConnection
@@ -21,7 +32,9 @@ class Truth:
     sent_indexes: dict[Entry, set[int]] = field(default_factory=dict)
     confirmed_indexes: dict[Entry, set[int]] = field(default_factory=dict)
     properties: dict[str, int] = field(default_factory=dict)
-    waiting: dict[int, tuple[set[Entry], dict[Entry, set[int]], dict[str, int] | None]] = field(default_factory=dict)
+    waiting: dict[int, tuple[set[Entry], dict[Entry, set[int]], dict[str, int] | None]] = field(
+        default_factory=dict
+    )
 
     def on_durable(self, upto: int) -> None:
         for ticket in [t for t in self.waiting if t <= upto]:
@@ -62,19 +75,28 @@ class Driver:
 
 def check(state: CursorState, truth: Truth) -> None:
     """Nothing confirmed is lost, nothing un-acked is skipped, index for index."""
-    lost = {k for k in truth.confirmed | truth.wholly(truth.confirmed_indexes) if not state.is_acked(*k)}
+    lost = {
+        k for k in truth.confirmed | truth.wholly(truth.confirmed_indexes) if not state.is_acked(*k)
+    }
     assert not lost, f"{len(lost)} confirmed entries lost, e.g. {sorted(lost)[:5]}"
     may = truth.sent | truth.wholly(truth.sent_indexes)
     for ledger, acked in state.acked.items():
         extra = {(ledger, e) for e in acked} - may
         assert not extra, f"un-acked entries are acked: {sorted(extra)[:5]}"
     # mark-delete itself claims everything below it
-    below = {(x, e) for x, n in [*CLOSED_LEDGERS.items(), (OPEN_LEDGER, OPEN_SPAN)] for e in range(n) if (x, e) <= state.mark_delete}
+    below = {
+        (x, e)
+        for x, n in [*CLOSED_LEDGERS.items(), (OPEN_LEDGER, OPEN_SPAN)]
+        for e in range(n)
+        if (x, e) <= state.mark_delete
+    }
     assert below <= may, f"mark-delete {state.mark_delete} skips {sorted(below - may)[:5]}"
     for key, confirmed in truth.confirmed_indexes.items():
         if not state.is_acked(*key):
             missing = state.partials[key].missing
-            assert not (confirmed & set(missing)), f"{key}: confirmed indexes {sorted(confirmed & set(missing))[:5]} are missing"
+            assert not (confirmed & set(missing)), (
+                f"{key}: confirmed indexes {sorted(confirmed & set(missing))[:5]} are missing"
+            )
     for key, partial in state.partials.items():
         never = set(range(BATCH_SIZE)) - truth.sent_indexes.get(key, set())
         assert never <= set(partial.missing), f"{key}: indexes that were never acked are gone"

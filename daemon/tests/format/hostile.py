@@ -1,7 +1,8 @@
-"""Bytes with right checksums that ask for far more than they are: every vector by its name, as stored records of one cursor.
+"""Bytes with right checksums that ask for far more than they are: every vector by its name, as
+stored records of one cursor.
 
-Run as a program with the names of vectors: reads and joins each as a recovery does, under a budget of `STATE_BYTES_MAX`, and
-prints per vector what became of it and by how much the process has grown.
+Run as a program with the names of vectors: reads and joins each as a recovery does, under a budget
+of `STATE_BYTES_MAX`, and prints per vector what became of it and by how much the process has grown.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def slices(*parts: tuple[int, int, int, bool, BitMap]) -> bytes:
     body = bytearray(number(0, len(parts)))
     for ledger, first, last, holes, bitmap in parts:
         raw = bitmap.serialize()
-        body += ledger.to_bytes(8, "little") + first.to_bytes(4, "little") + last.to_bytes(4, "little")
+        body += (
+            ledger.to_bytes(8, "little") + first.to_bytes(4, "little") + last.to_bytes(4, "little")
+        )
         body += bytes([holes]) + len(raw).to_bytes(4, "little") + raw
     return stored(Kind.SEGMENT, bytes(body))
 
@@ -68,40 +71,74 @@ BIG = BODY_BYTES_MAX - 64
 MANY = 1_390_000
 VECTORS: dict[str, Callable[[], list[bytes]]] = {
     "bits of four mebibytes, all set": lambda: [acks(number(1) + section(BITS, 7, b"\xff" * BIG))],
-    "bits of four mebibytes, two set": lambda: [acks(number(1) + section(BITS, 7, b"\x01" + bytes(BIG - 2) + b"\x80"))],
-    "bits of many small sets": lambda: [acks(*(number(1) + section(BITS, 0, b"\xff" * 2_000) for _ in range(2_080)))],
+    "bits of four mebibytes, two set": lambda: [
+        acks(number(1) + section(BITS, 7, b"\x01" + bytes(BIG - 2) + b"\x80"))
+    ],
+    "bits of many small sets": lambda: [
+        acks(*(number(1) + section(BITS, 0, b"\xff" * 2_000) for _ in range(2_080)))
+    ],
     "gaps of one byte": lambda: [acks(number(1) + section(GAPS, 0, bytes(BIG)))],
     "gaps of a container": lambda: [acks(number(1) + section(GAPS, 0, number(65_535) * 65_000))],
-    "gaps of a container in many ledgers": lambda: [acks(*(number(1) + section(GAPS, 0, number(65_535) * 65_000) for _ in range(21)))],
-    "acks that make bits of runs": lambda: [acks(number(1) + section(GAPS, 0, number(2_000) * 2_000_000))],
+    "gaps of a container in many ledgers": lambda: [
+        acks(*(number(1) + section(GAPS, 0, number(65_535) * 65_000) for _ in range(21)))
+    ],
+    "acks that make bits of runs": lambda: [
+        acks(number(1) + section(GAPS, 0, number(2_000) * 2_000_000))
+    ],
     "runs of one": lambda: [acks(number(1) + section(RUNS, 0, bytes(BIG | 1)))],
     "one run of everything": lambda: [acks(number(1) + section(RUNS, 0, number(LAST)))],
-    "long runs": lambda: [acks(number(1) + section(RUNS, 0, number(500) + number(500, 500) * 1_040_000))],
+    "long runs": lambda: [
+        acks(number(1) + section(RUNS, 0, number(500) + number(500, 500) * 1_040_000))
+    ],
     "one ack in each of very many ledgers": lambda: [acks(*[number(1) + section(GAPS, 0)] * MANY)],
     "one ack in each of many ledgers": lambda: [acks(*[number(1) + section(GAPS, 0)] * 200_000)],
     "the last entry of 200 ledgers": lambda: [acks(*[number(1) + section(GAPS, LAST)] * 200)],
     "the last entry of one ledger in each of 3,000 records": lambda: [
         acks(number(ledger) + section(GAPS, LAST)) for ledger in range(1, 3_001)
     ],
-    "layout of very many ledgers": lambda: [stored(Kind.DELTA, number(8, MANY) + number(1, 2, 0) * MANY)],
-    "layout of ever more ledgers": lambda: [
-        stored(Kind.DELTA, number(8, 300_000) + number(1 + at * 300_000, 2, 0) + number(1, 2, 0) * 299_999) for at in range(5)
+    "layout of very many ledgers": lambda: [
+        stored(Kind.DELTA, number(8, MANY) + number(1, 2, 0) * MANY)
     ],
-    "partly acked batches": lambda: [stored(Kind.DELTA, number(32, 599_000) + number(1, 0, 0, 1, 0, 0) * 599_000)],
+    "layout of ever more ledgers": lambda: [
+        stored(
+            Kind.DELTA,
+            number(8, 300_000) + number(1 + at * 300_000, 2, 0) + number(1, 2, 0) * 299_999,
+        )
+        for at in range(5)
+    ],
+    "partly acked batches": lambda: [
+        stored(Kind.DELTA, number(32, 599_000) + number(1, 0, 0, 1, 0, 0) * 599_000)
+    ],
     "a partly acked batch that misses everything": lambda: [
-        stored(Kind.DELTA, number(32, 300) + (number(1, 0, 0, 1 << 32) + section(RUNS, 0, number(LAST))) * 300)
+        stored(
+            Kind.DELTA,
+            number(32, 300) + (number(1, 0, 0, 1 << 32) + section(RUNS, 0, number(LAST))) * 300,
+        )
     ],
     "a partly acked batch at the last entry": lambda: [
         stored(Kind.DELTA, number(32, 300) + (number(1, LAST, 2, 1) + section(GAPS, 0)) * 300)
     ],
-    "slices of a whole ledger, again and again": lambda: [slices(*[(1, 0, LAST, True, BitMap([0, LAST]))] * 70_000)],
-    "slices of whole ledgers, nothing acked": lambda: [slices(*((ledger, 0, LAST, False, BitMap()) for ledger in every(70_000)))],
-    "slices of whole ledgers, all acked": lambda: [slices(*((ledger, 0, LAST, True, BitMap()) for ledger in every(70_000)))] * 2,
-    "slices at the last entry": lambda: [slices(*((ledger, LAST, LAST, True, BitMap([LAST])) for ledger in every(1_000)))],
-    "an end record of very many segments": lambda: [
-        stored(Kind.SNAPSHOT_END, bytes(28) + number(4_000_000) + number(1) * 4_000_000 + number(1, 1, 1))
+    "slices of a whole ledger, again and again": lambda: [
+        slices(*[(1, 0, LAST, True, BitMap([0, LAST]))] * 70_000)
     ],
-    "four mebibytes for one record, thousands of times": lambda: [acks(number(1) + section(BITS, 7, b"\xff" * BIG))] * 100,
+    "slices of whole ledgers, nothing acked": lambda: [
+        slices(*((ledger, 0, LAST, False, BitMap()) for ledger in every(70_000)))
+    ],
+    "slices of whole ledgers, all acked": lambda: (
+        [slices(*((ledger, 0, LAST, True, BitMap()) for ledger in every(70_000)))] * 2
+    ),
+    "slices at the last entry": lambda: [
+        slices(*((ledger, LAST, LAST, True, BitMap([LAST])) for ledger in every(1_000)))
+    ],
+    "an end record of very many segments": lambda: [
+        stored(
+            Kind.SNAPSHOT_END,
+            bytes(28) + number(4_000_000) + number(1) * 4_000_000 + number(1, 1, 1),
+        )
+    ],
+    "four mebibytes for one record, thousands of times": lambda: (
+        [acks(number(1) + section(BITS, 7, b"\xff" * BIG))] * 100
+    ),
 }
 
 
@@ -116,7 +153,15 @@ def outcome(records: list[bytes]) -> str:
                     snapshot.decode_end(body)
                 elif kind == Kind.SEGMENT:
                     state.join_segment(snapshot.decode_segment(body))
-            state.join_delta(replay.merge_deltas([b for b, k in zip(batch.bodies, batch.kind.tolist(), strict=True) if k == Kind.DELTA]))
+            state.join_delta(
+                replay.merge_deltas(
+                    [
+                        b
+                        for b, k in zip(batch.bodies, batch.kind.tolist(), strict=True)
+                        if k == Kind.DELTA
+                    ]
+                )
+            )
         state.settle()
     except OverBudgetError as error:
         assert "state_bytes_max" in str(error) or "layout_ledgers_max" in str(error), error

@@ -1,4 +1,6 @@
-"""The same bytes written a second time, slowly and in other words: what the fast code is compared with."""
+"""The same bytes written a second time, slowly and in other words: what the fast code is compared
+with.
+"""
 
 from __future__ import annotations
 

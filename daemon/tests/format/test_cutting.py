@@ -24,7 +24,16 @@ from cursorkeeper.core.sizes import (
     property_map_bytes_max,
     record_body_bytes_max,
 )
-from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, LayoutState, MarkDeleteProperties, Partial, PartialKey, Stamp
+from cursorkeeper.core.values import (
+    CursorProperties,
+    Delta,
+    LayoutItem,
+    LayoutState,
+    MarkDeleteProperties,
+    Partial,
+    PartialKey,
+    Stamp,
+)
 from cursorkeeper.format import delta
 from daemon.tests.format.strategies import deltas, normal
 
@@ -45,7 +54,9 @@ def test_parts_are_small_enough_and_join_to_the_original(value: Delta, more: int
     limit = smallest_limit(value) + more
     parts = cut_delta(value, limit)
     assert all(
-        min(delta_body_bytes_max(part), delta_body_bytes_ceiling(part, delta_members(part))) <= limit and len(delta.encode(part)) <= limit
+        min(delta_body_bytes_max(part), delta_body_bytes_ceiling(part, delta_members(part)))
+        <= limit
+        and len(delta.encode(part)) <= limit
         for part in parts
     )
     assert normal(join(parts)) == value
@@ -58,12 +69,26 @@ def test_what_fits_stays_one(value: Delta) -> None:
 
 
 def test_mark_delete_and_properties_come_first_and_the_rest_follows() -> None:
-    md, cursor = MarkDeleteProperties(Stamp(1, 1), {"a": 1}), CursorProperties(Stamp(1, 1), {"b": "c"})
+    md, cursor = (
+        MarkDeleteProperties(Stamp(1, 1), {"a": 1}),
+        CursorProperties(Stamp(1, 1), {"b": "c"}),
+    )
     layout = tuple(LayoutItem(i, LayoutState.CLOSED, 50_000) for i in range(10, 110))
     batches = {PartialKey(20, i): Partial(10, BitMap([1])) for i in range(50)}
-    value = Delta(Position(1, 2), md, cursor, layout, {i: BitMap(range(0, 3000, 7)) for i in range(20, 30)}, batches)
+    value = Delta(
+        Position(1, 2),
+        md,
+        cursor,
+        layout,
+        {i: BitMap(range(0, 3000, 7)) for i in range(20, 30)},
+        batches,
+    )
     parts = cut_delta(value, 400)
-    assert (parts[0].mark_delete, parts[0].mark_delete_properties, parts[0].cursor_properties) == (Position(1, 2), md, cursor)
+    assert (parts[0].mark_delete, parts[0].mark_delete_properties, parts[0].cursor_properties) == (
+        Position(1, 2),
+        md,
+        cursor,
+    )
     assert all(part.mark_delete is None and part.cursor_properties is None for part in parts[1:])
     assert len([part for part in parts if part.layout]) > 1
     assert len([part for part in parts if part.partials]) > 1
@@ -71,7 +96,9 @@ def test_mark_delete_and_properties_come_first_and_the_rest_follows() -> None:
 
 
 def test_one_ledger_is_cut_by_entry_ranges() -> None:
-    entries = from_sorted(np.flatnonzero(np.random.default_rng(1).random(400_000) < 0.2).astype(np.uint32))
+    entries = from_sorted(
+        np.flatnonzero(np.random.default_rng(1).random(400_000) < 0.2).astype(np.uint32)
+    )
     before = entries.copy()
     parts = cut_delta(Delta(acks={7: entries}), 4_000)
     assert len(parts) > 10
@@ -88,8 +115,13 @@ def test_no_record_claims_more_than_a_reader_accepts() -> None:
 
 
 def test_a_map_that_cannot_fit_is_named_with_its_numbers() -> None:
-    value = Delta(mark_delete=Position(1, 1), mark_delete_properties=MarkDeleteProperties(Stamp(1, 1), {"k" * 500: 1}))
-    with pytest.raises(ValueError, match="MarkDeleteProperties may take 506 bytes, a record body has 400"):
+    value = Delta(
+        mark_delete=Position(1, 1),
+        mark_delete_properties=MarkDeleteProperties(Stamp(1, 1), {"k" * 500: 1}),
+    )
+    with pytest.raises(
+        ValueError, match="MarkDeleteProperties may take 506 bytes, a record body has 400"
+    ):
         cut_delta(value, 400)
 
 
@@ -103,5 +135,8 @@ def test_what_intake_accepts_can_be_cut(max_entry_bytes: int) -> None:
     batch = Partial(65_536, span(0, 65_535) - BitMap([3]))
     assert partial_bytes_max(batch) <= partial_bytes_limit(max_entry_bytes)
     limit = record_body_bytes_max(max_entry_bytes)
-    parts = cut_delta(Delta(Position(1, 1), md, cursor, (), {}, {PartialKey(9, i): batch for i in range(200)}), limit)
+    parts = cut_delta(
+        Delta(Position(1, 1), md, cursor, (), {}, {PartialKey(9, i): batch for i in range(200)}),
+        limit,
+    )
     assert all(delta_body_bytes_max(part) <= limit for part in parts)

@@ -1,4 +1,6 @@
-"""Delta bodies: they come back, they are as small as their bound says, and their order does not matter."""
+"""Delta bodies: they come back, they are as small as their bound says, and their order does not
+matter.
+"""
 
 from __future__ import annotations
 
@@ -21,32 +23,56 @@ from cursorkeeper.core.sizes import (
     mark_delete_properties_bytes,
     partials_bytes_max,
 )
-from cursorkeeper.core.values import CursorProperties, Delta, LayoutItem, LayoutState, MarkDeleteProperties, Partial, PartialKey, Stamp
+from cursorkeeper.core.values import (
+    CursorProperties,
+    Delta,
+    LayoutItem,
+    LayoutState,
+    MarkDeleteProperties,
+    Partial,
+    PartialKey,
+    Stamp,
+)
 from cursorkeeper.format import delta
 from daemon.tests.format.reference import leb
-from daemon.tests.format.strategies import NUMBER_MAPS, PARTIAL_MAPS, TEXT_MAPS, deltas, layouts, normal
+from daemon.tests.format.strategies import (
+    NUMBER_MAPS,
+    PARTIAL_MAPS,
+    TEXT_MAPS,
+    deltas,
+    layouts,
+    normal,
+)
 
 
 @given(deltas())
 def test_a_delta_comes_back_and_keeps_its_bound(value: Delta) -> None:
     body = delta.encode(value)
     assert delta.decode(body) == value
-    assert len(body) <= min(delta_body_bytes_max(value), delta_body_bytes_ceiling(value, delta_members(value)))
+    assert len(body) <= min(
+        delta_body_bytes_max(value), delta_body_bytes_ceiling(value, delta_members(value))
+    )
 
 
 @given(deltas(), deltas())
 def test_equal_deltas_have_equal_bytes(one: Delta, other: Delta) -> None:
     assert (delta.encode(one) == delta.encode(other)) == (one == other)
     turned = Delta(
-        one.mark_delete, one.mark_delete_properties, one.cursor_properties, one.layout,
-        dict(reversed(one.acks.items())), dict(reversed(one.partials.items())),
-    )  # fmt: skip
+        one.mark_delete,
+        one.mark_delete_properties,
+        one.cursor_properties,
+        one.layout,
+        dict(reversed(one.acks.items())),
+        dict(reversed(one.partials.items())),
+    )
     assert delta.encode(turned) == delta.encode(one)
 
 
 @settings(max_examples=40)
 @given(st.lists(deltas(), min_size=1, max_size=5), st.randoms(use_true_random=False))
-def test_replay_in_any_order_with_repeats_gives_the_same(values: list[Delta], chance: random.Random) -> None:
+def test_replay_in_any_order_with_repeats_gives_the_same(
+    values: list[Delta], chance: random.Random
+) -> None:
     read = [delta.decode(delta.encode(value)) for value in values]
     forward = normal(join(read))
     shuffled = read + chance.choices(read, k=3)
@@ -57,9 +83,14 @@ def test_replay_in_any_order_with_repeats_gives_the_same(values: list[Delta], ch
 
 @given(NUMBER_MAPS, TEXT_MAPS, layouts(), PARTIAL_MAPS)
 def test_the_sizes_of_single_fields_hold(
-    numbers: MarkDeleteProperties, texts: CursorProperties, layout: tuple[LayoutItem, ...], partials: dict[PartialKey, Partial]
+    numbers: MarkDeleteProperties,
+    texts: CursorProperties,
+    layout: tuple[LayoutItem, ...],
+    partials: dict[PartialKey, Partial],
 ) -> None:
-    assert len(delta.encode(Delta(mark_delete_properties=numbers))) == 1 + mark_delete_properties_bytes(numbers)
+    assert len(
+        delta.encode(Delta(mark_delete_properties=numbers))
+    ) == 1 + mark_delete_properties_bytes(numbers)
     assert len(delta.encode(Delta(cursor_properties=texts))) == 1 + cursor_properties_bytes(texts)
     assert len(delta.encode(Delta(layout=layout))) <= 1 + layout_bytes_max(layout)
     assert len(delta.encode(Delta(partials=partials))) <= 1 + partials_bytes_max(partials.values())
@@ -68,12 +99,15 @@ def test_the_sizes_of_single_fields_hold(
 def test_the_order_of_a_map_does_not_show() -> None:
     stamp = Stamp(1, 2)
     one, other = ({"b": 1, "a": 2}, {"a": 2, "b": 1})
-    assert delta.encode(Delta(mark_delete_properties=MarkDeleteProperties(stamp, one))) == delta.encode(
-        Delta(mark_delete_properties=MarkDeleteProperties(stamp, other))
-    )
+    assert delta.encode(
+        Delta(mark_delete_properties=MarkDeleteProperties(stamp, one))
+    ) == delta.encode(Delta(mark_delete_properties=MarkDeleteProperties(stamp, other)))
 
 
-@given(st.binary(max_size=60) | st.tuples(deltas(), st.integers(0, 1 << 20), st.integers(1, 255)).map(lambda t: mutated(*t)))
+@given(
+    st.binary(max_size=60)
+    | st.tuples(deltas(), st.integers(0, 1 << 20), st.integers(1, 255)).map(lambda t: mutated(*t))
+)
 def test_garbage_is_damage_or_a_delta(body: bytes) -> None:
     try:
         value = delta.decode(body)

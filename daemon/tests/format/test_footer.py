@@ -28,7 +28,7 @@ from cursorkeeper.core.footer import (
     SnapshotBase,
     Stats,
     Truncation,
-)  # fmt: skip
+)
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import CursorProperties, Delta, Record, Segment, Slice, Stamp
@@ -36,13 +36,29 @@ from cursorkeeper.format import footer, record
 from daemon.tests.format.strategies import FOOTERS
 
 PLAIN = Footer(
-    topic="persistent://t/ns/topic", subscription="sub", state=FooterState.OPEN, epoch=7, writer="host/pid/claim-nonce", write=3,
-    generation=1, mark_delete=Position(812, 44), base=SnapshotBase(9001, 1, 240, 13, 12_583_000, 0x9AB10000),
-    chain=(ChainLedger(9001, 5120), ChainLedger(9044)), previous=Previous(EmptyBase(Position(3, -1)), (ChainLedger(8000, -1),)),
-    damaged=(EntryAddress(8000, 17),), stats=Stats(1000, 50_000_000, 49_871, 49_102, 12, 48_211),
-)  # fmt: skip
+    topic="persistent://t/ns/topic",
+    subscription="sub",
+    state=FooterState.OPEN,
+    epoch=7,
+    writer="host/pid/claim-nonce",
+    write=3,
+    generation=1,
+    mark_delete=Position(812, 44),
+    base=SnapshotBase(9001, 1, 240, 13, 12_583_000, 0x9AB10000),
+    chain=(ChainLedger(9001, 5120), ChainLedger(9044)),
+    previous=Previous(EmptyBase(Position(3, -1)), (ChainLedger(8000, -1),)),
+    damaged=(EntryAddress(8000, 17),),
+    stats=Stats(1000, 50_000_000, 49_871, 49_102, 12, 48_211),
+)
 NAME = CursorName(PLAIN.topic, PLAIN.subscription)
-SNAPSHOT = {"ledger": 9001, "firstEntry": 1, "lastEntry": 240, "numParts": 13, "length": 12_583_000, "crc32c": "9ab10000"}
+SNAPSHOT = {
+    "ledger": 9001,
+    "firstEntry": 1,
+    "lastEntry": 240,
+    "numParts": 13,
+    "length": 12_583_000,
+    "crc32c": "9ab10000",
+}
 
 
 def sealed(body: dict[str, object]) -> bytes:
@@ -77,13 +93,17 @@ def test_the_bytes_are_these() -> None:
 
 
 def test_a_write_says_the_version_that_it_makes() -> None:
-    """Whatever puts these bytes at another version is none of ours; a release that copies the member changes epoch or write."""
+    """Whatever puts these bytes at another version is none of ours; a release that copies the
+    member changes epoch or write.
+    """
     written = PLAIN.written_at(5)
     data = footer.encode(written)
     assert b',"damaged":[[8000,17]],"znode":{"version":5,"epoch":7,"write":3},"crc32c":' in data
     assert footer.decode(data, NAME, 5) == footer.decode(data, NAME) == written
     for version in (0, 4, 6):
-        with pytest.raises(ReplacedError, match=f"has version {version}, and these bytes were written as version 5"):
+        with pytest.raises(
+            ReplacedError, match=f"has version {version}, and these bytes were written as version 5"
+        ):
             footer.decode(data, NAME, version)
     copied = replace(written, write=4)
     assert copied.written_as is None and footer.decode(footer.encode(copied), NAME, 6) == copied
@@ -91,7 +111,9 @@ def test_a_write_says_the_version_that_it_makes() -> None:
 
 
 def test_a_fencing_token_and_nothing_else_makes_version_2() -> None:
-    """Whoever does not compare tokens must not take the cursor; a footer without one is what it was before there were tokens."""
+    """Whoever does not compare tokens must not take the cursor; a footer without one is what it was
+    before there were tokens.
+    """
     fenced = replace(PLAIN, fencing_token=4711)
     plain, data = (footer.encode(value).rpartition(b',"crc32c"')[0] for value in (PLAIN, fenced))
     assert data == plain.replace(b'{"version":1,', b'{"version":2,', 1) + b',"fencingToken":4711'
@@ -129,7 +151,9 @@ def test_a_flipped_bit_is_found(value: Footer, bit: int) -> None:
 
 
 @given(FOOTERS, st.integers(0, 1 << 30), st.binary(max_size=30))
-def test_cut_off_prolonged_and_strange_footers_are_found(value: Footer, at: int, junk: bytes) -> None:
+def test_cut_off_prolonged_and_strange_footers_are_found(
+    value: Footer, at: int, junk: bytes
+) -> None:
     data = footer.encode(value)
     for wrong in (data[: at % len(data)], data + b" ", data + data, junk):
         with pytest.raises(DamageError):
@@ -180,12 +204,21 @@ def test_the_order_of_unknown_members_does_not_show() -> None:
         ({"writer": "\ud800"}, "writer is not Unicode"),
         ({"chain": [{"ledger": 1, "lastEntry": 1 << 32}]}, "lastEntry is not a number"),
         ({"chain": [{"ledger": 9001}, {"ledger": 9001}]}, "the chain names a ledger twice"),
-        ({"chain": [{"ledger": 9044}]}, "the snapshot is in ledger 9001, which is not in the chain"),
+        (
+            {"chain": [{"ledger": 9044}]},
+            "the snapshot is in ledger 9001, which is not in the chain",
+        ),
         ({"base": {"snapshot": SNAPSHOT | {"lastEntry": 1 << 32}}}, "lastEntry is not a number"),
         ({"base": {"snapshot": SNAPSHOT | {"numParts": 0}}}, "numParts is not a number"),
-        ({"previous": {"base": {"snapshot": SNAPSHOT}, "chain": []}}, "the previous snapshot is in ledger 9001"),
+        (
+            {"previous": {"base": {"snapshot": SNAPSHOT}, "chain": []}},
+            "the previous snapshot is in ledger 9001",
+        ),
         ({"znode": {"version": 3, "epoch": 1 << 32, "write": 1}}, "epoch is not a number"),
-        ({"cursorProperties": {"stamp": [1, 1], "values": {"a": "\ud800"}}}, "cursorProperties is not Unicode"),
+        (
+            {"cursorProperties": {"stamp": [1, 1], "values": {"a": "\ud800"}}},
+            "cursorProperties is not Unicode",
+        ),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )
@@ -209,9 +242,13 @@ def test_the_checksum_must_be_the_last_member() -> None:
         footer.decode(json.dumps({"crc32c": "00000000"} | body, separators=(",", ":")).encode())
 
 
-@pytest.mark.parametrize("change", [{"version": 3}, {"format": "parquet"}, {"version": 3, "base": {"tape": 1}}])
+@pytest.mark.parametrize(
+    "change", [{"version": 3}, {"format": "parquet"}, {"version": 3, "base": {"tape": 1}}]
+)
 def test_what_is_newer_is_refused_by_name(change: dict[str, object]) -> None:
-    with pytest.raises(TooNewError, match=r"footer: (version 3|format 'parquet'), this program reads"):
+    with pytest.raises(
+        TooNewError, match=r"footer: (version 3|format 'parquet'), this program reads"
+    ):
         footer.decode(sealed(members() | change))
 
 
@@ -259,9 +296,14 @@ def test_a_known_member_is_not_taken_for_an_unknown_one() -> None:
 
 
 WHOLE = replace(
-    PLAIN, base=EmptyBase(Position(812, 44)), chain=(ChainLedger(9101, None, FORMAT_PULSAR),), previous=None, damaged=(),
-    cursor_properties=CursorProperties(Stamp(7, 2), {"b": "2", "a": "1"}), truncated=Truncation(5, 1, 0, "aLimit=3"),
-)  # fmt: skip
+    PLAIN,
+    base=EmptyBase(Position(812, 44)),
+    chain=(ChainLedger(9101, None, FORMAT_PULSAR),),
+    previous=None,
+    damaged=(),
+    cursor_properties=CursorProperties(Stamp(7, 2), {"b": "2", "a": "1"}),
+    truncated=Truncation(5, 1, 0, "aLimit=3"),
+)
 
 
 def test_the_bytes_of_a_footer_that_names_whole_states_are_these() -> None:
@@ -287,7 +329,9 @@ def test_the_bytes_of_a_footer_that_names_whole_states_are_these() -> None:
     ids=lambda part: next(iter(part)),
 )
 def test_a_footer_is_pulsars_as_soon_as_one_part_is(part: dict[str, Any]) -> None:
-    """So that a program that does not know such a part refuses the footer, and does not read half of it."""
+    """So that a program that does not know such a part refuses the footer, and does not read half
+    of it.
+    """
     assert PLAIN.format == FORMAT_NATIVE
     made = replace(PLAIN, **part)
     assert made.format == FORMAT_PULSAR and json.loads(footer.encode(made))["format"] == "pulsar"
@@ -309,14 +353,25 @@ def test_the_format_must_be_what_the_parts_are() -> None:
     ("info", "problem"),
     [
         ("not base64!", "is not base64"),
-        (b64encode(bytes.fromhex("084d100c1804")).decode(), "it names a cursor ledger, or no mark-delete"),
-        (b64encode(bytes.fromhex("08ffffffffffffffffff01")).decode(), "markDeleteLedgerId is missing"),
+        (
+            b64encode(bytes.fromhex("084d100c1804")).decode(),
+            "it names a cursor ledger, or no mark-delete",
+        ),
+        (
+            b64encode(bytes.fromhex("08ffffffffffffffffff01")).decode(),
+            "markDeleteLedgerId is missing",
+        ),
         (b64encode(b"\x08").decode(), "inline state in Pulsar's form"),
-        (b64encode(bytes.fromhex("4778000000040804 10ffffffff7f00")).decode(), "inline state in Pulsar's form"),
+        (
+            b64encode(bytes.fromhex("4778000000040804 10ffffffff7f00")).decode(),
+            "inline state in Pulsar's form",
+        ),
     ],
 )
 def test_a_state_inside_in_pulsars_form_is_checked_when_it_is_read(info: str, problem: str) -> None:
-    body = json.loads(footer.encode(WHOLE)) | {"base": {"pulsar": {"managedCursorInfo": info, "epoch": 1}}}
+    body = json.loads(footer.encode(WHOLE)) | {
+        "base": {"pulsar": {"managedCursorInfo": info, "epoch": 1}}
+    }
     del body["crc32c"]
     with pytest.raises(DamageError) as caught:
         footer.decode(sealed(body))

@@ -1,6 +1,7 @@
 """Golden records: bytes that were written once and must be read, and written, for ever.
 
-`golden.json` is not generated anew when the code changes: a difference here is a new version of the format.
+`golden.json` is not generated anew when the code changes: a difference here is a new version of the
+format.
 """
 
 from __future__ import annotations

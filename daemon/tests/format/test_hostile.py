@@ -1,4 +1,6 @@
-"""A record with a right checksum may say anything: it costs no more than its cursor's budget, and is refused by name."""
+"""A record with a right checksum may say anything: it costs no more than its cursor's budget, and
+is refused by name.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,23 @@ from cursorkeeper.core.errors import DamageError, OverBudgetError
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.sizes import RECORD_CONTAINERS_MAX, delta_containers_max
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Delta, LayoutItem, LayoutState, Partial, PartialKey, Segment, Slice
+from cursorkeeper.core.values import (
+    Delta,
+    LayoutItem,
+    LayoutState,
+    Partial,
+    PartialKey,
+    Segment,
+    Slice,
+)
 from cursorkeeper.format import delta, sections
 from cursorkeeper.format.fields import Containers
 from daemon.tests.format import hostile
 
 GROWN_MAX = 4 * hostile.STATE_BYTES_MAX
-"""The budget of the state, the record itself (4 MiB of body, twice), its values, and what the allocator keeps."""
+"""The budget of the state, the record itself (4 MiB of body, twice), its values, and what the
+allocator keeps.
+"""
 EXPECTED = {
     "gaps of a container in many ledgers": "damage",
     "one ack in each of very many ledgers": "damage",
@@ -48,17 +60,27 @@ LAYOUTS = [name for name in hostile.VECTORS if name.startswith("layout")]
 
 
 def test_no_record_costs_more_than_the_budget() -> None:
-    """In a process of its own, by what the process has grown: much of the memory is not Python's."""
+    """In a process of its own, by what the process has grown: much of the memory is not
+    Python's.
+    """
     names = list(hostile.VECTORS)
     run = subprocess.run(
-        [sys.executable, "-m", "daemon.tests.format.hostile", *names], capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, "-m", "daemon.tests.format.hostile", *names],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert run.returncode == 0, run.stderr[-2_000:]
     told = [line.split("|") for line in run.stdout.splitlines()]
     assert [line[0] for line in told] == names
     grown = {name: int(kib) << 10 for name, _, _, kib in told}
-    assert {name: by for name, by in grown.items() if by > GROWN_MAX * (2 if name in LAYOUTS else 1)} == {}
-    assert {name: what for name, _, what, _ in told} == {name: EXPECTED.get(name, "joined") for name in names}
+    assert {
+        name: by for name, by in grown.items() if by > GROWN_MAX * (2 if name in LAYOUTS else 1)
+    } == {}
+    assert {name: what for name, _, what, _ in told} == {
+        name: EXPECTED.get(name, "joined") for name in names
+    }
 
 
 # ---- the state
@@ -75,11 +97,19 @@ SMALL = StateBudget(1 << 20, 10)
     "join",
     [
         lambda s: s.join_delta(acked((1, hostile.LAST))),
-        lambda s: s.join_segment(Segment(slices=(Slice(1, hostile.LAST, hostile.LAST, True, BitMap()),))),
+        lambda s: s.join_segment(
+            Segment(slices=(Slice(1, hostile.LAST, hostile.LAST, True, BitMap()),))
+        ),
         lambda s: s.join_segment(Segment(slices=(Slice(1, 0, hostile.LAST, False, BitMap([3])),))),
-        lambda s: s.join_delta(Delta(partials={PartialKey(1, hostile.LAST): Partial(2, BitMap([1]))})),
-        lambda s: s.join_segment(Segment(partials={PartialKey(1, at): Partial(2, BitMap([1])) for at in range(2_000)})),
-        lambda s: s.join_delta(Delta(layout=tuple(LayoutItem(at, LayoutState.CLOSED, 1) for at in range(11)))),
+        lambda s: s.join_delta(
+            Delta(partials={PartialKey(1, hostile.LAST): Partial(2, BitMap([1]))})
+        ),
+        lambda s: s.join_segment(
+            Segment(partials={PartialKey(1, at): Partial(2, BitMap([1])) for at in range(2_000)})
+        ),
+        lambda s: s.join_delta(
+            Delta(layout=tuple(LayoutItem(at, LayoutState.CLOSED, 1) for at in range(11)))
+        ),
     ],
     ids=["acks", "slice of holes", "slice of acks", "batch", "many batches", "layout"],
 )
@@ -93,7 +123,9 @@ def test_a_billion_entries_with_a_tenth_of_random_holes_fit() -> None:
     state = AckState()
     rng = np.random.default_rng(7)
     for ledger in range(1, 21):
-        state.join_delta(Delta(acks={ledger: BitMap(np.flatnonzero(rng.random(50_000) < 0.9).astype(np.uint32))}))
+        state.join_delta(
+            Delta(acks={ledger: BitMap(np.flatnonzero(rng.random(50_000) < 0.9).astype(np.uint32))})
+        )
     assert state.hole_count > 90_000
     assert state.memory_bytes * 1_000 < 180 << 20 < state.budget.bytes_max
 
@@ -103,7 +135,13 @@ def test_what_was_forgotten_is_counted_no_more() -> None:
     empty = state.memory_bytes
     for ledger in range(1, 50):
         state.join_delta(acked((ledger, 1_000_000)))
-        state.join_delta(Delta(partials={PartialKey(ledger, 2_000_000 + at): Partial(9, BitMap([3])) for at in range(10)}))
+        state.join_delta(
+            Delta(
+                partials={
+                    PartialKey(ledger, 2_000_000 + at): Partial(9, BitMap([3])) for at in range(10)
+                }
+            )
+        )
     assert state.memory_bytes > 49 * 30 * 78
     state.join_delta(Delta(layout=(LayoutItem(5, LayoutState.TRIMMED, 0),)))
     state.join_delta(Delta(mark_delete=Position(49, 1_999_999)))
@@ -130,7 +168,9 @@ def test_a_record_is_cut_by_the_containers_that_a_reader_takes() -> None:
     one = BitMap([at * step for at in range(1 << 16)])
     whole = Delta(acks=dict.fromkeys(range(1, 7), one))
     parts = cut_delta(whole, 4 << 20)
-    assert len(parts) == 2 and all(delta_containers_max(part) <= RECORD_CONTAINERS_MAX for part in parts)
+    assert len(parts) == 2 and all(
+        delta_containers_max(part) <= RECORD_CONTAINERS_MAX for part in parts
+    )
     assert all(delta.decode(delta.encode(part)) == part for part in parts)
 
 
@@ -141,11 +181,20 @@ def test_containers_are_counted() -> None:
         room.take(1)
 
 
-@given(st.integers(0, 70_000), st.binary(min_size=1, max_size=300), st.integers(0, 20_000), st.integers(0, 9))
+@given(
+    st.integers(0, 70_000),
+    st.binary(min_size=1, max_size=300),
+    st.integers(0, 20_000),
+    st.integers(0, 9),
+)
 def test_bits_become_the_set_that_they_name(first: int, body: bytes, gap: int, seed: int) -> None:
     dense = random.Random(seed).randbytes(gap)
     bits = body + dense + body
-    wanted = BitMap((np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")) + first).astype(np.uint32))
+    wanted = BitMap(
+        (
+            np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")) + first
+        ).astype(np.uint32)
+    )
     assert containers.from_bits(first, bits) == wanted
 
 
@@ -190,10 +239,17 @@ def test_a_sound_bitmap_is_taken(shape: int) -> None:
 
 
 @given(
-    st.integers(0, len(SHAPES) - 1), st.booleans(), st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=3), st.data()
+    st.integers(0, len(SHAPES) - 1),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=3),
+    st.data(),
 )
-def test_a_hostile_bitmap_is_refused_or_is_what_it_says(shape: int, runs: bool, flips: list[tuple[int, int]], data: st.DataObject) -> None:
-    """What passes has as many values as it says, in order: CRoaring writes them to memory of that size."""
+def test_a_hostile_bitmap_is_refused_or_is_what_it_says(
+    shape: int, runs: bool, flips: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    """What passes has as many values as it says, in order: CRoaring writes them to memory of that
+    size.
+    """
     bitmap = SHAPES[shape].copy()
     if runs:
         bitmap.run_optimize()
@@ -230,7 +286,9 @@ def test_large_sets_have_the_bytes_of_small_ones(seed: int) -> None:
 
 
 def test_billions_of_acks_in_a_few_ranges_are_written_by_their_runs() -> None:
-    """A message of eight kilobytes: written member by member they would take seventeen gigabytes."""
+    """A message of eight kilobytes: written member by member they would take seventeen
+    gigabytes.
+    """
     starts = np.arange(1_000, dtype=np.int64) * 4_294_000
     values = containers.from_runs(starts, starts + 4_293_000)
     assert len(values) > 4_290_000_000

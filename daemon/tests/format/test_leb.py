@@ -12,7 +12,11 @@ from cursorkeeper.core.sizes import leb_size
 from cursorkeeper.format import leb
 from daemon.tests.format import reference
 
-NUMBERS = st.integers(0, (1 << 64) - 1) | st.integers(0, 300) | st.sampled_from([(1 << k) - d for k in range(7, 64, 7) for d in (0, 1)])
+NUMBERS = (
+    st.integers(0, (1 << 64) - 1)
+    | st.integers(0, 300)
+    | st.sampled_from([(1 << k) - d for k in range(7, 64, 7) for d in (0, 1)])
+)
 
 
 def written(n: int) -> bytes:

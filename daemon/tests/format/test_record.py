@@ -33,7 +33,9 @@ def sealed(entry: bytes) -> bytes:
 
 def forged(stored: bytes, body_bytes: int, codec: int, kind: int = Kind.DELTA) -> bytes:
     """A well sealed record around any stored body."""
-    return sealed(struct.pack("<2sBBB3xQIIQII", b"CK", 1, kind, codec, HASH, 1, 1, 0, body_bytes, 0) + stored)
+    return sealed(
+        struct.pack("<2sBBB3xQIIQII", b"CK", 1, kind, codec, HASH, 1, 1, 0, body_bytes, 0) + stored
+    )
 
 
 @given(RECORDS, st.sampled_from(Codec))
@@ -42,8 +44,11 @@ def test_a_record_comes_back(value: Record, codec: Codec) -> None:
     assert record.decode(entry, value.cursor_hash) == value
     header = record.peek(entry)
     assert (header.cursor_hash, header.epoch, header.generation, header.sequence) == (
-        value.cursor_hash, value.epoch, value.generation, value.sequence,
-    )  # fmt: skip
+        value.cursor_hash,
+        value.epoch,
+        value.generation,
+        value.sequence,
+    )
     assert header.stored_bytes == len(entry) <= 40 + header.body_bytes
 
 
@@ -74,7 +79,9 @@ def test_cut_off_and_prolonged_records_are_found(value: Record, at: int, junk: b
 
 
 @given(st.binary(max_size=200), st.sampled_from(Kind), st.sampled_from(Codec), st.integers(0, 300))
-def test_garbage_in_a_sealed_record_is_damage_or_a_value(stored: bytes, kind: Kind, codec: Codec, size: int) -> None:
+def test_garbage_in_a_sealed_record_is_damage_or_a_value(
+    stored: bytes, kind: Kind, codec: Codec, size: int
+) -> None:
     for body_bytes in (size, len(stored)):
         try:
             value = record.decode(forged(stored, body_bytes, codec, kind), None)
@@ -84,7 +91,9 @@ def test_garbage_in_a_sealed_record_is_damage_or_a_value(stored: bytes, kind: Ki
 
 
 @given(RECORDS, st.randoms(use_true_random=False))
-def test_a_changed_body_under_a_right_checksum_is_damage_or_a_value(value: Record, chance: random.Random) -> None:
+def test_a_changed_body_under_a_right_checksum_is_damage_or_a_value(
+    value: Record, chance: random.Random
+) -> None:
     entry = bytearray(record.encode(value, PLAIN))
     for _ in range(chance.randint(1, 4)):
         entry[chance.randrange(40, len(entry))] = chance.randrange(256)
@@ -95,7 +104,7 @@ def test_a_changed_body_under_a_right_checksum_is_damage_or_a_value(value: Recor
     assert record.decode(record.encode(changed, PLAIN), None) == changed
 
 
-# --- what is said ------------------------------------------------------------------------------------------------------
+# --- what is said ---------------------------------------------------------------------------------
 
 
 def patched(at: int, byte: int) -> bytes:
@@ -118,12 +127,21 @@ def patched(at: int, byte: int) -> bytes:
         (forged(b"\x00\x00", 1, 0), "2 bytes where 1 are announced"),
         (forged(b"\x00\x00", 2, 0), "1 bytes follow"),
         (forged(b"", (4 << 20) + 1, 0), "4194305 bytes is announced, 4194304 are allowed"),
-        (forged(zstandard.compress(bytes(1 << 20)), 1, 1), "zstd frame of 1048576 bytes where 1 are announced"),
-        (forged(zstandard.ZstdCompressor(write_content_size=False).compress(bytes(9000)), 1, 1), "zstd"),
+        (
+            forged(zstandard.compress(bytes(1 << 20)), 1, 1),
+            "zstd frame of 1048576 bytes where 1 are announced",
+        ),
+        (
+            forged(zstandard.ZstdCompressor(write_content_size=False).compress(bytes(9000)), 1, 1),
+            "zstd",
+        ),
         (forged(zstandard.compress(bytes(9)) + b"x", 9, 1), "zstd"),
         (forged(b"no frame", 9, 1), "zstd"),
         (forged(lz4.block.compress(bytes(1 << 20), store_size=False), 1, 2), "lz4"),
-        (forged(lz4.block.compress(bytes(9), store_size=False), 10, 2), "9 bytes where 10 are announced"),
+        (
+            forged(lz4.block.compress(bytes(9), store_size=False), 10, 2),
+            "9 bytes where 10 are announced",
+        ),
         (forged(lz4.block.compress(bytes(9), store_size=False) + b"\x00", 9, 2), "lz4"),
         (forged(b"\xff" * 9, 9, 2), "lz4"),
         (forged(b"{", 1, 0, Kind.OPEN), "not JSON"),
@@ -148,7 +166,9 @@ def test_a_newer_version_is_not_damage_to_be_repaired() -> None:
 
 def test_another_cursor_and_a_wrong_checksum() -> None:
     entry = record.encode(Record(HASH, 1, 2, 3, FIFTHS))
-    with pytest.raises(DamageError, match="another cursor: hash 0123456789abcdef instead of 0123456789abcdee"):
+    with pytest.raises(
+        DamageError, match="another cursor: hash 0123456789abcdef instead of 0123456789abcdee"
+    ):
         record.decode(entry, HASH ^ 1)
     with pytest.raises(DamageError, match="crc32c is"):
         record.decode(entry[:-1] + bytes([entry[-1] ^ 1]), HASH)
@@ -161,11 +181,13 @@ def test_a_frame_without_its_size_can_be_read() -> None:
     assert record.decode(forged(stored, len(body), 1), HASH).body == FIFTHS
 
 
-# --- when a body is compressed -----------------------------------------------------------------------------------------
+# --- when a body is compressed --------------------------------------------------------------------
 
 
 def codec_of(body: Delta | Segment | OpenRecord, codec: Codec = Codec.ZSTD) -> Codec:
-    return record.peek(record.encode(Record(HASH, 1, 1, 0, body), EncodeSettings(codec=codec))).codec
+    return record.peek(
+        record.encode(Record(HASH, 1, 1, 0, body), EncodeSettings(codec=codec))
+    ).codec
 
 
 def test_only_what_becomes_smaller_is_compressed() -> None:
@@ -173,7 +195,9 @@ def test_only_what_becomes_smaller_is_compressed() -> None:
     assert codec_of(FIFTHS, Codec.LZ4) is Codec.LZ4
     assert codec_of(FIFTHS, Codec.NONE) is Codec.NONE
     assert codec_of(Delta(acks={1: BitMap(range(0, 250, 5))})) is Codec.NONE  # below 64 bytes
-    assert codec_of(Delta(acks={1: BitMap(random.Random(1).sample(range(2000), 1000))})) is Codec.NONE
+    assert (
+        codec_of(Delta(acks={1: BitMap(random.Random(1).sample(range(2000), 1000))})) is Codec.NONE
+    )
 
 
 def test_a_segment_must_save_an_eighth() -> None:

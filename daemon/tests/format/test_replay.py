@@ -27,16 +27,24 @@ def test_the_merge_is_the_join(values: list[Delta]) -> None:
     assert normal(replay.merge_deltas(bodies)) == normal(join(values))
 
 
-SMALL_SETS = st.sampled_from([
-    BitMap([0]), BitMap([7, 9]), BitMap(range(5, 90)), BitMap(range(0, 99, 3)), BitMap([1 << 20, (1 << 32) - 1]),
-    BitMap([*range(10), *range(20, 25), *range(100, 3_000)]), BitMap(n for n in range(500) if n * n % 7 < 3),
-])  # fmt: skip
+SMALL_SETS = st.sampled_from(
+    [
+        BitMap([0]),
+        BitMap([7, 9]),
+        BitMap(range(5, 90)),
+        BitMap(range(0, 99, 3)),
+        BitMap([1 << 20, (1 << 32) - 1]),
+        BitMap([*range(10), *range(20, 25), *range(100, 3_000)]),
+        BitMap(n for n in range(500) if n * n % 7 < 3),
+    ]
+)
 PLAIN = st.builds(
     Delta,
     st.none() | st.builds(Position, st.integers(0, 3), st.integers(-1, 3)),
     acks=st.dictionaries(st.integers(0, 60), SMALL_SETS, max_size=30),
     partials=st.dictionaries(
-        st.builds(PartialKey, st.integers(0, 3), st.integers(0, 9)), st.sampled_from([Partial(9, BitMap([1])), Partial(9, BitMap([2]))])
+        st.builds(PartialKey, st.integers(0, 3), st.integers(0, 9)),
+        st.sampled_from([Partial(9, BitMap([1])), Partial(9, BitMap([2]))]),
     ),
 )
 
@@ -67,7 +75,8 @@ def test_damage_is_found_as_one_by_one(values: list[Delta], at: int, by: int) ->
 
 
 HUGE = [
-    b"\x10\x01\x01" + leb(5 << 2 | 1) + leb(0) + leb((1 << 32) - 1),  # 2^32 acks: as much as is allowed
+    # 2^32 acks: as much as is allowed
+    b"\x10\x01\x01" + leb(5 << 2 | 1) + leb(0) + leb((1 << 32) - 1),
     b"\x10\x01" + leb(1 << 63) + b"\x00\x00",
     b"\x10\x01\x01" + leb((1 << 62) << 2) + b"\x00",
     b"\x10\x01\x01\x00" + leb(1 << 32),
@@ -83,7 +92,14 @@ HUGE = [
     b"\x80\x01",
     b"\x10\x02\x05\x00\x00\x00\x00\x01",
     b"\x10\x02\x01" + leb(1 << 32) + b"\x00\x01\x00\x00",
-    b"\x10\x02\x01" + leb(5 << 2 | 1) + leb(0) + leb((1 << 32) - 1) + b"\x01" + leb(5 << 2 | 1) + leb(0) + leb((1 << 32) - 1),
+    b"\x10\x02\x01"
+    + leb(5 << 2 | 1)
+    + leb(0)
+    + leb((1 << 32) - 1)
+    + b"\x01"
+    + leb(5 << 2 | 1)
+    + leb(0)
+    + leb((1 << 32) - 1),
     b"\x10\x01\x05\x04\x00\x80",
     b"\x10\x02\x05\x04\x00\x80\x01\x04\x00\x01",
 ]
@@ -105,13 +121,19 @@ def test_numbers_at_the_edge_are_judged_as_one_by_one(body: bytes, neighbours: i
 
 @given(bitmaps(), bitmaps())
 def test_sections_of_any_shape_share_a_pass(one: BitMap, other: BitMap) -> None:
-    bodies = [b"\x10\x01\x05" + section(one), b"\x10\x02\x05" + section(other) + b"\x01" + section(one)] * 20
+    bodies = [
+        b"\x10\x01\x05" + section(one),
+        b"\x10\x02\x05" + section(other) + b"\x01" + section(one),
+    ] * 20
     assert replay.merge_deltas(bodies).acks == {5: one | other, 6: one}
 
 
 def test_many_chunks_are_one_delta() -> None:
     rng = np.random.default_rng(3)
-    values = [Delta(acks={int(rng.integers(5)): BitMap(rng.integers(0, 60_000, 1_000).tolist())}) for _ in range(900)]
+    values = [
+        Delta(acks={int(rng.integers(5)): BitMap(rng.integers(0, 60_000, 1_000).tolist())})
+        for _ in range(900)
+    ]
     bodies = [delta.encode(value) for value in values]
     assert sum(map(len, bodies)) > 3 * replay.CHUNK_BYTES
     assert normal(replay.merge_deltas(bodies)) == normal(join(values))
@@ -122,7 +144,7 @@ def test_nothing_is_nothing() -> None:
     assert replay.split_bodies([], 1).bodies == []
 
 
-# --- headers ----------------------------------------------------------------------------------------------------------
+# --- headers --------------------------------------------------------------------------------------
 
 
 @settings(max_examples=50)
@@ -141,7 +163,11 @@ def test_split_together_is_split_one_by_one(values: list[Record], codec: Codec) 
 
 @given(st.integers(0, 1 << 30), st.randoms(use_true_random=False))
 def test_the_first_bad_entry_is_named(bit: int, chance: random.Random) -> None:
-    bodies = [*(Delta(acks={1: BitMap(range(n, 3_000, 3 + n))}) for n in range(6)), OpenRecord("c", 1, 1, "w"), Segment()]
+    bodies = [
+        *(Delta(acks={1: BitMap(range(n, 3_000, 3 + n))}) for n in range(6)),
+        OpenRecord("c", 1, 1, "w"),
+        Segment(),
+    ]
     good = [record.encode(Record(7, 1, 1, n, body)) for n, body in enumerate(bodies)]
     index = chance.randrange(len(good))
     bad = bytearray(good[index])

@@ -1,4 +1,6 @@
-"""Sets in three modes: the smallest one, the same from every path, bounded when read, and as small as promised."""
+"""Sets in three modes: the smallest one, the same from every path, bounded when read, and as small
+as promised.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_ties_go_to_the_lowest_mode(values: BitMap, mode: Mode) -> None:
 @given(bitmaps(limit=70_000))
 def test_every_mode_can_be_read(values: BitMap) -> None:
     members = list(values)
-    for mode, body in enumerate([reference.gaps_body(members), reference.runs_body(members), reference.bits_body(members)]):
+    for mode, body in enumerate(
+        [reference.gaps_body(members), reference.runs_body(members), reference.bits_body(members)]
+    ):
         assert sections.decode(mode, members[0], body, len(values)) == values
         with pytest.raises(DamageError, match="are allowed"):
             sections.decode(mode, members[0], body, len(values) - 1)
@@ -121,14 +125,17 @@ def test_heads_are_checked() -> None:
         sections.read(b"\x00" + reference.leb(1 << 32), 0, 10)
 
 
-# --- the sizes this format was chosen for: body bytes of 1,000 new acks --------------------------------------------------
+# --- the sizes this format was chosen for: body bytes of 1,000 new acks ---------------------------
 
 
 def acks_of(ledger_entries: int, addresses: np.ndarray) -> dict[int, BitMap]:
     """Addresses in a topic of equally long ledgers."""
     addresses = np.unique(addresses)
     ledgers = addresses // ledger_entries
-    return {int(g) + 9000: from_sorted((addresses[ledgers == g] % ledger_entries).astype(np.uint32)) for g in np.unique(ledgers)}
+    return {
+        int(g) + 9000: from_sorted((addresses[ledgers == g] % ledger_entries).astype(np.uint32))
+        for g in np.unique(ledgers)
+    }
 
 
 def body_of(addresses: np.ndarray, ledger_entries: int = 1 << 32) -> bytes:
@@ -165,7 +172,13 @@ def test_uniform_takes_two_to_four_bytes() -> None:
     assert len(zstandard.ZstdCompressor(level=1).compress(in_small_ledgers)) <= 3_850
 
 
-@given(st.lists(st.tuples(st.sampled_from([1, 2, 15, 16, 100, 70_000]), st.sampled_from([1, 2, 16, 300])), min_size=1, max_size=20))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([1, 2, 15, 16, 100, 70_000]), st.sampled_from([1, 2, 16, 300])),
+        min_size=1,
+        max_size=20,
+    )
+)
 def test_runs_long_and_short_with_any_gaps(pieces: list[tuple[int, int]]) -> None:
     starts, lasts, wanted, at = [], [], BitMap(), 3
     for size, gap in pieces:

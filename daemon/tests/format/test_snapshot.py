@@ -1,4 +1,6 @@
-"""Segments and end records: the worst case holds whatever the bitmaps hold, and the sizes are the promised ones."""
+"""Segments and end records: the worst case holds whatever the bitmaps hold, and the sizes are the
+promised ones.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,17 @@ from cursorkeeper.core.sizes import (
     slice_bytes_max,
     snapshot_end_body_bytes_max,
 )
-from cursorkeeper.core.values import CursorProperties, MarkDeleteProperties, Partial, PartialKey, Record, Segment, Slice, SnapshotEnd, Stamp
+from cursorkeeper.core.values import (
+    CursorProperties,
+    MarkDeleteProperties,
+    Partial,
+    PartialKey,
+    Record,
+    Segment,
+    Slice,
+    SnapshotEnd,
+    Stamp,
+)
 from cursorkeeper.format import record, snapshot
 from daemon.tests.format.strategies import ENDS, SEGMENTS
 
@@ -57,10 +69,12 @@ def test_a_bitmap_is_stored_in_its_smallest_form() -> None:
     for n in range(3000):
         one_by_one.add(n)
     assert len(one_by_one.serialize()) > 6000
-    assert len(snapshot.encode_segment(Segment(slices=(Slice(1, 0, 4095, False, one_by_one),)))) < 60
+    assert (
+        len(snapshot.encode_segment(Segment(slices=(Slice(1, 0, 4095, False, one_by_one),)))) < 60
+    )
 
 
-# --- the bound --------------------------------------------------------------------------------------------------------
+# --- the bound ------------------------------------------------------------------------------------
 
 RNG = np.random.default_rng(5)
 
@@ -81,10 +95,14 @@ ADVERSARIES: dict[str, Callable[[int], BitMap]] = {
     "alternate": lambda n: of(np.arange(0, n, 2)),
     "pairs": lambda n: of(np.flatnonzero(np.arange(n) % 4 < 2)),
     "4,096 per container": lambda n: of(np.flatnonzero(np.arange(n) % 16 == 0)),
-    "4,097 per container": lambda n: of(np.flatnonzero((np.arange(n) % 16 == 0) | (np.arange(n) % CONTAINER == 1))),
+    "4,097 per container": lambda n: of(
+        np.flatnonzero((np.arange(n) % 16 == 0) | (np.arange(n) % CONTAINER == 1))
+    ),
     "2,047 runs": lambda n: of(np.flatnonzero(np.arange(n) % 32 < 31)),
     "2,048 runs": lambda n: of(np.flatnonzero(np.arange(n) % 32 < 16)),
-    "alternating kinds": lambda n: of(np.flatnonzero((np.arange(n) // CONTAINER % 2 == 0) | (np.arange(n) % 3 == 0))),
+    "alternating kinds": lambda n: of(
+        np.flatnonzero((np.arange(n) // CONTAINER % 2 == 0) | (np.arange(n) % 3 == 0))
+    ),
     "ranges eaten away": eaten,
     "full": lambda n: span(0, n - 1),
     "one": lambda n: BitMap([n - 1]),
@@ -125,9 +143,17 @@ def test_what_is_said_to_fit_does(max_entry_bytes: int) -> None:
         value = Segment(slices=(Slice((1 << 63) - 1, 0, count * CONTAINER - 1, True, BitMap()),))
         assert (segment_body_bytes_max(value) <= limit) == fits
     room = property_map_bytes_max(max_entry_bytes)
-    md, cursor = MarkDeleteProperties(Stamp(1, 1), {"k" * (room - 9): 1}), CursorProperties(Stamp(1, 1), {"k": "v" * (room - 12)})
+    md, cursor = (
+        MarkDeleteProperties(Stamp(1, 1), {"k" * (room - 9): 1}),
+        CursorProperties(Stamp(1, 1), {"k": "v" * (room - 12)}),
+    )
     segments = tuple(range(1, limit // 4, 12))
-    assert snapshot_end_body_bytes_max(SnapshotEnd(1, 1, 1, segments, Position(1 << 62, 5), md, cursor)) <= limit
+    assert (
+        snapshot_end_body_bytes_max(
+            SnapshotEnd(1, 1, 1, segments, Position(1 << 62, 5), md, cursor)
+        )
+        <= limit
+    )
 
 
 def test_an_entry_alone_fits_with_its_batch() -> None:
@@ -137,15 +163,19 @@ def test_an_entry_alone_fits_with_its_batch() -> None:
     assert segment_body_bytes_max(value) <= record_body_bytes_max(20_000)
 
 
-# --- the sizes --------------------------------------------------------------------------------------------------------
+# --- the sizes ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("part", "plain_max", "stored_max"),
     [(0.1, 1_256_000, 645_000), (0.01, 206_000, 206_000), (0.001, 22_000, 22_000), (0.0, 200, 200)],
 )
-def test_ten_million_entries_take_a_tenth_of_the_promise(part: float, plain_max: int, stored_max: int) -> None:
-    """100 M entries: 12.5 MB plain and 6.4 MB with zstd at 10 % random holes, 2.0 at 1 %, 0.21 at 0.1 %."""
+def test_ten_million_entries_take_a_tenth_of_the_promise(
+    part: float, plain_max: int, stored_max: int
+) -> None:
+    """100 M entries: 12.5 MB plain and 6.4 MB with zstd at 10 % random holes, 2.0 at 1 %, 0.21 at
+    0.1 %.
+    """
     rng = np.random.default_rng(1)
     plain = stored = 0
     for ledger in range(2):
@@ -157,11 +187,22 @@ def test_ten_million_entries_take_a_tenth_of_the_promise(part: float, plain_max:
     assert stored <= stored_max
 
 
-# --- damage -----------------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 
 
-def one_slice(bitmap: bytes, first: int = 0, last: int = 9, flags: int = 0, size: int | None = None, ledger: int = 1) -> bytes:
-    return b"\x00\x01" + snapshot._SLICE.pack(ledger, first, last, flags, len(bitmap) if size is None else size) + bitmap
+def one_slice(
+    bitmap: bytes,
+    first: int = 0,
+    last: int = 9,
+    flags: int = 0,
+    size: int | None = None,
+    ledger: int = 1,
+) -> bytes:
+    return (
+        b"\x00\x01"
+        + snapshot._SLICE.pack(ledger, first, last, flags, len(bitmap) if size is None else size)
+        + bitmap
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Which whole state may be written, which part of one, and that the numbers are right before anything is encoded."""
+"""Which whole state may be written, which part of one, and that the numbers are right before
+anything is encoded.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from pyroaring import BitMap
 from cursorkeeper.core.limits import KIB, MIB
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import CursorProperties, Delta, MarkDeleteProperties, Partial, PartialKey, Stamp
+from cursorkeeper.core.values import (
+    CursorProperties,
+    Delta,
+    MarkDeleteProperties,
+    Partial,
+    PartialKey,
+    Stamp,
+)
 from cursorkeeper.core.whole_form import DoesNotFit, Taken
 from cursorkeeper.format.pulsar import chunks, cursor_info, position_info, ranges
 from cursorkeeper.format.pulsar.compression import expand
@@ -35,8 +44,12 @@ def state(
     found = AckState(Position(10, -1))
     found.join_delta(
         Delta(
-            mark_delete_properties=MarkDeleteProperties(Stamp(1, 1), properties) if properties else None,
-            cursor_properties=CursorProperties(Stamp(1, 1), cursor_properties) if cursor_properties else None,
+            mark_delete_properties=MarkDeleteProperties(Stamp(1, 1), properties)
+            if properties
+            else None,
+            cursor_properties=CursorProperties(Stamp(1, 1), cursor_properties)
+            if cursor_properties
+            else None,
             acks={10: entries} if entries else {},
             partials=partials or {},
         )
@@ -63,7 +76,9 @@ def read(taken: Taken | DoesNotFit, compression: Compression = Compression.NONE)
 
 
 @pytest.mark.parametrize("form", list(Form))
-def test_r01_below_the_threshold_one_entry_byte_for_byte_and_above_it_slices_and_a_footer(form: Form) -> None:
+def test_r01_below_the_threshold_one_entry_byte_for_byte_and_above_it_slices_and_a_footer(
+    form: Form,
+) -> None:
     small, large = state(holes(100)), state(holes(200_000))
     writer = made(form=form, multiple=True, max_entry_bytes=1_000, state_bytes_max=None)
     one, many = writer.take(small), writer.take(large)
@@ -76,10 +91,23 @@ def test_r01_below_the_threshold_one_entry_byte_for_byte_and_above_it_slices_and
     assert read(many).acked[10] == holes(200_000)
 
 
-@given(st.sets(st.integers(1, 3_000), min_size=1, max_size=60), st.sampled_from(Form), st.integers(64, 200), st.sampled_from(Compression))
+@given(
+    st.sets(st.integers(1, 3_000), min_size=1, max_size=60),
+    st.sampled_from(Form),
+    st.integers(64, 200),
+    st.sampled_from(Compression),
+)
 @settings(max_examples=80, deadline=None)
-def test_the_announced_size_is_the_encoded_size(entries: set[int], form: Form, slice_bytes: int, compression: Compression) -> None:
-    writer = made(form=form, multiple=True, max_entry_bytes=slice_bytes, compression=compression, state_bytes_max=None)
+def test_the_announced_size_is_the_encoded_size(
+    entries: set[int], form: Form, slice_bytes: int, compression: Compression
+) -> None:
+    writer = made(
+        form=form,
+        multiple=True,
+        max_entry_bytes=slice_bytes,
+        compression=compression,
+        state_bytes_max=None,
+    )
     taken = writer.take(state(BitMap(entries)))
     info = read(taken, compression)
     assert taken.encoded_bytes == len(position_info.encode(info, form))
@@ -87,7 +115,9 @@ def test_the_announced_size_is_the_encoded_size(entries: set[int], form: Form, s
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-def test_r06_compression_is_named_in_the_ledger_and_none_leaves_no_trace(compression: Compression) -> None:
+def test_r06_compression_is_named_in_the_ledger_and_none_leaves_no_trace(
+    compression: Compression,
+) -> None:
     writer = made(compression=compression)
     taken = writer.take(state(holes(50_000)))
     assert isinstance(taken, Taken)
@@ -96,7 +126,9 @@ def test_r06_compression_is_named_in_the_ledger_and_none_leaves_no_trace(compres
         assert taken.entries[0] == position_info.encode(read(taken), Form.LONG_ARRAY)
         return
     assert writer.ledger_metadata[chunks.COMPRESSION_KEY] == compression.name.encode()
-    assert len(taken.entries[0]) < taken.encoded_bytes / 2, "the size that counts is the one before compression"
+    assert len(taken.entries[0]) < taken.encoded_bytes / 2, (
+        "the size that counts is the one before compression"
+    )
     assert read(taken, compression).acked[10] == holes(50_000)
 
 
@@ -110,7 +142,9 @@ def test_r06_none_is_the_default() -> None:
 def test_r10_the_subscriptions_properties_count() -> None:
     """PIP-299 counts all cursor metadata, though they are stored elsewhere."""
     plain = made(state_bytes_max=None).take(state(holes(1_000)))
-    found = made(state_bytes_max=plain.encoded_bytes).take(state(holes(1_000), cursor_properties={"a": "b"}))
+    found = made(state_bytes_max=plain.encoded_bytes).take(
+        state(holes(1_000), cursor_properties={"a": "b"})
+    )
     assert isinstance(found, DoesNotFit)
     assert found.encoded_bytes == plain.encoded_bytes + len(b"\x42\x06\x0a\x01a\x12\x01b")
     assert f"managedLedgerMaxAckStateInBytesToPersist = {plain.encoded_bytes}" in found.reason
@@ -118,7 +152,9 @@ def test_r10_the_subscriptions_properties_count() -> None:
 
 
 def test_r10_the_example_of_pip_299() -> None:
-    """5m may be kept; properties 1m, sequence ids 0, individually deleted messages 10m: all properties and 4m of the rest."""
+    """5m may be kept; properties 1m, sequence ids 0, individually deleted messages 10m: all
+    properties and 4m of the rest.
+    """
     text = {f"key {n:04}": "x" * 1_000 for n in range(1_040)}
     many = state(holes(6_000_000), cursor_properties=text)
     writer = made(form=Form.LONG_ARRAY, multiple=True, truncate=True, state_bytes_max=5 * MIB)
@@ -127,7 +163,9 @@ def test_r10_the_example_of_pip_299() -> None:
     assert MIB < beside < 1.1 * MIB
     wide = state(BitMap(range(1, 60_000_000, 2)), cursor_properties=text)
     taken = writer.take(wide)
-    assert isinstance(taken, Taken) and taken.encoded_bytes > 10 * MIB and taken.truncated is not None
+    assert (
+        isinstance(taken, Taken) and taken.encoded_bytes > 10 * MIB and taken.truncated is not None
+    )
     kept = sum(map(len, taken.entries[:-1]))
     assert 4 * MIB - 100 * KIB < kept <= 5 * MIB - beside
     acked = read(taken).acked[10]
@@ -138,27 +176,43 @@ def test_r10_the_example_of_pip_299() -> None:
 def test_r10_sequence_ids_come_before_acks() -> None:
     producers = {f"producer-{n:03}": n for n in range(50)}
     whole = state(holes(100_000), properties=producers)
-    size = position_info.encoded_bytes(PositionInfo(Position(10, -1), properties=producers), Form.LONG_ARRAY)
+    size = position_info.encoded_bytes(
+        PositionInfo(Position(10, -1), properties=producers), Form.LONG_ARRAY
+    )
     taken = made(truncate=True, state_bytes_max=size + 100).take(whole)
     assert isinstance(taken, Taken) and taken.truncated is not None
     info = read(taken)
-    assert dict(info.properties) == producers and 0 < len(info.acked[10]) < 1_000 and taken.truncated.properties == 0
+    assert (
+        dict(info.properties) == producers
+        and 0 < len(info.acked[10]) < 1_000
+        and taken.truncated.properties == 0
+    )
     fewer = made(truncate=True, state_bytes_max=size - 100).take(whole)
     assert isinstance(fewer, Taken) and fewer.truncated is not None
     left = read(fewer)
-    assert 0 < len(left.properties) < 50 and not left.acked and fewer.truncated.properties == 50 - len(left.properties)
+    assert (
+        0 < len(left.properties) < 50
+        and not left.acked
+        and fewer.truncated.properties == 50 - len(left.properties)
+    )
 
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_r10_a_part_is_the_longest_prefix_that_fits(data: st.DataObject) -> None:
-    """Acks and batch sets in one order of positions: all up to some position, nothing behind it, and no more would fit."""
+    """Acks and batch sets in one order of positions: all up to some position, nothing behind it,
+    and no more would fit.
+    """
     entries = BitMap(data.draw(st.sets(st.integers(1, 4_000), min_size=1, max_size=80)))
     inside = data.draw(st.sets(st.integers(1, 4_000), max_size=10)) - set(entries) - {0}
     form = data.draw(st.sampled_from(Form))
     budget = data.draw(st.integers(40, 400))
-    before = state(entries, partials={PartialKey(10, e): Partial(0, BitMap([1, 70])) for e in inside})
-    taken = made(form=form, truncate=True, multiple=True, max_entry_bytes=64, state_bytes_max=budget).take(before)
+    before = state(
+        entries, partials={PartialKey(10, e): Partial(0, BitMap([1, 70])) for e in inside}
+    )
+    taken = made(
+        form=form, truncate=True, multiple=True, max_entry_bytes=64, state_bytes_max=budget
+    ).take(before)
     assert isinstance(taken, Taken)
     info, whole = read(taken), position_info.decode(b"".join(_whole(before, form)))
     assert sum(map(len, taken.entries[:-1] or taken.entries)) <= budget
@@ -172,7 +226,9 @@ def test_r10_a_part_is_the_longest_prefix_that_fits(data: st.DataObject) -> None
     following = places[len(kept)]
     more = PositionInfo(
         whole.mark_delete,
-        {10: more_acked} if (more_acked := BitMap(e for e in whole.acked.get(10, ()) if e <= following)) else {},
+        {10: more_acked}
+        if (more_acked := BitMap(e for e in whole.acked.get(10, ()) if e <= following))
+        else {},
         {k: v for k, v in whole.batches.items() if k.entry <= following},
     )
     assert position_info.encoded_bytes(more, form) > budget
@@ -180,13 +236,19 @@ def test_r10_a_part_is_the_longest_prefix_that_fits(data: st.DataObject) -> None
 
 @pytest.mark.parametrize("form", list(Form))
 @pytest.mark.parametrize("limit", ["state_bytes_max", "ranges_max"])
-def test_a_part_of_many_ledgers_is_found_in_one_walk(form: Form, limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hundreds of data ledgers: each is measured once, and only the one that is cut is searched. All but one of them measured
-    again for each of them would hold up every cursor of the daemon for minutes."""
+def test_a_part_of_many_ledgers_is_found_in_one_walk(
+    form: Form, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of data ledgers: each is measured once, and only the one that is cut is searched.
+    All but one of them measured again for each of them would hold up every cursor of the daemon for
+    minutes.
+    """
     ledgers = range(11, 411)
     before = state(holes(100), partials={PartialKey(300, 5_000): Partial(0, BitMap([1]))})
     before.join_delta(Delta(acks={ledger: holes(100) for ledger in ledgers}))
-    writer = made(form=form, multiple=True, truncate=True, **{"state_bytes_max": None, limit: 8_000})
+    writer = made(
+        form=form, multiple=True, truncate=True, **{"state_bytes_max": None, limit: 8_000}
+    )
     measured, real = 0, position_info.encoded_bytes
 
     def counting(info: PositionInfo, form: Form) -> int:
@@ -200,7 +262,9 @@ def test_a_part_of_many_ledgers_is_found_in_one_walk(form: Form, limit: str, mon
     assert measured <= 3 * len(ledgers)
     info = read(taken)
     *complete, cut = info.acked
-    assert complete == [10, *ledgers][: len(complete)] and all(info.acked[ledger] == holes(100) for ledger in complete)
+    assert complete == [10, *ledgers][: len(complete)] and all(
+        info.acked[ledger] == holes(100) for ledger in complete
+    )
     assert info.acked[cut] == BitMap(list(holes(100))[: len(info.acked[cut])])
     if limit == "ranges_max":
         assert ranges.count(info.acked) == 8_000
@@ -225,12 +289,17 @@ def test_ranges_are_counted_as_pulsar_writes_them() -> None:
 
 
 def test_r23_one_entry_never_exceeds_the_frame() -> None:
-    size = position_info.encoded_bytes(PositionInfo(Position(10, -1), {10: holes(10_000)}), Form.LONG_ARRAY)
+    size = position_info.encoded_bytes(
+        PositionInfo(Position(10, -1), {10: holes(10_000)}), Form.LONG_ARRAY
+    )
     for most, fits in ((size, True), (size - 1, False)):
         found = made(entry_bytes_max=most).take(state(holes(10_000)))
         assert isinstance(found, Taken) is fits
         if isinstance(found, DoesNotFit):
-            assert "persistentUnackedRangesWithMultipleEntriesEnabled = true" in found.reason and str(most) in found.reason
+            assert (
+                "persistentUnackedRangesWithMultipleEntriesEnabled = true" in found.reason
+                and str(most) in found.reason
+            )
 
 
 @pytest.mark.parametrize("compression", list(Compression))
@@ -246,7 +315,9 @@ def test_a_part_for_one_entry_fits_the_frame_with_any_codec(compression: Compres
 
 
 def test_a_small_state_inline_is_pulsars_znode_value() -> None:
-    value = made().inline(state(BitMap([3, 4]), properties={"k": 7}, cursor_properties={"a": "b"}), 1_000)
+    value = made().inline(
+        state(BitMap([3, 4]), properties={"k": 7}, cursor_properties={"a": "b"}), 1_000
+    )
     assert value is not None
     found = cursor_info.decode(value)
     assert found.is_inline and found.acked[10] == BitMap([3, 4])
@@ -256,7 +327,10 @@ def test_a_small_state_inline_is_pulsars_znode_value() -> None:
 def test_a_state_that_may_not_be_written_is_not_inline_either() -> None:
     assert made(ranges_max=1, state_bytes_max=None).inline(state(BitMap([3, 5])), 1_000) is None
     assert made().inline(state(holes(1_000)), 1_000) is None, "too large"
-    assert made(truncate=True, ranges_max=1, state_bytes_max=None).inline(state(BitMap([3, 5])), 1_000) is None, "never a part"
+    assert (
+        made(truncate=True, ranges_max=1, state_bytes_max=None).inline(state(BitMap([3, 5])), 1_000)
+        is None
+    ), "never a part"
 
 
 def test_an_inline_state_may_be_compressed() -> None:

@@ -1,1 +1,3 @@
-"""Pulsar's own managed-ledger classes against our Pulsar formats, on a real ZooKeeper and real bookies."""
+"""Pulsar's own managed-ledger classes against our Pulsar formats, on a real ZooKeeper and real
+bookies.
+"""

@@ -1,6 +1,8 @@
-"""Our own side of the cluster: cursor znodes and ledgers through our clients, and our reader of Pulsar's cursors.
+"""Our own side of the cluster: cursor znodes and ledgers through our clients, and our reader of
+Pulsar's cursors.
 
-Owns nothing that is tested. Topics are full names (`persistent://...`) here and managed-ledger names for the harness.
+Owns nothing that is tested. Topics are full names (`persistent://...`) here and managed-ledger
+names for the harness.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ class Cluster:
         return (await self.ports.zookeeper.get(names.cursor_path(topic, subscription))).data
 
     async def read(self, topic: str, subscription: str) -> PulsarCursor:
-        """Our reader: no recovery, no fence, no write. A bookie that was too busy to tell the newest entries is asked again."""
+        """Our reader: no recovery, no fence, no write. A bookie that was too busy to tell the
+        newest entries is asked again.
+        """
         end = time.monotonic() + BUSY_MAX_S
         while True:
             read = await read_cursor(self.ports, PulsarCursorRef(topic, subscription))

@@ -1,4 +1,6 @@
-"""One embedded stack for the folder, and one harness per Pulsar version, one at a time. Nothing is left behind."""
+"""One embedded stack for the folder, and one harness per Pulsar version, one at a time. Nothing is
+left behind.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 
 
 @pytest.fixture(scope="package", params=sorted(VERSIONS))
-def pulsar(request: pytest.FixtureRequest, stack: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarHarness]:
-    with PulsarHarness(request.param, stack.zookeeper, tmp_path_factory.mktemp(f"pulsar-{request.param}")) as running:
+def pulsar(
+    request: pytest.FixtureRequest, stack: Standalone, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[PulsarHarness]:
+    with PulsarHarness(
+        request.param, stack.zookeeper, tmp_path_factory.mktemp(f"pulsar-{request.param}")
+    ) as running:
         yield running
 
 
@@ -36,7 +42,9 @@ async def cluster(stack: Standalone) -> AsyncIterator[Cluster]:
 
 @pytest.fixture
 def make_topic(pulsar: PulsarHarness) -> Callable[..., Topic]:
-    """A fabricated topic of its own: `make_topic(*sizes)`. A harness that an earlier test lost is started again."""
+    """A fabricated topic of its own: `make_topic(*sizes)`. A harness that an earlier test lost is
+    started again.
+    """
     if not pulsar.running:
         pulsar.restart()
 

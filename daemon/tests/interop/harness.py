@@ -1,21 +1,26 @@
-"""Drives Pulsar's own managed-ledger classes: a child process that answers JSON lines (`java/interop`), one per Pulsar version.
+"""Drives Pulsar's own managed-ledger classes: a child process that answers JSON lines
+(`java/interop`), one per Pulsar version.
 
-Owns the process, its command line and limits, and what the answers mean as values. Does not own the stack it connects to.
-Invariants: every call has a limit, at which the child is killed and the call raises; a child is ended by its own handle and ends by
-itself when this process does (its stdin closes); errors of Pulsar are `PulsarError`, of the process `HarnessError` with its log's end.
+Owns the process, its command line and limits, and what the answers mean as values. Does not own the
+stack it connects to. Invariants: every call has a limit, at which the child is killed and the call
+raises; a child is ended by its own handle and ends by itself when this process does (its stdin
+closes); errors of Pulsar are `PulsarError`, of the process `HarnessError` with its log's end.
 
-Pulsar answers before it has ended what it began: it may still be switching a cursor to a new ledger, and a close then fails with
-BadVersion, or the switch overtakes it and the znode is not the closed one. So the process answers a step when every cursor concerned
-is at rest, and closes only such cursors; `flush`, `switch_ledger` and `append` alone are not waited for.
+Pulsar answers before it has ended what it began: it may still be switching a cursor to a new
+ledger, and a close then fails with BadVersion, or the switch overtakes it and the znode is not the
+closed one. So the process answers a step when every cursor concerned is at rest, and closes only
+such cursors; `flush`, `switch_ledger` and `append` alone are not waited for.
 
-Names are Pulsar's: a managed ledger is called `tenant/ns/persistent/topic` (the znode without `/managed-ledgers/`), cursors by their
-encoded subscription name. Calls block.
+Names are Pulsar's: a managed ledger is called `tenant/ns/persistent/topic` (the znode without
+`/managed-ledgers/`), cursors by their encoded subscription name. Calls block.
 
-Settings of `open_ledger` and what they are in `ManagedLedgerConfig` (defaults are the library's unless said):
-`longArray` (persistIndividualAckAsLongArray; true here), `openCacheSet`, `batchIndex`, `maxRanges` 10,000, `maxBatches` 10,000,
-`maxRangesInMetadataStore` 1,000, `entriesPerLedger` 50,000, `cursorEntriesPerLedger` 50,000, `markDeletesPerSecond` 0 (no limit: each
-ack is persisted before its callback), `forceRecovery`, `ensemble` 1 (all quorums). Of the factory: `cursorCompression` NONE,
-`cursorCompressionThreshold` 16,384, `ledgerCompression`, `ledgerCompressionThreshold`. Retention is without end: nothing is trimmed.
+Settings of `open_ledger` and what they are in `ManagedLedgerConfig` (defaults are the library's
+unless said): `longArray` (persistIndividualAckAsLongArray; true here), `openCacheSet`,
+`batchIndex`, `maxRanges` 10,000, `maxBatches` 10,000, `maxRangesInMetadataStore` 1,000,
+`entriesPerLedger` 50,000, `cursorEntriesPerLedger` 50,000, `markDeletesPerSecond` 0 (no limit: each
+ack is persisted before its callback), `forceRecovery`, `ensemble` 1 (all quorums). Of the factory:
+`cursorCompression` NONE, `cursorCompressionThreshold` 16,384, `ledgerCompression`,
+`ledgerCompressionThreshold`. Retention is without end: nothing is trimmed.
 """
 
 from __future__ import annotations
@@ -60,8 +65,9 @@ class PulsarError(Exception):
 
 
 class TornMessage(PulsarError):
-    """Two flushes of one cursor met in the message that they share, and its serializer refused it: a race of Pulsar's, since 5.0. What
-    the cursor holds then, nobody knows."""
+    """Two flushes of one cursor met in the message that they share, and its serializer refused it:
+    a race of Pulsar's, since 5.0. What the cursor holds then, nobody knows.
+    """
 
 
 def error_of(op: str, answer: Mapping[str, Any]) -> PulsarError:
@@ -71,7 +77,9 @@ def error_of(op: str, answer: Mapping[str, Any]) -> PulsarError:
 
 @dataclass(frozen=True)
 class Layout:
-    """A topic's data ledgers `(ledger, entries)`, ascending, the last one open; and the last confirmed entry."""
+    """A topic's data ledgers `(ledger, entries)`, ascending, the last one open; and the last
+    confirmed entry.
+    """
 
     ledgers: tuple[tuple[int, int], ...]
     last_confirmed: Position
@@ -79,8 +87,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Report:
-    """What a real cursor says. `acked`: entries above mark-delete that `isMessageDeleted` calls deleted, asked one by one over the
-    layout. `ranges`: its range set as it is. `batches`: un-acked batch indexes of partly acked entries. Never an empty bitmap."""
+    """What a real cursor says. `acked`: entries above mark-delete that `isMessageDeleted` calls
+    deleted, asked one by one over the layout. `ranges`: its range set as it is. `batches`: un-acked
+    batch indexes of partly acked entries. Never an empty bitmap.
+    """
 
     mark_delete: Position
     acked: Mapping[int, BitMap]
@@ -93,7 +103,9 @@ class Report:
 
 @dataclass(frozen=True)
 class Internals:
-    """What `ManagedCursorImpl` tells about itself; see `Report.internals` in the Java source for where each comes from."""
+    """What `ManagedCursorImpl` tells about itself; see `Report.internals` in the Java source for
+    where each comes from.
+    """
 
     state: str
     cursor_ledger: int
@@ -112,18 +124,34 @@ class Internals:
 
 
 class PulsarHarness:
-    """One process of one version, connected to one cluster. A context manager: starts, and is killed at the end."""
+    """One process of one version, connected to one cluster. A context manager: starts, and is
+    killed at the end.
+    """
 
     def __init__(
-        self, version: str, zookeeper: str, folder: Path, *, heap_mib: int = 384, call_max_s: float = 180.0, **client: int
+        self,
+        version: str,
+        zookeeper: str,
+        folder: Path,
+        *,
+        heap_mib: int = 384,
+        call_max_s: float = 180.0,
+        **client: int,
     ) -> None:
-        """`client`: frameBytes, addTimeoutSeconds, readTimeoutSeconds, cursorPositionFlushSeconds."""
+        """`client`: frameBytes, addTimeoutSeconds, readTimeoutSeconds,
+        cursorPositionFlushSeconds.
+        """
         self.version, self.zookeeper = version, zookeeper
-        self._folder, self._heap_mib, self._call_max_s, self._client = folder, heap_mib, call_max_s, client
+        self._folder, self._heap_mib, self._call_max_s, self._client = (
+            folder,
+            heap_mib,
+            call_max_s,
+            client,
+        )
         self._log, self._temp = folder / f"harness-{version}.log", folder / f"harness-{version}.tmp"
         self._process: subprocess.Popen[bytes] | None = None
 
-    # --- the process ---------------------------------------------------------------------------------------------------------------
+    # --- the process ------------------------------------------------------------------------------
 
     def start(self) -> PulsarHarness:
         """Start and connect. Raises `HarnessError` if the classes were not built."""
@@ -134,25 +162,36 @@ class PulsarHarness:
         command = self._command_line()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True, cwd=self._folder
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                cwd=self._folder,
             )
         try:
             answer = self._call("connect", zookeeper=self.zookeeper, client=self._client)
             if answer["version"] != self.version:
-                raise HarnessError(f"the class path holds managed-ledger {answer['version']}, not {self.version}: make interop-classes")
+                raise HarnessError(
+                    f"the class path holds managed-ledger {answer['version']}, not "
+                    f"{self.version}: make interop-classes"
+                )
         except BaseException:
             self.kill()
             raise
         return self
 
     def kill(self) -> None:
-        """SIGKILL, and wait. Nothing to do if it is not running. Nothing is closed: the cluster sees a crashed broker."""
+        """SIGKILL, and wait. Nothing to do if it is not running. Nothing is closed: the cluster
+        sees a crashed broker.
+        """
         process, self._process = self._process, None
         if process is None:
             return
         process.kill()
         process.wait(10)
-        shutil.rmtree(self._temp, ignore_errors=True)  # native libraries, unpacked; a killed JVM leaves them
+        # native libraries, unpacked; a killed JVM leaves them
+        shutil.rmtree(self._temp, ignore_errors=True)
         for pipe in (process.stdin, process.stdout):
             if pipe:
                 with suppress(BrokenPipeError):
@@ -174,7 +213,12 @@ class PulsarHarness:
     def __enter__(self) -> PulsarHarness:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.kill()
 
     @property
@@ -182,11 +226,15 @@ class PulsarHarness:
         """Whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    # --- topics --------------------------------------------------------------------------------------------------------------------
+    # --- topics -----------------------------------------------------------------------------------
 
-    def fabricate(self, ledger: str, entries: Sequence[int], *, max_s: float | None = None) -> tuple[tuple[int, int], ...]:
-        """A topic with closed data ledgers of these sizes and no data: enough for cursors, and cheap. Answers `(ledger, entries)`.
-        An empty one (0) vanishes when Pulsar opens the topic. `open_ledger` adds an open ledger behind them."""
+    def fabricate(
+        self, ledger: str, entries: Sequence[int], *, max_s: float | None = None
+    ) -> tuple[tuple[int, int], ...]:
+        """A topic with closed data ledgers of these sizes and no data: enough for cursors, and
+        cheap. Answers `(ledger, entries)`. An empty one (0) vanishes when Pulsar opens the topic.
+        `open_ledger` adds an open ledger behind them.
+        """
         answer = self._call("fabricate", max_s, ledger=ledger, entries=list(entries))
         return tuple((ledger_id, count) for ledger_id, count in answer["ledgers"])
 
@@ -206,7 +254,7 @@ class PulsarHarness:
         """Real entries, to the open data ledger and the ones that it rolls over to."""
         return _layout(self._call("append", ledger=ledger, count=count, bytes=entry_bytes))
 
-    # --- cursors -------------------------------------------------------------------------------------------------------------------
+    # --- cursors ----------------------------------------------------------------------------------
 
     def open_cursor(
         self,
@@ -230,7 +278,9 @@ class PulsarHarness:
         )
 
     def close_cursor(self, ledger: str, cursor: str) -> None:
-        """In order: the state goes to the znode, or to the cursor ledger if it has too many ranges."""
+        """In order: the state goes to the znode, or to the cursor ledger if it has too many
+        ranges.
+        """
         self._call("close_cursor", ledger=ledger, cursor=cursor)
 
     def delete(
@@ -243,8 +293,10 @@ class PulsarHarness:
         batches: Mapping[PartialKey, BitMap] | None = None,
         max_s: float | None = None,
     ) -> None:
-        """One `asyncDelete`: `positions` in their order, then `batches` (entry -> batch indexes that *remain* un-acked), then `entries`
-        (whole ledgers' worth, as runs). Answers when Pulsar's callback came."""
+        """One `asyncDelete`: `positions` in their order, then `batches` (entry -> batch indexes
+        that *remain* un-acked), then `entries` (whole ledgers' worth, as runs). Answers when
+        Pulsar's callback came.
+        """
         self._call(
             "delete",
             max_s,
@@ -255,25 +307,46 @@ class PulsarHarness:
             runs=[[of, runs.encode(bitmap)] for of, bitmap in (entries or {}).items()],
         )
 
-    def mark_delete(self, ledger: str, cursor: str, position: tuple[int, int], properties: Mapping[str, int] | None = None) -> None:
+    def mark_delete(
+        self,
+        ledger: str,
+        cursor: str,
+        position: tuple[int, int],
+        properties: Mapping[str, int] | None = None,
+    ) -> None:
         """`asyncMarkDelete` with properties; answers when Pulsar's callback came."""
-        self._call("mark_delete", ledger=ledger, cursor=cursor, position=list(position), properties=dict(properties or {}))
+        self._call(
+            "mark_delete",
+            ledger=ledger,
+            cursor=cursor,
+            position=list(position),
+            properties=dict(properties or {}),
+        )
 
-    def set_cursor_properties(self, ledger: str, cursor: str, properties: Mapping[str, str]) -> None:
+    def set_cursor_properties(
+        self, ledger: str, cursor: str, properties: Mapping[str, str]
+    ) -> None:
         """Replaces all of them, in the znode."""
-        self._call("set_cursor_properties", ledger=ledger, cursor=cursor, cursorProperties=dict(properties))
+        self._call(
+            "set_cursor_properties", ledger=ledger, cursor=cursor, cursorProperties=dict(properties)
+        )
 
     def throttle(self, ledger: str, cursor: str, mark_deletes_per_second: float) -> None:
         """From now on; 0 = no limit."""
-        self._call("throttle", ledger=ledger, cursor=cursor, markDeletesPerSecond=mark_deletes_per_second)
+        self._call(
+            "throttle", ledger=ledger, cursor=cursor, markDeletesPerSecond=mark_deletes_per_second
+        )
 
     def flush(self, ledger: str, cursor: str) -> Internals:
-        """What Pulsar's timer does every minute: persist if dirty, if the throttle lets it. Does not wait for the write."""
+        """What Pulsar's timer does every minute: persist if dirty, if the throttle lets it. Does
+        not wait for the write.
+        """
         return _internals(self._call("flush", ledger=ledger, cursor=cursor))
 
     def switch_ledger(self, ledger: str, cursor: str) -> None:
-        """Begins to switch to a new cursor ledger while the state says "Open", and does not wait: see `CursorLedgers` in the Java source
-        for when Pulsar does so by itself."""
+        """Begins to switch to a new cursor ledger while the state says "Open", and does not wait:
+        see `CursorLedgers` in the Java source for when Pulsar does so by itself.
+        """
         self._call("switch_ledger", ledger=ledger, cursor=cursor)
 
     def report(self, ledger: str, cursor: str, *, max_s: float | None = None) -> Report:
@@ -284,12 +357,25 @@ class PulsarHarness:
         """Counters and places."""
         return _internals(self._call("internals", ledger=ledger, cursor=cursor))
 
-    # --- ledgers by their bytes ----------------------------------------------------------------------------------------------------
+    # --- ledgers by their bytes -------------------------------------------------------------------
 
-    def write_cursor_ledger(self, ledger: str, cursor: str, entries: Iterable[bytes], *, metadata: Mapping[str, str] | None = None) -> int:
+    def write_cursor_ledger(
+        self,
+        ledger: str,
+        cursor: str,
+        entries: Iterable[bytes],
+        *,
+        metadata: Mapping[str, str] | None = None,
+    ) -> int:
         """A closed ledger with Pulsar's metadata of a cursor ledger; answers its id."""
         encoded = [base64.b64encode(entry).decode() for entry in entries]
-        answer = self._call("write_cursor_ledger", ledger=ledger, cursor=cursor, entries=encoded, metadata=dict(metadata or {}))
+        answer = self._call(
+            "write_cursor_ledger",
+            ledger=ledger,
+            cursor=cursor,
+            entries=encoded,
+            metadata=dict(metadata or {}),
+        )
         return int(answer["id"])
 
     def read_ledger(self, ledger_id: int, *, last: int = 1) -> tuple[list[bytes], dict[str, str]]:
@@ -297,7 +383,7 @@ class PulsarHarness:
         answer = self._call("read_ledger", id=ledger_id, last=last)
         return [base64.b64decode(entry) for entry in answer["entries"]], dict(answer["metadata"])
 
-    # --- calls ---------------------------------------------------------------------------------------------------------------------
+    # --- calls ------------------------------------------------------------------------------------
 
     def _call(self, op: str, max_s: float | None = None, **arguments: object) -> Any:
         process = self._running()
@@ -307,9 +393,16 @@ class PulsarHarness:
             self._write({"op": op, **arguments})
             line = process.stdout.readline()
         if not line:
-            why = f"did not answer within {limit_s:.0f} s and was killed" if expired.is_set() else f"ended with {process.wait(10)}"
+            why = (
+                f"did not answer within {limit_s:.0f} s and was killed"
+                if expired.is_set()
+                else f"ended with {process.wait(10)}"
+            )
             self.kill()
-            raise HarnessError(f"{op}: Pulsar {self.version} {why}. Its log {self._log} ends with:\n{self.log_tail()}")
+            raise HarnessError(
+                f"{op}: Pulsar {self.version} {why}. Its log {self._log} ends "
+                f"with:\n{self.log_tail()}"
+            )
         answer = json.loads(line)
         if "error" in answer:
             raise error_of(op, answer)
@@ -348,10 +441,27 @@ class PulsarHarness:
         class_path = target / "interop.classpath"
         if not class_path.is_file():
             raise HarnessError(f"{class_path} is missing: build it with `make interop-classes`")
-        opens = [argument for package in _OPENS for argument in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
-        jvm = [f"-Xmx{self._heap_mib}m", "-XX:+UseSerialGC", "-Djava.net.preferIPv4Stack=true", f"-Djava.io.tmpdir={self._temp}"]
+        opens = [
+            argument
+            for package in _OPENS
+            for argument in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")
+        ]
+        jvm = [
+            f"-Xmx{self._heap_mib}m",
+            "-XX:+UseSerialGC",
+            "-Djava.net.preferIPv4Stack=true",
+            f"-Djava.io.tmpdir={self._temp}",
+        ]
         classes = f"{target / 'classes'}{os.pathsep}{class_path.read_text().strip()}"
-        return ["java", *jvm, "-Dio.netty.tryReflectionSetAccessible=true", *opens, "-cp", classes, "io.cursorkeeper.interop.Main"]
+        return [
+            "java",
+            *jvm,
+            "-Dio.netty.tryReflectionSetAccessible=true",
+            *opens,
+            "-cp",
+            classes,
+            "io.cursorkeeper.interop.Main",
+        ]
 
     def log_tail(self) -> str:
         """The end of what the process logged."""
@@ -372,11 +482,19 @@ def words(bits: BitMap) -> list[int]:
 
 def bits(signed_words: Iterable[int]) -> BitMap:
     """The inverse of `words`."""
-    return BitMap(64 * at + bit for at, word in enumerate(signed_words) for bit in range(64) if word >> bit & 1)
+    return BitMap(
+        64 * at + bit
+        for at, word in enumerate(signed_words)
+        for bit in range(64)
+        if word >> bit & 1
+    )
 
 
 def _layout(answer: Any) -> Layout:
-    return Layout(tuple((ledger, entries) for ledger, entries in answer["ledgers"]), Position(*answer["lastConfirmed"]))
+    return Layout(
+        tuple((ledger, entries) for ledger, entries in answer["ledgers"]),
+        Position(*answer["lastConfirmed"]),
+    )
 
 
 def _report(answer: Any) -> Report:
@@ -384,7 +502,10 @@ def _report(answer: Any) -> Report:
         mark_delete=Position(*answer["markDelete"]),
         acked={ledger: runs.decode(text) for ledger, text in answer["acked"]},
         ranges={ledger: runs.decode(text) for ledger, text in answer["ranges"]},
-        batches={PartialKey(ledger, entry): bits(remaining) for ledger, entry, remaining in answer["batches"]},
+        batches={
+            PartialKey(ledger, entry): bits(remaining)
+            for ledger, entry, remaining in answer["batches"]
+        },
         properties=dict(answer["properties"]),
         cursor_properties=dict(answer["cursorProperties"]),
         layout=_layout(answer["layout"]),
@@ -397,7 +518,9 @@ def _internals(answer: Any) -> Internals:
         cursor_ledger=answer["cursorLedger"],
         cursor_ledger_last_entry=answer["cursorLedgerLastEntry"],
         mark_delete=Position(*answer["markDelete"]),
-        persistent_mark_delete=Position(*answer["persistentMarkDelete"]) if answer["persistentMarkDelete"] else None,
+        persistent_mark_delete=Position(*answer["persistentMarkDelete"])
+        if answer["persistentMarkDelete"]
+        else None,
         ranges=answer["ranges"],
         fully_persistable=answer["fullyPersistable"],
         backlog=answer["backlog"],

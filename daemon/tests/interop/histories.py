@@ -1,7 +1,8 @@
 """Random ack histories: what a broker does to a cursor, and the same on plain sets.
 
-Owns the model: entries acked one by one, in bulk, as parts of batches over several rounds, and by mark-delete with properties. The
-last step is always an ack of the topic's last entry, because released Pulsar does not persist a lone partial batch ack (#26498).
+Owns the model: entries acked one by one, in bulk, as parts of batches over several rounds, and by
+mark-delete with properties. The last step is always an ack of the topic's last entry, because
+released Pulsar does not persist a lone partial batch ack (#26498).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ STEPS_MAX = 8
 
 @dataclass
 class History:
-    """Acks a real cursor and remembers the truth. `acked` holds every acked entry, `batches` what remains of partly acked ones."""
+    """Acks a real cursor and remembers the truth. `acked` holds every acked entry, `batches` what
+    remains of partly acked ones.
+    """
 
     topic: Topic
     cursor: str
@@ -39,7 +42,16 @@ class History:
             self.cursor_properties = states.random_texts(self.rng)
             self.topic.set_cursor_properties(self.cursor, self.cursor_properties)
         for _ in range(self.rng.randrange(1, STEPS_MAX)):
-            self.rng.choice((self._positions, self._runs, self._runs, self._batches, self._batches, self._mark_delete))()
+            self.rng.choice(
+                (
+                    self._positions,
+                    self._runs,
+                    self._runs,
+                    self._batches,
+                    self._batches,
+                    self._mark_delete,
+                )
+            )()
         last, entries = self.topic.ledgers[-1]
         self._ack([(last, entries - 1)])
 

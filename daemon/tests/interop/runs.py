@@ -1,6 +1,8 @@
-"""Entry ids as runs: base64 of little-endian 32-bit pairs `[first, last]`, ascending and apart. The harness's wire form.
+"""Entry ids as runs: base64 of little-endian 32-bit pairs `[first, last]`, ascending and apart. The
+harness's wire form.
 
-Owns both directions. Invariant: `decode(encode(b)) == b`; entry ids are below 2^31, as Pulsar's ledgers are.
+Owns both directions. Invariant: `decode(encode(b)) == b`; entry ids are below 2^31, as Pulsar's
+ledgers are.
 """
 
 from __future__ import annotations

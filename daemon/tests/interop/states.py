@@ -1,7 +1,8 @@
-"""Random cursor states, and the one thing that two descriptions of a state must agree on: which entries are acked.
+"""Random cursor states, and the one thing that two descriptions of a state must agree on: which
+entries are acked.
 
-Owns the generator: every seed gives the same states. Invariants of a state made here: acked entries and batches lie above mark-delete
-and inside the topic, no entry is both, no batch is empty.
+Owns the generator: every seed gives the same states. Invariants of a state made here: acked entries
+and batches lie above mark-delete and inside the topic, no entry is both, no batch is empty.
 """
 
 from __future__ import annotations
@@ -31,25 +32,42 @@ def run_seed() -> int:
     return int(os.environ.get(SEED_VARIABLE, "2598505"))
 
 
-def settled(ledgers: Ledgers, mark_delete: Position, acked: Mapping[int, BitMap]) -> dict[int, BitMap]:
-    """Every entry of the topic that will not be delivered again. Two states are the same set where this is equal, however
-    mark-delete and ranges say it."""
+def settled(
+    ledgers: Ledgers, mark_delete: Position, acked: Mapping[int, BitMap]
+) -> dict[int, BitMap]:
+    """Every entry of the topic that will not be delivered again. Two states are the same set where
+    this is equal, however mark-delete and ranges say it.
+    """
     found: dict[int, BitMap] = {}
     for ledger, entries in ledgers:
-        below = entries if ledger < mark_delete.ledger else min(entries, mark_delete.entry + 1) if ledger == mark_delete.ledger else 0
-        found[ledger] = BitMap(range(below)) | (acked.get(ledger, BitMap()) & BitMap(range(entries)))
+        below = (
+            entries
+            if ledger < mark_delete.ledger
+            else min(entries, mark_delete.entry + 1)
+            if ledger == mark_delete.ledger
+            else 0
+        )
+        found[ledger] = BitMap(range(below)) | (
+            acked.get(ledger, BitMap()) & BitMap(range(entries))
+        )
     return found
 
 
 def above(mark_delete: Position, acked: Mapping[int, BitMap]) -> dict[int, BitMap]:
-    """What is left of the individual acks at a later mark-delete: Pulsar moves one that stands at the end of a ledger as it opens."""
-    rest = {ledger: entries.copy() for ledger, entries in acked.items() if ledger >= mark_delete.ledger}
+    """What is left of the individual acks at a later mark-delete: Pulsar moves one that stands at
+    the end of a ledger as it opens.
+    """
+    rest = {
+        ledger: entries.copy() for ledger, entries in acked.items() if ledger >= mark_delete.ledger
+    }
     if mark_delete.ledger in rest:
         rest[mark_delete.ledger].remove_range(0, mark_delete.entry + 1)
     return {ledger: entries for ledger, entries in rest.items() if entries}
 
 
-def random_state(rng: random.Random, ledgers: Ledgers, *, properties: bool = True, batches: bool = True) -> PositionInfo:
+def random_state(
+    rng: random.Random, ledgers: Ledgers, *, properties: bool = True, batches: bool = True
+) -> PositionInfo:
     """A state over the topic."""
     mark_delete = random_mark_delete(rng, ledgers)
     acked: dict[int, BitMap] = {}
@@ -65,7 +83,12 @@ def random_state(rng: random.Random, ledgers: Ledgers, *, properties: bool = Tru
             open_entries = [entry for entry in range(first, entries) if entry not in entries_acked]
             for entry in rng.sample(open_entries, min(len(open_entries), rng.choice((0, 0, 1, 3)))):
                 missing[PartialKey(ledger, entry)] = random_missing(rng)
-    return PositionInfo(mark_delete, acked, dict(sorted(missing.items())), random_properties(rng) if properties else {})
+    return PositionInfo(
+        mark_delete,
+        acked,
+        dict(sorted(missing.items())),
+        random_properties(rng) if properties else {},
+    )
 
 
 def random_mark_delete(rng: random.Random, ledgers: Ledgers) -> Position:
@@ -75,7 +98,9 @@ def random_mark_delete(rng: random.Random, ledgers: Ledgers) -> Position:
 
 
 def random_entries(rng: random.Random, first: int, entries: int) -> BitMap:
-    """Acked entries of first..entries-1: none, all, few, most, every other one, stretches, or edges of words."""
+    """Acked entries of first..entries-1: none, all, few, most, every other one, stretches, or edges
+    of words.
+    """
     every = range(first, entries)
     if not every:
         return BitMap()
@@ -104,7 +129,10 @@ def random_missing(rng: random.Random) -> BitMap:
 
 def random_properties(rng: random.Random) -> dict[str, int]:
     """Mark-delete properties: names as they come, values of the whole 64 bits."""
-    return {random_name(rng): rng.choice((*_LONGS, rng.getrandbits(63))) for _ in range(rng.choice((0, 0, 1, 4)))}
+    return {
+        random_name(rng): rng.choice((*_LONGS, rng.getrandbits(63)))
+        for _ in range(rng.choice((0, 0, 1, 4)))
+    }
 
 
 def random_texts(rng: random.Random) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""R2: below the threshold, a state is one entry, byte for byte Pulsar's own. Checked on entries that Pulsar wrote."""
+"""R2: below the threshold, a state is one entry, byte for byte Pulsar's own. Checked on entries
+that Pulsar wrote.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,10 @@ MAX_ENTRY_BYTES = 1 << 20
 
 
 def fields(message: bytes) -> list[tuple[int, bytes]]:
-    """Of the outer message, sorted by number and then by content: Pulsar keeps properties and long arrays in hash maps, so the order
-    of the elements of one field is chance. Raises if a number comes before a lower one."""
+    """Of the outer message, sorted by number and then by content: Pulsar keeps properties and long
+    arrays in hash maps, so the order of the elements of one field is chance. Raises if a number
+    comes before a lower one.
+    """
     found, at = [], 0
     while at < len(message):
         field = read_field(message, at, len(message))
@@ -51,10 +55,17 @@ def words_of(element: bytes) -> list[int]:
 
 
 def trimmed(found: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-    """Without the zero word that Pulsar's range set appends to a long array of one word (`RoaringBitSet.toLongArray` gives two at least).
-    Ours are trimmed as `BitSet`'s are; both read the same."""
+    """Without the zero word that Pulsar's range set appends to a long array of one word
+    (`RoaringBitSet.toLongArray` gives two at least). Ours are trimmed as `BitSet`'s are; both read
+    the same.
+    """
     return sorted(
-        (number, bytes([element[0], element[1] - 2]) + element[2:-2] if number == 6 and is_padded(element) else element)
+        (
+            number,
+            bytes([element[0], element[1] - 2]) + element[2:-2]
+            if number == 6 and is_padded(element)
+            else element,
+        )
         for number, element in found
     )
 
@@ -65,7 +76,9 @@ def is_padded(element: bytes) -> bool:
 
 
 @pytest.mark.parametrize("form", list(Form))
-async def test_r02_one_entry_below_the_threshold_has_pulsars_bytes(cluster: Cluster, make_topic: Callable[..., Topic], form: Form) -> None:
+async def test_r02_one_entry_below_the_threshold_has_pulsars_bytes(
+    cluster: Cluster, make_topic: Callable[..., Topic], form: Form
+) -> None:
     """Every element is the same, and the fields are in the same order."""
     seed = states.run_seed()
     topic = make_topic(*states.SIZES)
@@ -76,15 +89,24 @@ async def test_r02_one_entry_below_the_threshold_has_pulsars_bytes(cluster: Clus
         history.play(texts=False)
         read = await cluster.read(topic.name, history.cursor)
         theirs = await stored(cluster, read.freshness.ledger, read.freshness.entry)
-        ours = entries_of(position_info.encode(read.original, form), compression=None, max_entry_bytes=MAX_ENTRY_BYTES, multiple=True)
+        ours = entries_of(
+            position_info.encode(read.original, form),
+            compression=None,
+            max_entry_bytes=MAX_ENTRY_BYTES,
+            multiple=True,
+        )
         assert len(ours) == 1
-        assert fields(ours[0]) == trimmed(fields(theirs)), f"{history.cursor} of {states.SEED_VARIABLE}={seed}"
+        assert fields(ours[0]) == trimmed(fields(theirs)), (
+            f"{history.cursor} of {states.SEED_VARIABLE}={seed}"
+        )
         same += ours[0] == theirs
     assert same > 0
     topic.close()
 
 
-async def test_pulsar_appends_a_zero_word_to_a_long_array_of_one_word(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
+async def test_pulsar_appends_a_zero_word_to_a_long_array_of_one_word(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
     topic = make_topic(200)
     topic.open(**NO_CAPS)
     topic.subscribe("sub")
@@ -97,7 +119,9 @@ async def test_pulsar_appends_a_zero_word_to_a_long_array_of_one_word(cluster: C
     topic.close()
 
 
-async def test_a_znode_has_pulsars_bytes(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
+async def test_a_znode_has_pulsars_bytes(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
     seed = states.run_seed()
     topic = make_topic(*states.SIZES)
     topic.open(maxRangesInMetadataStore=1_000_000, **NO_CAPS)
@@ -114,9 +138,14 @@ async def test_a_znode_has_pulsars_bytes(cluster: Cluster, make_topic: Callable[
 async def test_r25_producers_sequence_ids_of_a_dedup_cursor_round_trip(
     cluster: Cluster, make_topic: Callable[..., Topic], producers: int
 ) -> None:
-    """`pulsar.dedup` keeps them as mark-delete properties: Pulsar writes, we read, we write, Pulsar reads; by crash and by close."""
+    """`pulsar.dedup` keeps them as mark-delete properties: Pulsar writes, we read, we write, Pulsar
+    reads; by crash and by close.
+    """
     topic = make_topic(50, 50)
-    sequence_ids = {f"producer-{n}-é/{'x' * (n % 40)}": (n * 7_919) ** 3 % (1 << 63) - 1 for n in range(producers)}
+    sequence_ids = {
+        f"producer-{n}-é/{'x' * (n % 40)}": (n * 7_919) ** 3 % (1 << 63) - 1
+        for n in range(producers)
+    }
     topic.open(**NO_CAPS)
     topic.subscribe("pulsar.dedup")
     topic.mark_delete("pulsar.dedup", (topic.ids[0], 7), sequence_ids)
@@ -128,9 +157,13 @@ async def test_r25_producers_sequence_ids_of_a_dedup_cursor_round_trip(
 
     for form in Form:
         copy = make_topic(50, 50)
-        state = PositionInfo(live.state.mark_delete._replace(ledger=copy.ids[0]), properties=live.state.properties)
+        state = PositionInfo(
+            live.state.mark_delete._replace(ledger=copy.ids[0]), properties=live.state.properties
+        )
         ledger = copy.write_ledger("pulsar.dedup", [position_info.encode(state, form)])
-        await cluster.put_pointer(copy.name, "pulsar.dedup", ManagedCursorInfo(ledger, state.mark_delete))
+        await cluster.put_pointer(
+            copy.name, "pulsar.dedup", ManagedCursorInfo(ledger, state.mark_delete)
+        )
         copy.open()
         said = copy.report("pulsar.dedup")
         assert (said.mark_delete, said.properties) == (state.mark_delete, sequence_ids)

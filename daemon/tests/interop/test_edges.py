@@ -1,4 +1,6 @@
-"""The states where formats break: ranges across ledgers, entry -1, empty ledgers, the ends of words, whole batches; both directions."""
+"""The states where formats break: ranges across ledgers, entry -1, empty ledgers, the ends of
+words, whole batches; both directions.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +45,26 @@ BATCH_EDGES = {
 }
 
 
-CASES = {f"sub-{n}": (name, acked, list(BATCH_EDGES.values())[n % len(BATCH_EDGES)]) for n, (name, acked) in enumerate(WORD_EDGES.items())}
-"""Cursor -> what it is about, acked entries of the second ledger, un-acked indexes of the first ledger's entry 0."""
+CASES = {
+    f"sub-{n}": (name, acked, list(BATCH_EDGES.values())[n % len(BATCH_EDGES)])
+    for n, (name, acked) in enumerate(WORD_EDGES.items())
+}
+"""Cursor -> what it is about, acked entries of the second ledger, un-acked indexes of the first
+ledger's entry 0.
+"""
 
 
 @pytest.mark.parametrize("form", list(Form))
-async def test_ends_of_words_ours_to_pulsar(cluster: Cluster, make_topic: Callable[..., Topic], form: Form) -> None:
+async def test_ends_of_words_ours_to_pulsar(
+    cluster: Cluster, make_topic: Callable[..., Topic], form: Form
+) -> None:
     topic = make_topic(1, 200)
     for cursor, (_, acked, missing) in CASES.items():
-        state = PositionInfo(Position(topic.ids[0], -1), {topic.ids[1]: acked}, {PartialKey(topic.ids[0], 0): missing})
+        state = PositionInfo(
+            Position(topic.ids[0], -1),
+            {topic.ids[1]: acked},
+            {PartialKey(topic.ids[0], 0): missing},
+        )
         await writing.into_ledger(cluster, topic, cursor, state, form)
     topic.open()
     for cursor, (name, acked, missing) in CASES.items():
@@ -62,7 +75,9 @@ async def test_ends_of_words_ours_to_pulsar(cluster: Cluster, make_topic: Callab
 
 
 @pytest.mark.parametrize("form", list(Form))
-async def test_ends_of_words_pulsar_to_ours(cluster: Cluster, make_topic: Callable[..., Topic], form: Form) -> None:
+async def test_ends_of_words_pulsar_to_ours(
+    cluster: Cluster, make_topic: Callable[..., Topic], form: Form
+) -> None:
     topic = make_topic(1, 200)
     topic.open(longArray=form is Form.LONG_ARRAY, **NO_CAPS)
     for cursor, (_, acked, missing) in CASES.items():
@@ -77,7 +92,9 @@ async def test_ends_of_words_pulsar_to_ours(cluster: Cluster, make_topic: Callab
 
 
 @pytest.mark.parametrize("in_ledger", [False, True], ids=["znode", "ledger"])
-async def test_a_range_across_ledgers_means_the_same(cluster: Cluster, make_topic: Callable[..., Topic], in_ledger: bool) -> None:
+async def test_a_range_across_ledgers_means_the_same(
+    cluster: Cluster, make_topic: Callable[..., Topic], in_ledger: bool
+) -> None:
     """As old Pulsar versions wrote it (#7554), over whole ledgers and an empty one."""
     topic = make_topic(10, 3, 0, 70, 10)
     first, last = topic.ids[0], topic.ids[4]
@@ -91,7 +108,12 @@ async def test_a_range_across_ledgers_means_the_same(cluster: Cluster, make_topi
     topic.open()
     said = topic.report("sub")
     after = await cluster.read(topic.name, "sub")
-    expected = {first: BitMap([3, *range(6, 10)]), topic.ids[1]: BitMap(range(3)), topic.ids[3]: BitMap(range(70)), last: BitMap(range(3))}
+    expected = {
+        first: BitMap([3, *range(6, 10)]),
+        topic.ids[1]: BitMap(range(3)),
+        topic.ids[3]: BitMap(range(70)),
+        last: BitMap(range(3)),
+    }
     assert said.ranges == before.state.acked == after.state.acked == expected
     topic.close()
 
@@ -111,19 +133,33 @@ async def test_of_a_range_from_a_ledger_that_is_gone_the_rest_counts(
     read = await cluster.read(topic.name, "sub")
     topic.open()
     said = topic.report("sub")
-    expected = {topic.ids[0]: BitMap(range(10)), topic.ids[1]: BitMap(range(3)), topic.ids[2]: BitMap()}
-    assert topic.settled(read.state.mark_delete, read.state.acked) == topic.settled(said.mark_delete, said.acked) == expected
+    expected = {
+        topic.ids[0]: BitMap(range(10)),
+        topic.ids[1]: BitMap(range(3)),
+        topic.ids[2]: BitMap(),
+    }
+    assert (
+        topic.settled(read.state.mark_delete, read.state.acked)
+        == topic.settled(said.mark_delete, said.acked)
+        == expected
+    )
     assert any(str(gone) in warning for warning in read.warnings)
     topic.close()
 
 
 @pytest.mark.parametrize("form", list(Form))
-async def test_entry_minus_one_of_every_ledger(cluster: Cluster, make_topic: Callable[..., Topic], form: Form) -> None:
+async def test_entry_minus_one_of_every_ledger(
+    cluster: Cluster, make_topic: Callable[..., Topic], form: Form
+) -> None:
     """As mark-delete, and as the lower end of a range."""
     topic = make_topic(5, 64, 1, 65)
     written = {}
     for at in topic.ids:
-        acked = {ledger: BitMap(range(entries - 1)) | BitMap([0]) for ledger, entries in topic.ledgers if ledger > at}
+        acked = {
+            ledger: BitMap(range(entries - 1)) | BitMap([0])
+            for ledger, entries in topic.ledgers
+            if ledger > at
+        }
         written[f"sub-{at}"] = state = PositionInfo(Position(at, -1), acked)
         await writing.into_ledger(cluster, topic, f"sub-{at}", state, form)
     topic.open()
@@ -135,22 +171,32 @@ async def test_entry_minus_one_of_every_ledger(cluster: Cluster, make_topic: Cal
     topic.close()
 
 
-async def test_mark_delete_in_an_empty_ledger(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
-    """Pulsar drops empty ledgers as it opens the topic, and moves on to the next one. So do we, before and after."""
+async def test_mark_delete_in_an_empty_ledger(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
+    """Pulsar drops empty ledgers as it opens the topic, and moves on to the next one. So do we,
+    before and after.
+    """
     topic = make_topic(0, 3, 0, 0, 4, 0)
     for at in (0, 2, 3, 5):
-        await writing.into_znode(cluster, topic, f"sub-{at}", PositionInfo(Position(topic.ids[at], -1)))
+        await writing.into_znode(
+            cluster, topic, f"sub-{at}", PositionInfo(Position(topic.ids[at], -1))
+        )
     before = {at: await cluster.read(topic.name, f"sub-{at}") for at in (0, 2, 3, 5)}
     layout = topic.open()
     assert [ledger for ledger, _ in layout.ledgers[:-1]] == [topic.ids[1], topic.ids[4]]
     for at, read in before.items():
         said, after = topic.report(f"sub-{at}"), await cluster.read(topic.name, f"sub-{at}")
-        same = [topic.settled(one.mark_delete, one.acked) for one in (read.state, said, after.state)]
+        same = [
+            topic.settled(one.mark_delete, one.acked) for one in (read.state, said, after.state)
+        ]
         assert same[0] == same[1] == same[2], at
     topic.close()
 
 
-async def test_a_topic_of_empty_ledgers_only(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
+async def test_a_topic_of_empty_ledgers_only(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
     topic = make_topic(0, 0)
     topic.open()
     topic.subscribe("sub")
@@ -160,13 +206,19 @@ async def test_a_topic_of_empty_ledgers_only(cluster: Cluster, make_topic: Calla
     topic.close()
 
 
-async def test_acks_over_the_end_of_a_ledger_move_mark_delete(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
+async def test_acks_over_the_end_of_a_ledger_move_mark_delete(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
     topic = make_topic(3, 64, 5)
     topic.open(**NO_CAPS)
     topic.subscribe("sub")
     topic.ack("sub", {topic.ids[0]: range(3), topic.ids[1]: range(64), topic.ids[2]: [0, 4]})
     said, read = topic.report("sub"), await cluster.read(topic.name, "sub")
-    expected = {topic.ids[0]: BitMap(range(3)), topic.ids[1]: BitMap(range(64)), topic.ids[2]: BitMap([0, 4])}
+    expected = {
+        topic.ids[0]: BitMap(range(3)),
+        topic.ids[1]: BitMap(range(64)),
+        topic.ids[2]: BitMap([0, 4]),
+    }
     assert topic.settled(said.mark_delete, said.acked) == expected
     assert topic.settled(read.state.mark_delete, read.state.acked) == expected
     topic.close()
@@ -178,15 +230,21 @@ async def test_everything_acked(cluster: Cluster, make_topic: Callable[..., Topi
     topic.subscribe("sub")
     topic.ack("sub", {ledger: range(entries) for ledger, entries in topic.ledgers})
     read = await cluster.read(topic.name, "sub")
-    assert topic.settled(read.state.mark_delete, read.state.acked) == {ledger: BitMap(range(entries)) for ledger, entries in topic.ledgers}
+    assert topic.settled(read.state.mark_delete, read.state.acked) == {
+        ledger: BitMap(range(entries)) for ledger, entries in topic.ledgers
+    }
     topic.reopen()
     said, read = topic.report("sub"), await cluster.read(topic.name, "sub")
     assert said.mark_delete.ledger > topic.ids[-1]
-    assert topic.settled(said.mark_delete, said.acked) == topic.settled(read.state.mark_delete, read.state.acked)
+    assert topic.settled(said.mark_delete, said.acked) == topic.settled(
+        read.state.mark_delete, read.state.acked
+    )
     topic.close()
 
 
-async def test_a_batch_with_every_bit_acked_is_an_acked_entry(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
+async def test_a_batch_with_every_bit_acked_is_an_acked_entry(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
     """Pulsar's writer promotes it, across two acks; our reader sees the entry."""
     topic = make_topic(2, 100)
     topic.open(**NO_CAPS)
@@ -204,10 +262,18 @@ async def test_a_batch_with_every_bit_acked_is_an_acked_entry(cluster: Cluster, 
 async def test_our_writer_leaves_out_a_batch_without_missing_indexes(
     cluster: Cluster, make_topic: Callable[..., Topic], form: Form
 ) -> None:
-    """The empty set would say "wholly acked" to one reader and nothing to another: the entry is in the acked set, or not."""
+    """The empty set would say "wholly acked" to one reader and nothing to another: the entry is in
+    the acked set, or not.
+    """
     topic = make_topic(2, 100)
-    state = PositionInfo(Position(topic.ids[0], -1), {topic.ids[1]: BitMap([50])}, {PartialKey(topic.ids[1], 3): BitMap()})
-    assert position_info.encode(state, form) == position_info.encode(replace(state, batches={}), form)
+    state = PositionInfo(
+        Position(topic.ids[0], -1),
+        {topic.ids[1]: BitMap([50])},
+        {PartialKey(topic.ids[1], 3): BitMap()},
+    )
+    assert position_info.encode(state, form) == position_info.encode(
+        replace(state, batches={}), form
+    )
     await writing.into_ledger(cluster, topic, "sub", state, form)
     topic.open()
     said = topic.report("sub")
@@ -215,9 +281,15 @@ async def test_our_writer_leaves_out_a_batch_without_missing_indexes(
     topic.close()
 
 
-@pytest.mark.parametrize("words", ["", "1000", "10001000"], ids=["no words", "a zero word", "two zero words"])
-async def test_an_empty_delete_set_is_nothing_to_both_readers(cluster: Cluster, make_topic: Callable[..., Topic], words: str) -> None:
-    """No writer of Pulsar leaves one behind. If one is there, the entry is delivered again rather than lost."""
+@pytest.mark.parametrize(
+    "words", ["", "1000", "10001000"], ids=["no words", "a zero word", "two zero words"]
+)
+async def test_an_empty_delete_set_is_nothing_to_both_readers(
+    cluster: Cluster, make_topic: Callable[..., Topic], words: str
+) -> None:
+    """No writer of Pulsar leaves one behind. If one is there, the entry is delivered again rather
+    than lost.
+    """
     topic = make_topic(100)
     state = PositionInfo(Position(topic.ids[0], -1), {topic.ids[0]: BitMap([50])})
     position = position_info.encode(PositionInfo(Position(topic.ids[0], 3)), Form.RANGES)
@@ -232,7 +304,9 @@ async def test_an_empty_delete_set_is_nothing_to_both_readers(cluster: Cluster, 
     topic.close()
 
 
-async def test_two_names_that_need_encoding(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
+async def test_two_names_that_need_encoding(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
     """The subscription's name is a path element and a ledger's metadata."""
     topic = make_topic(100)
     state = PositionInfo(Position(topic.ids[0], 7), {topic.ids[0]: BitMap([9])})
@@ -247,8 +321,12 @@ async def test_two_names_that_need_encoding(cluster: Cluster, make_topic: Callab
     topic.close()
 
 
-async def test_a_long_array_of_many_ledgers(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
-    """Pulsar keeps ledgers in a hash map; the order of the elements is not the order of the ledgers."""
+async def test_a_long_array_of_many_ledgers(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
+    """Pulsar keeps ledgers in a hash map; the order of the elements is not the order of the
+    ledgers.
+    """
     topic = make_topic(*[3] * 60)
     topic.open(**NO_CAPS)
     topic.subscribe("sub")

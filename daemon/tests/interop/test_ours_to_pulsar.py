@@ -1,6 +1,8 @@
-"""What our codec writes, a real ManagedCursorImpl opens, and reports the same acked set, entry by entry.
+"""What our codec writes, a real ManagedCursorImpl opens, and reports the same acked set, entry by
+entry.
 
-Two hundred random states per Pulsar version: in the znode (raw, and with each compression) and in a cursor ledger (both forms).
+Two hundred random states per Pulsar version: in the znode (raw, and with each compression) and in a
+cursor ledger (both forms).
 """
 
 from __future__ import annotations
@@ -25,10 +27,20 @@ STATES_EACH = 50
 MAX_ENTRY_BYTES = 1 << 20
 
 
-def check(topic: Topic, cursor: str, state: PositionInfo, texts: dict[str, str], seed: int, *, batches: bool = True) -> None:
+def check(
+    topic: Topic,
+    cursor: str,
+    state: PositionInfo,
+    texts: dict[str, str],
+    seed: int,
+    *,
+    batches: bool = True,
+) -> None:
     """Pulsar's report against the state that we wrote."""
     said, where = topic.report(cursor), f"{cursor} of {states.SEED_VARIABLE}={seed}"
-    assert topic.settled(said.mark_delete, said.acked) == topic.settled(state.mark_delete, state.acked), where
+    assert topic.settled(said.mark_delete, said.acked) == topic.settled(
+        state.mark_delete, state.acked
+    ), where
     assert said.ranges == states.above(said.mark_delete, state.acked), where
     assert said.batches == (state.batches if batches else {}), where
     assert (said.properties, said.cursor_properties) == (state.properties, texts), where
@@ -38,7 +50,9 @@ def check(topic: Topic, cursor: str, state: PositionInfo, texts: dict[str, str],
 async def test_r07_an_unmodified_pulsar_takes_back_any_state_that_fits_one_entry(
     cluster: Cluster, make_topic: Callable[..., Topic], form: Form
 ) -> None:
-    """The entries are those of `format=pulsar` with several entries allowed: below the threshold there is one."""
+    """The entries are those of `format=pulsar` with several entries allowed: below the threshold
+    there is one.
+    """
     seed = states.run_seed()
     rng = random.Random(seed)
     topic = make_topic(*states.SIZES)
@@ -49,7 +63,9 @@ async def test_r07_an_unmodified_pulsar_takes_back_any_state_that_fits_one_entry
         entries = entries_of(raw, compression=None, max_entry_bytes=MAX_ENTRY_BYTES, multiple=True)
         assert entries == [raw]
         older = position_info.encode(PositionInfo(state.mark_delete), form)
-        await writing.entries_into_ledger(cluster, topic, f"sub-{n}", state, [older, *entries], texts)
+        await writing.entries_into_ledger(
+            cluster, topic, f"sub-{n}", state, [older, *entries], texts
+        )
         written[f"sub-{n}"] = state, texts
     topic.open()
     for cursor, (state, texts) in written.items():
@@ -57,14 +73,21 @@ async def test_r07_an_unmodified_pulsar_takes_back_any_state_that_fits_one_entry
     topic.close()
 
 
-async def test_r07_an_unmodified_pulsar_takes_back_a_state_in_the_znode(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
-    """Without its batch indexes: released Pulsar does not restore them from there, see `test_known_losses`."""
+async def test_r07_an_unmodified_pulsar_takes_back_a_state_in_the_znode(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
+    """Without its batch indexes: released Pulsar does not restore them from there, see
+    `test_known_losses`.
+    """
     seed = states.run_seed()
     rng = random.Random(seed)
     topic = make_topic(*states.SIZES)
     written = {}
     for n in range(STATES_EACH):
-        written[f"sub-{n}"] = state, texts = states.random_state(rng, topic.ledgers), states.random_texts(rng)
+        written[f"sub-{n}"] = state, texts = (
+            states.random_state(rng, topic.ledgers),
+            states.random_texts(rng),
+        )
         await writing.into_znode(cluster, topic, f"sub-{n}", state, texts)
     topic.open()
     for cursor, (state, texts) in written.items():
@@ -72,23 +95,35 @@ async def test_r07_an_unmodified_pulsar_takes_back_a_state_in_the_znode(cluster:
     topic.close()
 
 
-async def test_r07_an_unmodified_pulsar_takes_back_a_compressed_znode(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
-    """Without properties: with them released Pulsar cannot open it, not even its own, see `test_known_losses`."""
+async def test_r07_an_unmodified_pulsar_takes_back_a_compressed_znode(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
+    """Without properties: with them released Pulsar cannot open it, not even its own, see
+    `test_known_losses`.
+    """
     seed = states.run_seed()
     rng = random.Random(seed)
     topic = make_topic(*states.SIZES)
     written = {}
-    compressions = [compression for compression in Compression if compression is not Compression.NONE]
+    compressions = [
+        compression for compression in Compression if compression is not Compression.NONE
+    ]
     for n in range(STATES_EACH):
         written[f"sub-{n}"] = state = states.random_state(rng, topic.ledgers, properties=False)
-        await writing.into_znode(cluster, topic, f"sub-{n}", state, compression=compressions[n % len(compressions)])
+        await writing.into_znode(
+            cluster, topic, f"sub-{n}", state, compression=compressions[n % len(compressions)]
+        )
     topic.open()
     for cursor, state in written.items():
         check(topic, cursor, state, {}, seed, batches=False)
     topic.close()
 
 
-@pytest.mark.parametrize("config", [{"longArray": False}, {"openCacheSet": False}, {"longArray": False, "openCacheSet": False}], ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [{"longArray": False}, {"openCacheSet": False}, {"longArray": False, "openCacheSet": False}],
+    ids=str,
+)
 @pytest.mark.parametrize("form", list(Form))
 async def test_r08_both_forms_are_taken_whatever_pulsar_itself_would_write(
     cluster: Cluster, make_topic: Callable[..., Topic], form: Form, config: dict[str, bool]
@@ -104,7 +139,9 @@ async def test_r08_both_forms_are_taken_whatever_pulsar_itself_would_write(
     topic.close()
 
 
-async def test_pulsar_goes_on_from_what_we_wrote(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
+async def test_pulsar_goes_on_from_what_we_wrote(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
     """It acks more, crashes, and everything is there: our state and its own."""
     topic = make_topic(*states.SIZES)
     state = states.random_state(random.Random(9), topic.ledgers)

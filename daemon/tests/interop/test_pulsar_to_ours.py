@@ -1,8 +1,9 @@
 """What a real ManagedCursorImpl writes, our reader reads, and finds the same acked set.
 
-Two hundred random ack histories per Pulsar version: read while the cursor is live and again after a crash (both forms), after a
-graceful close into the znode (raw, and with each compression), and after one into the cursor ledger. Three must agree each time: plain
-sets, what Pulsar reported before, and what we read.
+Two hundred random ack histories per Pulsar version: read while the cursor is live and again after a
+crash (both forms), after a graceful close into the znode (raw, and with each compression), and
+after one into the cursor ledger. Three must agree each time: plain sets, what Pulsar reported
+before, and what we read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ NO_CAPS = {"maxRanges": 10_000_000, "maxBatches": 10_000_000}
 """Released Pulsar drops acks at its caps; that has tests of its own."""
 
 
-def played(topic: Topic, seed: int, count: int, *, texts: bool = True) -> list[tuple[History, Report]]:
+def played(
+    topic: Topic, seed: int, count: int, *, texts: bool = True
+) -> list[tuple[History, Report]]:
     """Histories on cursors of their own, each with what Pulsar says about it; the topic is open."""
     all_of_them = []
     for n in range(count):
@@ -45,9 +48,13 @@ TORN_MAX = 5
 """Topics given up in a row because of a race in Pulsar; more are no race."""
 
 
-def played_on_a_topic(make_topic: Callable[..., Topic], seed: int, count: int, **config: Any) -> tuple[Topic, list[tuple[History, Report]]]:
-    """An open topic with histories. Pulsar's own `delete` may fail by a race in its classes (`TornMessage`), on a busy machine above all.
-    That says nothing of our reader, and the cursor's state is unknown then: the same histories are played on a new topic."""
+def played_on_a_topic(
+    make_topic: Callable[..., Topic], seed: int, count: int, **config: Any
+) -> tuple[Topic, list[tuple[History, Report]]]:
+    """An open topic with histories. Pulsar's own `delete` may fail by a race in its classes
+    (`TornMessage`), on a busy machine above all. That says nothing of our reader, and the cursor's
+    state is unknown then: the same histories are played on a new topic.
+    """
     for left in reversed(range(TORN_MAX)):
         topic = make_topic(*states.SIZES)
         try:
@@ -62,7 +69,10 @@ def played_on_a_topic(make_topic: Callable[..., Topic], seed: int, count: int, *
 
 def check(read: PulsarCursor, history: History, said: Report, seed: int) -> None:
     """Ours against Pulsar's and against the truth."""
-    where = f"{history.cursor} of {states.SEED_VARIABLE}={seed}, {read.freshness}, {history.topic.last_internals(history.cursor)}"
+    where = (
+        f"{history.cursor} of {states.SEED_VARIABLE}={seed}, {read.freshness}, "
+        f"{history.topic.last_internals(history.cursor)}"
+    )
     assert history.topic.settled(read.state.mark_delete, read.state.acked) == history.settled, where
     assert read.original.acked == states.above(read.original.mark_delete, said.ranges), where
     assert read.state.batches == history.batches, where
@@ -91,9 +101,15 @@ async def test_r08_a_live_cursor_is_read_as_it_is_and_again_after_its_broker_die
 
 
 @pytest.mark.parametrize("compression", list(Compression))
-async def test_a_cursor_closed_into_its_znode_is_read(cluster: Cluster, make_topic: Callable[..., Topic], compression: Compression) -> None:
+async def test_a_cursor_closed_into_its_znode_is_read(
+    cluster: Cluster, make_topic: Callable[..., Topic], compression: Compression
+) -> None:
     seed = states.run_seed()
-    config = {"maxRangesInMetadataStore": 1_000_000, "cursorCompression": compression.name, "cursorCompressionThreshold": 0}
+    config = {
+        "maxRangesInMetadataStore": 1_000_000,
+        "cursorCompression": compression.name,
+        "cursorCompressionThreshold": 0,
+    }
     topic, cursors = played_on_a_topic(make_topic, seed, 10, **config)
     topic.close()
     for history, said in cursors:
@@ -104,10 +120,14 @@ async def test_a_cursor_closed_into_its_znode_is_read(cluster: Cluster, make_top
 
 
 @pytest.mark.parametrize("form", list(Form))
-async def test_a_cursor_closed_into_its_ledger_is_read(cluster: Cluster, make_topic: Callable[..., Topic], form: Form) -> None:
+async def test_a_cursor_closed_into_its_ledger_is_read(
+    cluster: Cluster, make_topic: Callable[..., Topic], form: Form
+) -> None:
     """One without individual acks goes to the znode even so."""
     seed = states.run_seed()
-    topic, cursors = played_on_a_topic(make_topic, seed, 25, maxRangesInMetadataStore=0, longArray=form is Form.LONG_ARRAY)
+    topic, cursors = played_on_a_topic(
+        make_topic, seed, 25, maxRangesInMetadataStore=0, longArray=form is Form.LONG_ARRAY
+    )
     topic.close()
     for history, said in cursors:
         read = await cluster.read(topic.name, history.cursor)

@@ -1,4 +1,6 @@
-"""A race in Pulsar's own classes is told from a refusal by its type, and costs a topic and no test. Needs no Pulsar."""
+"""A race in Pulsar's own classes is told from a refusal by its type, and costs a topic and no test.
+Needs no Pulsar.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ from daemon.tests.interop.harness import PulsarError, PulsarHarness, TornMessage
 from daemon.tests.interop.test_pulsar_to_ours import TORN_MAX, played_on_a_topic
 from daemon.tests.interop.topic import Topic
 
-REFUSED = {"kind": "IllegalStateException", "error": "Some required fields are missing", "torn": False}
+REFUSED = {
+    "kind": "IllegalStateException",
+    "error": "Some required fields are missing",
+    "torn": False,
+}
 
 
 class Racing:
@@ -26,7 +32,9 @@ class Racing:
 
     def topic(self, *_sizes: int) -> Topic:
         self.topics += 1
-        return Topic(cast(PulsarHarness, self), f"persistent://interop/ns/topic-{self.topics}", ((1, 5),))
+        return Topic(
+            cast(PulsarHarness, self), f"persistent://interop/ns/topic-{self.topics}", ((1, 5),)
+        )
 
 
 def test_a_race_costs_a_topic() -> None:
@@ -35,8 +43,12 @@ def test_a_race_costs_a_topic() -> None:
     assert racing.topics == 3 and topic.name.endswith("topic-3") and cursors == []
 
 
-@pytest.mark.parametrize(("torn", "error", "topics"), [(True, TornMessage, TORN_MAX), (False, PulsarError, 1)])
-def test_a_refusal_is_no_race_and_a_race_does_not_last(torn: bool, error: type[PulsarError], topics: int) -> None:
+@pytest.mark.parametrize(
+    ("torn", "error", "topics"), [(True, TornMessage, TORN_MAX), (False, PulsarError, 1)]
+)
+def test_a_refusal_is_no_race_and_a_race_does_not_last(
+    torn: bool, error: type[PulsarError], topics: int
+) -> None:
     racing = Racing(100, torn=torn)
     with pytest.raises(error) as raised:
         played_on_a_topic(racing.topic, 1, 0)

@@ -1,6 +1,8 @@
-"""Cursor znodes as Pulsar 4.2.4 really wrote them, one per compression; no JVM is needed to read them again.
+"""Cursor znodes as Pulsar 4.2.4 really wrote them, one per compression; no JVM is needed to read
+them again.
 
-Each holds mark-delete L:4, acked L:6, 7, 9, 63, 64 and (L+1):0, 129, batch L:11 with 1 and 63 un-acked, k=7, a=b.
+Each holds mark-delete L:4, acked L:6, 7, 9, 63, 64 and (L+1):0, 129, batch L:11 with 1 and 63
+un-acked, k=7, a=b.
 """
 
 from __future__ import annotations

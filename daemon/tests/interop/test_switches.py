@@ -1,4 +1,6 @@
-"""Pulsar may switch a cursor to a new ledger behind its state "Open"; the harness knows, and closes a cursor that is at rest."""
+"""Pulsar may switch a cursor to a new ledger behind its state "Open"; the harness knows, and closes
+a cursor that is at rest.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,12 @@ def acked(topic: Topic) -> dict[int, BitMap]:
     return {topic.ids[0]: BitMap(range(1, 300, 2))}
 
 
-async def test_a_close_waits_for_a_switch_that_the_state_does_not_show(cluster: Cluster, topic: Topic) -> None:
-    """Otherwise the close fails (BadVersion), or the switch overtakes it and the znode names a ledger."""
+async def test_a_close_waits_for_a_switch_that_the_state_does_not_show(
+    cluster: Cluster, topic: Topic
+) -> None:
+    """Otherwise the close fails (BadVersion), or the switch overtakes it and the znode names a
+    ledger.
+    """
     for _ in range(TIMES):
         topic.pulsar.switch_ledger(topic.managed, "sub")
         topic.close()
@@ -39,7 +45,9 @@ async def test_a_close_waits_for_a_switch_that_the_state_does_not_show(cluster: 
         topic.open()
 
 
-async def test_a_cursor_is_answered_for_when_it_has_the_ledger_that_it_asked_for(cluster: Cluster, topic: Topic) -> None:
+async def test_a_cursor_is_answered_for_when_it_has_the_ledger_that_it_asked_for(
+    cluster: Cluster, topic: Topic
+) -> None:
     for _ in range(TIMES):
         before = topic.internals("sub").cursor_ledger
         topic.pulsar.switch_ledger(topic.managed, "sub")

@@ -24,12 +24,17 @@ NO_CAPS = {"maxRanges": 10_000_000, "maxBatches": 10_000_000}
 
 
 def state_of(topic: Topic, size_bytes: int) -> PositionInfo:
-    """Of exactly that size in the form of ranges: every other entry acked, and a property whose name fills the rest. The rest is small,
-    because a close writes the properties to the znode."""
+    """Of exactly that size in the form of ranges: every other entry acked, and a property whose
+    name fills the rest. The rest is small, because a close writes the properties to the znode.
+    """
     low, high = 0, LARGE_ENTRIES // 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if position_info.encoded_bytes(_ranges(topic, middle), Form.RANGES) + 40 <= size_bytes else (low, middle)
+        low, high = (
+            (middle, high)
+            if position_info.encoded_bytes(_ranges(topic, middle), Form.RANGES) + 40 <= size_bytes
+            else (low, middle)
+        )
     state = _ranges(topic, low)
     for name in range(1, 100):
         filled = replace(state, properties={"p" * name: 1})
@@ -39,10 +44,16 @@ def state_of(topic: Topic, size_bytes: int) -> PositionInfo:
 
 
 def _ranges(topic: Topic, count: int) -> PositionInfo:
-    return PositionInfo(Position(topic.ids[0], -1), {topic.ids[0]: BitMap(range(1, 2 * count, 2))}, form=Form.RANGES)
+    return PositionInfo(
+        Position(topic.ids[0], -1), {topic.ids[0]: BitMap(range(1, 2 * count, 2))}, form=Form.RANGES
+    )
 
 
-@pytest.mark.parametrize("size_bytes", [MIB - 1, MIB, MIB + 1, -1], ids=["1 MiB - 1", "1 MiB", "1 MiB + 1", "the gateway's largest"])
+@pytest.mark.parametrize(
+    "size_bytes",
+    [MIB - 1, MIB, MIB + 1, -1],
+    ids=["1 MiB - 1", "1 MiB", "1 MiB + 1", "the gateway's largest"],
+)
 async def test_r07_one_entry_of_any_size_that_bookkeeper_takes_is_taken_back(
     cluster: Cluster, make_topic: Callable[..., Topic], size_bytes: int
 ) -> None:
@@ -50,7 +61,12 @@ async def test_r07_one_entry_of_any_size_that_bookkeeper_takes_is_taken_back(
     if size_bytes < 0:
         size_bytes = (await cluster.ports.ledgers.describe()).entry_bytes_max
     state = state_of(topic, size_bytes)
-    entries = entries_of(position_info.encode(state, Form.RANGES), compression=None, max_entry_bytes=MIB, multiple=False)
+    entries = entries_of(
+        position_info.encode(state, Form.RANGES),
+        compression=None,
+        max_entry_bytes=MIB,
+        multiple=False,
+    )
     assert [len(entry) for entry in entries] == [size_bytes]
     await writing.entries_into_ledger(cluster, topic, "sub", state, entries)
     topic.open()
@@ -59,11 +75,15 @@ async def test_r07_one_entry_of_any_size_that_bookkeeper_takes_is_taken_back(
     topic.close()
 
 
-@pytest.mark.parametrize(("size_bytes", "entries"), [(4095, 1), (4096, 3), (4097, 3), (8191, 3), (8192, 4)])
+@pytest.mark.parametrize(
+    ("size_bytes", "entries"), [(4095, 1), (4096, 3), (4097, 3), (8191, 3), (8192, 4)]
+)
 async def test_r02_exactly_below_the_threshold_there_is_one_entry_and_pulsar_takes_it_back(
     cluster: Cluster, make_topic: Callable[..., Topic], size_bytes: int, entries: int
 ) -> None:
-    """The threshold belongs to the chunks: a state of its very size is cut, into two slices (one empty) and a footer."""
+    """The threshold belongs to the chunks: a state of its very size is cut, into two slices (one
+    empty) and a footer.
+    """
     topic = make_topic(LARGE_ENTRIES)
     state = state_of(topic, size_bytes)
     raw = position_info.encode(state, Form.RANGES)
@@ -78,8 +98,12 @@ async def test_r02_exactly_below_the_threshold_there_is_one_entry_and_pulsar_tak
         topic.close()
 
 
-async def test_a_znode_is_compressed_above_the_threshold_not_at_it(cluster: Cluster, make_topic: Callable[..., Topic]) -> None:
-    """The same state, closed again and again under thresholds around its size; ours decides the same each time."""
+async def test_a_znode_is_compressed_above_the_threshold_not_at_it(
+    cluster: Cluster, make_topic: Callable[..., Topic]
+) -> None:
+    """The same state, closed again and again under thresholds around its size; ours decides the
+    same each time.
+    """
     topic = make_topic(300)
     topic.open()
     topic.subscribe("sub")
@@ -117,8 +141,9 @@ async def test_a_close_goes_to_the_ledger_above_the_znode_cap_not_at_it(
 async def test_a_full_cursor_ledger_is_left_and_the_new_one_holds_the_state(
     cluster: Cluster, make_topic: Callable[..., Topic], entries: int
 ) -> None:
-    """Roll-over at 1, and at 3 entries: whichever ledger the znode names, its last entry is the state. The topic stays open: Pulsar's close
-    and its own roll-over race for the znode."""
+    """Roll-over at 1, and at 3 entries: whichever ledger the znode names, its last entry is the
+    state. The topic stays open: Pulsar's close and its own roll-over race for the znode.
+    """
     topic = make_topic(300)
     topic.open(cursorEntriesPerLedger=entries, **NO_CAPS)
     topic.subscribe("sub")

@@ -1,4 +1,6 @@
-"""The gateway and the ledgers that Pulsar's own classes write: its cursors' are read, its messages are given to nobody."""
+"""The gateway and the ledgers that Pulsar's own classes write: its cursors' are read, its messages
+are given to nobody.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 TOPIC = names.managed_ledger_name("persistent://interop/ns/whose-ledgers")
 
 
-async def test_pulsars_cursor_ledgers_are_read_and_its_messages_are_not(stack: Standalone, pulsar: PulsarHarness) -> None:
+async def test_pulsars_cursor_ledgers_are_read_and_its_messages_are_not(
+    stack: Standalone, pulsar: PulsarHarness
+) -> None:
     topic = f"{TOPIC}-{pulsar.version}"
     pulsar.open_ledger(topic)
     pulsar.open_cursor(topic, "sub")
@@ -34,7 +38,9 @@ async def test_pulsars_cursor_ledgers_are_read_and_its_messages_are_not(stack: S
             seen = {info.ledger async for info in client.list({})}
             assert messages not in seen and (cursor_ledger in seen) == (role == "reader")
             if role == "reader":
-                assert (await client.metadata(cursor_ledger)).custom_metadata["pulsar/cursor"] == b"sub"
+                assert (await client.metadata(cursor_ledger)).custom_metadata[
+                    "pulsar/cursor"
+                ] == b"sub"
                 assert not (await client.end_of(messages)).closed, "the broker writes to it"
         finally:
             await client.close()
@@ -42,6 +48,8 @@ async def test_pulsars_cursor_ledgers_are_read_and_its_messages_are_not(stack: S
 
 
 async def _first(client: GatewayClient, ledger: int) -> bytes:
-    """Its first entry: Pulsar's password is empty, so that nothing but the gateway stands before it."""
+    """Its first entry: Pulsar's password is empty, so that nothing but the gateway stands before
+    it.
+    """
     chunk = await anext(client.read(ledger, 0, unconfirmed=True))
     return chunk.payloads[0]

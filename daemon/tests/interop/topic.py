@@ -18,7 +18,9 @@ from daemon.tests.interop.states import settled
 
 @dataclass(frozen=True)
 class Topic:
-    """`ledgers`: the fabricated data ledgers, all closed; Pulsar adds an open one behind them whenever it opens the topic."""
+    """`ledgers`: the fabricated data ledgers, all closed; Pulsar adds an open one behind them
+    whenever it opens the topic.
+    """
 
     pulsar: PulsarHarness
     name: str
@@ -52,8 +54,12 @@ class Topic:
         self.pulsar.start()
         return self.open(**config)
 
-    def subscribe(self, cursor: str, cursor_properties: Mapping[str, str] | None = None) -> Internals:
-        return self.pulsar.open_cursor(self.managed, names.encode_name(cursor), cursor_properties=cursor_properties)
+    def subscribe(
+        self, cursor: str, cursor_properties: Mapping[str, str] | None = None
+    ) -> Internals:
+        return self.pulsar.open_cursor(
+            self.managed, names.encode_name(cursor), cursor_properties=cursor_properties
+        )
 
     def ack(
         self,
@@ -63,12 +69,18 @@ class Topic:
         positions: Iterable[tuple[int, int]] = (),
         batches: Mapping[Any, Iterable[int]] | None = None,
     ) -> None:
-        """`entries`: ledger -> acked entries; `batches`: (ledger, entry) -> indexes that remain un-acked."""
+        """`entries`: ledger -> acked entries; `batches`: (ledger, entry) -> indexes that remain
+        un-acked.
+        """
         whole = {ledger: BitMap(acked) for ledger, acked in (entries or {}).items()}
         partly = {PartialKey(*at): BitMap(missing) for at, missing in (batches or {}).items()}
-        self.pulsar.delete(self.managed, names.encode_name(cursor), whole, positions=positions, batches=partly)
+        self.pulsar.delete(
+            self.managed, names.encode_name(cursor), whole, positions=positions, batches=partly
+        )
 
-    def mark_delete(self, cursor: str, position: tuple[int, int], properties: Mapping[str, int] | None = None) -> None:
+    def mark_delete(
+        self, cursor: str, position: tuple[int, int], properties: Mapping[str, int] | None = None
+    ) -> None:
         self.pulsar.mark_delete(self.managed, names.encode_name(cursor), position, properties)
 
     def set_cursor_properties(self, cursor: str, properties: Mapping[str, str]) -> None:
@@ -87,15 +99,21 @@ class Topic:
         except Exception as e:  # whatever it is, the message is about something else
             return f"Pulsar does not say: {e}"
 
-    def wait(self, cursor: str, until: Callable[[Internals], bool], max_s: float = 120.0) -> Internals:
+    def wait(
+        self, cursor: str, until: Callable[[Internals], bool], max_s: float = 120.0
+    ) -> Internals:
         """Asks again until it is so. Raises AssertionError at the limit."""
         end = time.monotonic() + max_s
         while not until(now := self.internals(cursor)):
             assert time.monotonic() < end, f"{cursor}: not within {max_s:.0f} s: {now}"
         return now
 
-    def write_ledger(self, cursor: str, entries: Iterable[bytes], metadata: Mapping[str, str] | None = None) -> int:
-        return self.pulsar.write_cursor_ledger(self.managed, names.encode_name(cursor), entries, metadata=metadata)
+    def write_ledger(
+        self, cursor: str, entries: Iterable[bytes], metadata: Mapping[str, str] | None = None
+    ) -> int:
+        return self.pulsar.write_cursor_ledger(
+            self.managed, names.encode_name(cursor), entries, metadata=metadata
+        )
 
     def settled(self, mark_delete: Position, acked: Mapping[int, BitMap]) -> dict[int, BitMap]:
         """Which entries of the fabricated ledgers will not be delivered again."""

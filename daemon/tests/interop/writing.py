@@ -1,4 +1,6 @@
-"""Our states as Pulsar would find them: in the znode, or in a cursor ledger that the znode names. The bytes are our codec's."""
+"""Our states as Pulsar would find them: in the znode, or in a cursor ledger that the znode names.
+The bytes are our codec's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from daemon.tests.interop.topic import Topic
 
 def inline(state: PositionInfo, texts: Mapping[str, str] | None = None) -> ManagedCursorInfo:
     """The state as a graceful close leaves it in the znode. `texts`: cursor properties."""
-    return ManagedCursorInfo(-1, state.mark_delete, state.acked, state.batches, state.properties, texts or {}, state.crossing)
+    return ManagedCursorInfo(
+        -1,
+        state.mark_delete,
+        state.acked,
+        state.batches,
+        state.properties,
+        texts or {},
+        state.crossing,
+    )
 
 
 async def into_znode(
@@ -30,11 +40,20 @@ async def into_znode(
 
 
 async def into_ledger(
-    cluster: Cluster, topic: Topic, cursor: str, state: PositionInfo, form: Form, texts: Mapping[str, str] | None = None
+    cluster: Cluster,
+    topic: Topic,
+    cursor: str,
+    state: PositionInfo,
+    form: Form,
+    texts: Mapping[str, str] | None = None,
 ) -> None:
-    """One entry behind an older one, and a znode that points there with a lower bound of mark-delete."""
+    """One entry behind an older one, and a znode that points there with a lower bound of
+    mark-delete.
+    """
     older = position_info.encode(PositionInfo(state.mark_delete), form)
-    await entries_into_ledger(cluster, topic, cursor, state, [older, position_info.encode(state, form)], texts)
+    await entries_into_ledger(
+        cluster, topic, cursor, state, [older, position_info.encode(state, form)], texts
+    )
 
 
 async def entries_into_ledger(
@@ -48,4 +67,8 @@ async def entries_into_ledger(
 ) -> None:
     """Entries as they are; of the state only mark-delete is used, for the znode."""
     ledger = topic.write_ledger(cursor, entries, metadata)
-    await cluster.put_pointer(topic.name, cursor, ManagedCursorInfo(ledger, state.mark_delete, cursor_properties=texts or {}))
+    await cluster.put_pointer(
+        topic.name,
+        cursor,
+        ManagedCursorInfo(ledger, state.mark_delete, cursor_properties=texts or {}),
+    )

@@ -1,4 +1,6 @@
-"""A Pulsar cluster in memory beside our own world: topics, cursors in znodes and in ledgers, written as Pulsar writes them."""
+"""A Pulsar cluster in memory beside our own world: topics, cursors in znodes and in ledgers,
+written as Pulsar writes them.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,21 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
 from cursorkeeper.format.pulsar.chunks import COMPRESSION_KEY, entries_of
-from cursorkeeper.format.pulsar.values import Compression, Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
-from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors
+from cursorkeeper.format.pulsar.values import (
+    Compression,
+    Form,
+    LedgerInfo,
+    ManagedCursorInfo,
+    ManagedLedgerInfo,
+    PositionInfo,
+)
+from cursorkeeper.migration.cluster import (
+    PulsarCursorRef,
+    PulsarPorts,
+    Selection,
+    SkippedPath,
+    iter_cursors,
+)
 from cursorkeeper.migration.importer import Importing
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.zookeeper import errors as zk
@@ -34,10 +49,20 @@ HASTY = Patience(wait_s=0.2)
 BEFORE_ALL = Position(7, -1)
 
 
-def state(mark_delete: tuple[int, int] = (7, 3), *, form: Form = Form.LONG_ARRAY, seed: int = 0, **changes: object) -> PositionInfo:
+def state(
+    mark_delete: tuple[int, int] = (7, 3),
+    *,
+    form: Form = Form.LONG_ARRAY,
+    seed: int = 0,
+    **changes: object,
+) -> PositionInfo:
     """Some acked entries of `LAYOUT`, partly acked batches, properties."""
     rng = random.Random(seed)
-    acked = {7: BitMap(rng.sample(range(10, 100), 30)), 9: BitMap([0, 1, 2, 49]), 12: BitMap([5, 700])}
+    acked = {
+        7: BitMap(rng.sample(range(10, 100), 30)),
+        9: BitMap([0, 1, 2, 49]),
+        12: BitMap([5, 700]),
+    }
     batches = {PartialKey(7, 5): BitMap([0, 2, 63, 64]), PartialKey(12, 9): BitMap([1])}
     made = PositionInfo(Position(*mark_delete), acked, batches, {"dedup": -7}, form=form)
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -50,7 +75,15 @@ def sealed(info: PositionInfo, form: Form = Form.LONG_ARRAY) -> bytes:
 
 def inline(info: PositionInfo, properties: dict[str, str] | None = None) -> ManagedCursorInfo:
     """A znode that holds the state."""
-    return ManagedCursorInfo(-1, info.mark_delete, info.acked, info.batches, info.properties, properties or {}, last_active_ms=1)
+    return ManagedCursorInfo(
+        -1,
+        info.mark_delete,
+        info.acked,
+        info.batches,
+        info.properties,
+        properties or {},
+        last_active_ms=1,
+    )
 
 
 class PulsarWorld(CliWorld):
@@ -92,7 +125,11 @@ class PulsarWorld(CliWorld):
     async def data_ledger(self) -> int:
         """A message ledger that a broker writes to: the gateway would not make one."""
         self.bookkeeper._next_ledger += 100  # behind those of `LAYOUT`
-        custom = {"application": b"pulsar", "component": b"managed-ledger", "pulsar/managed-ledger": b"t/ns/persistent/topic"}
+        custom = {
+            "application": b"pulsar",
+            "component": b"managed-ledger",
+            "pulsar/managed-ledger": b"t/ns/persistent/topic",
+        }
         made = self.bookkeeper.new_ledger(SPEC, custom)
         return made.ledger
 
@@ -128,10 +165,17 @@ class PulsarWorld(CliWorld):
         """A cursor whose znode holds it all, and its topic."""
         if await self.znode(ref.topic_path) is None:
             await self.topic(ref.topic)
-        await self.put(ref.path, cursor_info.wrap(cursor_info.encode(inline(info, properties)), compression, 0))
+        await self.put(
+            ref.path, cursor_info.wrap(cursor_info.encode(inline(info, properties)), compression, 0)
+        )
 
     async def ledger(
-        self, entries: Sequence[bytes], ref: PulsarCursorRef = REF, *, closed: bool = True, metadata: dict[str, bytes] | None = None
+        self,
+        entries: Sequence[bytes],
+        ref: PulsarCursorRef = REF,
+        *,
+        closed: bool = True,
+        metadata: dict[str, bytes] | None = None,
     ) -> int:
         """A cursor ledger with Pulsar's metadata and these entries."""
         custom = {
@@ -165,17 +209,25 @@ class PulsarWorld(CliWorld):
         entries: list[bytes] = []
         for info in states:
             raw = sealed(info, info.form or Form.LONG_ARRAY)
-            entries += entries_of(raw, compression=compression, max_entry_bytes=max_entry_bytes, multiple=True)
+            entries += entries_of(
+                raw, compression=compression, max_entry_bytes=max_entry_bytes, multiple=True
+            )
         metadata = {COMPRESSION_KEY: compression.name.encode()} if compression is not None else {}
         ledger = await self.ledger(entries, ref, closed=closed, metadata=metadata)
         await self.names_ledger(ledger, ref, snapshot, properties)
         return ledger
 
     async def names_ledger(
-        self, ledger: int, ref: PulsarCursorRef = REF, snapshot: Position = BEFORE_ALL, properties: dict[str, str] | None = None
+        self,
+        ledger: int,
+        ref: PulsarCursorRef = REF,
+        snapshot: Position = BEFORE_ALL,
+        properties: dict[str, str] | None = None,
     ) -> None:
         """The znode, as it is while a ledger holds the state."""
-        info = ManagedCursorInfo(ledger, snapshot, cursor_properties=properties or {}, last_active_ms=1)
+        info = ManagedCursorInfo(
+            ledger, snapshot, cursor_properties=properties or {}, last_active_ms=1
+        )
         await self.put(ref.path, cursor_info.encode(info))
 
     # ---- reading and importing
@@ -192,7 +244,9 @@ class PulsarWorld(CliWorld):
         given = {"settings": self.settings, "patience": HASTY, **options}
         return Importing(ports, theirs, bar=self.bar, **given)  # type: ignore[arg-type]
 
-    async def found(self, selection: Selection | None = None) -> tuple[list[str], list[SkippedPath]]:
+    async def found(
+        self, selection: Selection | None = None
+    ) -> tuple[list[str], list[SkippedPath]]:
         """Cursors and skipped paths."""
         skipped: list[SkippedPath] = []
         chosen = selection or Selection.everything()

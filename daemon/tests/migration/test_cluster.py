@@ -1,11 +1,19 @@
-"""Finding cursors: which there are, by selection; what is not a cursor is told; bounded in memory and in requests."""
+"""Finding cursors: which there are, by selection; what is not a cursor is told; bounded in memory
+and in requests.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from cursorkeeper.format.pulsar import names
-from cursorkeeper.migration.cluster import TOPICS_AHEAD, PulsarCursorRef, Selection, iter_cursors, iter_topic_paths
+from cursorkeeper.migration.cluster import (
+    TOPICS_AHEAD,
+    PulsarCursorRef,
+    Selection,
+    iter_cursors,
+    iter_topic_paths,
+)
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.problems import Kind
 from daemon.tests.fakes.zookeeper.faults import NotNow, UnknownNotDone
@@ -33,17 +41,27 @@ async def test_readers_that_share_the_work(world: PulsarWorld) -> None:
     """Topics are told without their cursors, and each reader takes its own."""
     await populated(world)
     zookeeper = await world.zk()
-    paths = [path async for path in iter_topic_paths(zookeeper, Selection.everything(), patience=HASTY)]
+    paths = [
+        path async for path in iter_topic_paths(zookeeper, Selection.everything(), patience=HASTY)
+    ]
     assert sorted(paths) == sorted(
-        {names.topic_path(topic) for topic, _ in CURSORS} | {"/managed-ledgers/a/ns/persistent/nobody-subscribed"}
+        {names.topic_path(topic) for topic, _ in CURSORS}
+        | {"/managed-ledgers/a/ns/persistent/nobody-subscribed"}
     )
     shares = [paths[::2], paths[1::2]]
     found = [
-        [ref async for ref in iter_cursors(zookeeper, Selection.everything(), patience=HASTY, only=set(share).__contains__)]
+        [
+            ref
+            async for ref in iter_cursors(
+                zookeeper, Selection.everything(), patience=HASTY, only=set(share).__contains__
+            )
+        ]
         for share in shares
     ]
     assert sorted(found[0] + found[1]) == sorted(PulsarCursorRef(*cursor) for cursor in CURSORS)
-    assert all(ref.topic_path in share for refs, share in zip(found, shares, strict=True) for ref in refs) and all(found)
+    assert all(
+        ref.topic_path in share for refs, share in zip(found, shares, strict=True) for ref in refs
+    ) and all(found)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +81,9 @@ async def test_readers_that_share_the_work(world: PulsarWorld) -> None:
     ],
     ids=str,
 )
-async def test_selections(world: PulsarWorld, selection: Selection, wanted: range | tuple[int, ...]) -> None:
+async def test_selections(
+    world: PulsarWorld, selection: Selection, wanted: range | tuple[int, ...]
+) -> None:
     await populated(world)
     found, skipped = await world.found(selection)
     assert found == [str(PulsarCursorRef(*CURSORS[n])) for n in _in_order(wanted)] and skipped == []
@@ -76,13 +96,20 @@ def _in_order(wanted: range | tuple[int, ...]) -> list[int]:
 async def test_what_is_no_cursor_of_a_persistent_topic_is_told(world: PulsarWorld) -> None:
     await populated(world)
     for path in (
-        "/managed-ledgers/a/ns/non-persistent/t/s", "/managed-ledgers/a/ns/segment/t/0000-ffff-1", "/managed-ledgers/a/ns/persistent/%zz/s",
+        "/managed-ledgers/a/ns/non-persistent/t/s",
+        "/managed-ledgers/a/ns/segment/t/0000-ffff-1",
+        "/managed-ledgers/a/ns/persistent/%zz/s",
         "/managed-ledgers/a/ns/persistent/plain/%2g",
-    ):  # fmt: skip
+    ):
         await world.put(path, b"")
     found, skipped = await world.found()
     assert len(found) == 8
-    assert {s.path.rpartition("/ns/")[2] for s in skipped} == {"non-persistent", "segment", "persistent/%zz", "persistent/plain/%2g"}
+    assert {s.path.rpartition("/ns/")[2] for s in skipped} == {
+        "non-persistent",
+        "segment",
+        "persistent/%zz",
+        "persistent/plain/%2g",
+    }
     assert all(s.reason for s in skipped)
 
 
@@ -114,7 +141,9 @@ async def test_a_cluster_that_changes_under_the_walk(world: PulsarWorld) -> None
             last = names.topic_path(f"persistent://a/ns/t{3 * TOPICS_AHEAD - 1:03}")
             await world.remove(f"{last}/s")
             await world.remove(last)
-    assert [ref.topic for ref in found] == [f"persistent://a/ns/t{n:03}" for n in range(3 * TOPICS_AHEAD - 1)]
+    assert [ref.topic for ref in found] == [
+        f"persistent://a/ns/t{n:03}" for n in range(3 * TOPICS_AHEAD - 1)
+    ]
 
 
 async def test_whoever_stops_early_leaves_nothing_running(world: PulsarWorld) -> None:
@@ -126,8 +155,12 @@ async def test_whoever_stops_early_leaves_nothing_running(world: PulsarWorld) ->
 
 def test_bad_selections() -> None:
     for make in (
-        lambda: Selection.of_tenant("a/b"), lambda: Selection.of_tenant(""), lambda: Selection.of_namespace("a"),
-        lambda: Selection.of_namespace("a//b"), lambda: Selection.of_topic("non-persistent://a/b/c"), lambda: Selection.of_topic("x"),
-    ):  # fmt: skip
+        lambda: Selection.of_tenant("a/b"),
+        lambda: Selection.of_tenant(""),
+        lambda: Selection.of_namespace("a"),
+        lambda: Selection.of_namespace("a//b"),
+        lambda: Selection.of_topic("non-persistent://a/b/c"),
+        lambda: Selection.of_topic("x"),
+    ):
         with pytest.raises(ValueError, match=r"is (not|no) "):
             make()

@@ -1,4 +1,6 @@
-"""`export-pulsar` on fakes: what Pulsar would read equals ours; what it cannot hold, or a broker may have, is refused with reasons."""
+"""`export-pulsar` on fakes: what Pulsar would read equals ours; what it cannot hold, or a broker
+may have, is refused with reasons.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,25 @@ from daemon.tests.support.world import acks, partial
 
 ROOT = Path(__file__).resolve().parents[3]
 WIDE = replace(of_version("4.2"), ranges_max=1_000_000, batches_max=1_000_000)
-NATIVE, PULSAR = Settings(inline_state_max_bytes=0), Settings(format="pulsar", inline_state_max_bytes=0)
+NATIVE, PULSAR = (
+    Settings(inline_state_max_bytes=0),
+    Settings(format="pulsar", inline_state_max_bytes=0),
+)
 BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
 
 
 async def exporting(world: PulsarWorld, **options: object) -> Exporting:
     ports, theirs = await world.ports(), await world.pulsar("migrator")
     target = options.pop("target", Target(WIDE, 5_000_000, 1 << 20))
-    return Exporting(ports, theirs, world.settings, target, LedgerSpec(2, 2, 2), world.bar, **{"patience": HASTY, **options})  # type: ignore[arg-type]
+    return Exporting(
+        ports,
+        theirs,
+        world.settings,
+        target,
+        LedgerSpec(2, 2, 2),
+        world.bar,
+        **{"patience": HASTY, **options},
+    )  # type: ignore[arg-type]
 
 
 async def ours(world: PulsarWorld, ref: PulsarCursorRef = REF, settings: Settings = NATIVE) -> None:
@@ -72,22 +85,39 @@ async def test_a_small_state_with_no_batches_goes_into_the_znode(world: PulsarWo
     await world.remove(REF.path)
     ledgers = set(world.bookkeeper.ledgers)
     outcome = await exported(world)
-    assert (outcome.ok, outcome.status, outcome.numbers["form"]) == (True, "exported", "znode"), outcome
+    assert (outcome.ok, outcome.status, outcome.numbers["form"]) == (True, "exported", "znode"), (
+        outcome
+    )
     after = await read_cursor(await world.pulsar(), REF)
-    assert after.state == before.state and after.znode.is_inline and set(world.bookkeeper.ledgers) == ledgers
+    assert (
+        after.state == before.state
+        and after.znode.is_inline
+        and set(world.bookkeeper.ledgers) == ledgers
+    )
 
 
 @pytest.mark.parametrize("form", [NATIVE, PULSAR], ids=["native", "pulsar"])
-async def test_partial_batches_go_into_a_ledger_because_pulsar_forgets_them_in_a_znode(world: PulsarWorld, form: Settings) -> None:
+async def test_partial_batches_go_into_a_ledger_because_pulsar_forgets_them_in_a_znode(
+    world: PulsarWorld, form: Settings
+) -> None:
     await ours(world, settings=form)
     outcome = await exported(world)
     assert (outcome.ok, outcome.numbers["form"]) == (True, "longArray"), outcome
     after = await read_cursor(await world.pulsar(), REF)
     assert after.state == state() and after.cursor_properties == {"a": "b"}
-    assert after.znode.cursors_ledger == outcome.numbers["ledger"] and after.znode.mark_delete == Position(7, 3)
+    assert after.znode.cursors_ledger == outcome.numbers[
+        "ledger"
+    ] and after.znode.mark_delete == Position(7, 3)
     info = world.bookkeeper.ledger(after.znode.cursors_ledger).info()
-    assert info.state is LedgerState.CLOSED and info.last_entry == 0 and (info.ensemble, info.ack_quorum) == (2, 2)
-    assert info.custom_metadata["pulsar/cursor"] == b"sub" and info.custom_metadata["application"] == b"pulsar"
+    assert (
+        info.state is LedgerState.CLOSED
+        and info.last_entry == 0
+        and (info.ensemble, info.ack_quorum) == (2, 2)
+    )
+    assert (
+        info.custom_metadata["pulsar/cursor"] == b"sub"
+        and info.custom_metadata["application"] == b"pulsar"
+    )
     assert after.freshness.is_final
 
 
@@ -117,9 +147,15 @@ async def test_a_dry_run_writes_nothing(world: PulsarWorld) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(
-    entries=st.dictionaries(st.sampled_from([7, 9, 12]), st.sets(st.integers(0, 99), min_size=1, max_size=40), max_size=3),
+    entries=st.dictionaries(
+        st.sampled_from([7, 9, 12]),
+        st.sets(st.integers(0, 99), min_size=1, max_size=40),
+        max_size=3,
+    ),
     batches=st.dictionaries(
-        st.tuples(st.sampled_from([7, 9, 12]), st.integers(0, 99)), st.sets(st.integers(0, 200), min_size=1, max_size=9), max_size=6
+        st.tuples(st.sampled_from([7, 9, 12]), st.integers(0, 99)),
+        st.sets(st.integers(0, 200), min_size=1, max_size=9),
+        max_size=6,
     ),
     mark_delete=st.tuples(st.sampled_from([7, 9, 12]), st.integers(-1, 99)),
     native=st.booleans(),
@@ -134,10 +170,23 @@ def test_any_state_there_and_back(
     version: str,
     seed: int,
 ) -> None:
-    acked = {n: BitMap(e for e in found if (n, e) > mark_delete) for n, found in sorted(entries.items())}
+    acked = {
+        n: BitMap(e for e in found if (n, e) > mark_delete) for n, found in sorted(entries.items())
+    }
     info = PositionInfo(Position(*mark_delete), {n: found for n, found in acked.items() if found})
-    partly = {PartialKey(*at): BitMap(missing) for at, missing in sorted(batches.items()) if at > mark_delete}
-    info = replace(info, batches={key: missing for key, missing in partly.items() if key.entry not in acked.get(key.ledger, ())})
+    partly = {
+        PartialKey(*at): BitMap(missing)
+        for at, missing in sorted(batches.items())
+        if at > mark_delete
+    }
+    info = replace(
+        info,
+        batches={
+            key: missing
+            for key, missing in partly.items()
+            if key.entry not in acked.get(key.ledger, ())
+        },
+    )
 
     async def story() -> None:
         world = PulsarWorld(seed=seed)
@@ -150,7 +199,9 @@ def test_any_state_there_and_back(
         outcome = await exported(world, target=target)
         assert outcome.ok, outcome
         back = await read_cursor(await world.pulsar(), REF)
-        one, other = (to_ack_state(found.state, found.layout, stamp=Stamp(0, 0)) for found in (first, back))
+        one, other = (
+            to_ack_state(found.state, found.layout, stamp=Stamp(0, 0)) for found in (first, back)
+        )
         assert not difference(one, other)
         if back.state.form is Form.LONG_ARRAY:
             assert target.settings.long_array
@@ -161,13 +212,18 @@ def test_any_state_there_and_back(
 # ---- what is there already
 
 
-async def test_a_cursor_that_differs_is_refused_and_replaced_only_when_told(world: PulsarWorld) -> None:
+async def test_a_cursor_that_differs_is_refused_and_replaced_only_when_told(
+    world: PulsarWorld,
+) -> None:
     await ours(world)
     old = await world.in_ledger(state((7, 50)), properties={"theirs": "x"})
     before = await world.znode(REF.path)
     refused = await exported(world)
     assert (refused.ok, refused.status) == (False, "refused") and refused.problem is not None
-    assert "35 acked entries too many" in refused.problem.message and "--replace" in refused.problem.remedy
+    assert (
+        "35 acked entries too many" in refused.problem.message
+        and "--replace" in refused.problem.remedy
+    )
     assert await world.znode(REF.path) == before and old in world.bookkeeper.ledgers
     outcome = await exported(world, replace=True)
     assert (outcome.ok, outcome.status) == (True, "replaced"), outcome
@@ -176,10 +232,15 @@ async def test_a_cursor_that_differs_is_refused_and_replaced_only_when_told(worl
     assert old not in world.bookkeeper.ledgers, "it was closed, and nobody names it any more"
 
 
-async def test_fields_of_a_newer_pulsar_and_properties_that_ours_never_had_stay(world: PulsarWorld) -> None:
+async def test_fields_of_a_newer_pulsar_and_properties_that_ours_never_had_stay(
+    world: PulsarWorld,
+) -> None:
     await world.in_znode(state())
     assert (await (await world.importing()).one(REF)).ok
-    info = ManagedCursorInfo(-1, Position(7, -1), cursor_properties={"kept": "1"}, unknown=b"\x48\x05")  # field 9, idleSince
+    # field 9, idleSince
+    info = ManagedCursorInfo(
+        -1, Position(7, -1), cursor_properties={"kept": "1"}, unknown=b"\x48\x05"
+    )
     await world.put(REF.path, cursor_info.encode(info))
     outcome = await exported(world, replace=True)
     assert outcome.ok, outcome
@@ -187,20 +248,31 @@ async def test_fields_of_a_newer_pulsar_and_properties_that_ours_never_had_stay(
     assert after.unknown == b"\x48\x05" and after.cursor_properties == {"kept": "1"}
 
 
-async def kept_by_the_plugin(world: PulsarWorld, noted: str = "{}@{}/{}/{}", beside: tuple[int, ...] = (0, 0, 0, 0), **notes: str) -> None:
-    """A cursor of ours as the broker plugin makes it, with its notes; the subscription's own properties are in Pulsar's znode.
-    `noted`: of which znode; `beside`: by how much its numbers differ from what the znode has."""
+async def kept_by_the_plugin(
+    world: PulsarWorld,
+    noted: str = "{}@{}/{}/{}",
+    beside: tuple[int, ...] = (0, 0, 0, 0),
+    **notes: str,
+) -> None:
+    """A cursor of ours as the broker plugin makes it, with its notes; the subscription's own
+    properties are in Pulsar's znode. `noted`: of which znode; `beside`: by how much its numbers
+    differ from what the znode has.
+    """
     await world.in_znode(state())
     there = await (await world.zk()).get(REF.path)
     numbers = (there.version + 2, there.stat.ctime_ms, -1, 17)
     znode = noted.format(*(number + by for number, by in zip(numbers, beside, strict=True)))
     await world.in_znode(state(), properties={CREATED: "nonce", ZNODE: znode, **notes})
     assert (await (await world.importing()).one(REF)).ok
-    info = ManagedCursorInfo(-1, Position(7, -1), cursor_properties={"kept": "1"}, last_active_ms=17)
+    info = ManagedCursorInfo(
+        -1, Position(7, -1), cursor_properties={"kept": "1"}, last_active_ms=17
+    )
     await world.put(REF.path, cursor_info.encode(info))
 
 
-async def test_of_a_cursor_that_the_plugin_kept_the_subscriptions_own_properties_stay(world: PulsarWorld) -> None:
+async def test_of_a_cursor_that_the_plugin_kept_the_subscriptions_own_properties_stay(
+    world: PulsarWorld,
+) -> None:
     await kept_by_the_plugin(world)
     outcome = await exported(world, replace=True)
     assert (outcome.ok, outcome.status) == (True, "replaced"), outcome
@@ -226,13 +298,19 @@ async def test_what_pulsar_itself_changed_since_is_replaced_only_by_a_flag_of_it
     await kept_by_the_plugin(world, noted, beside)
     before = await world.znode(REF.path)
     refused = await exported(world, replace=True)
-    assert refused.status == "refused" and refused.problem is not None and words in refused.problem.message, refused
+    assert (
+        refused.status == "refused"
+        and refused.problem is not None
+        and words in refused.problem.message
+    ), refused
     assert "--replace-newer" in refused.problem.remedy and await world.znode(REF.path) == before
     assert (await exported(world, replace_newer=True)).status == "replaced"
     assert (await read_cursor(await world.pulsar(), REF)).state == state()
 
 
-async def test_a_write_of_the_znode_that_was_noted_and_never_came_is_none_of_pulsars(world: PulsarWorld) -> None:
+async def test_a_write_of_the_znode_that_was_noted_and_never_came_is_none_of_pulsars(
+    world: PulsarWorld,
+) -> None:
     await kept_by_the_plugin(world, beside=(1, 0, 0, -5))
     assert (await exported(world, replace=True)).status == "replaced"
 
@@ -243,13 +321,17 @@ async def test_what_is_not_the_truth_is_never_exported(world: PulsarWorld, note:
     before = await world.znode(REF.path)
     refused = await exported(world, replace=True)
     assert (
-        refused.status == "refused" and refused.problem is not None and "a part or a copy of Pulsar's own state" in refused.problem.message
+        refused.status == "refused"
+        and refused.problem is not None
+        and "a part or a copy of Pulsar's own state" in refused.problem.message
     )
     assert await world.znode(REF.path) == before
 
 
 def test_the_plugins_notes_have_the_names_that_it_gives_them() -> None:
-    source = (ROOT / "java/pulsar-plugin/src/main/java/io/cursorkeeper/pulsar/Imprint.java").read_text()
+    source = (
+        ROOT / "java/pulsar-plugin/src/main/java/io/cursorkeeper/pulsar/Imprint.java"
+    ).read_text()
     assert set(re.findall(r'static final String \w+ = "(pulsar\.\w+)"', source)) == NOTES
 
 
@@ -270,10 +352,15 @@ async def test_an_open_cursor_ledger_is_a_broker(world: PulsarWorld) -> None:
     old = await world.in_ledger(state((7, 50)), closed=False)
     refused = await exported(world, replace=True)
     assert refused.status == "refused" and refused.problem is not None
-    assert f"cursor ledger {old} is not closed" in refused.problem.message and "unload" in refused.problem.remedy
+    assert (
+        f"cursor ledger {old} is not closed" in refused.problem.message
+        and "unload" in refused.problem.remedy
+    )
     outcome = await exported(world, replace=True, broker_is_stopped=True)
     assert outcome.ok and old in world.bookkeeper.ledgers, "not closed, so it is left"
-    assert any(f"ledger {old} is left" in note for note in outcome.notes) and any("not heeded" in note for note in outcome.notes)
+    assert any(f"ledger {old} is left" in note for note in outcome.notes) and any(
+        "not heeded" in note for note in outcome.notes
+    )
 
 
 async def test_an_open_message_ledger_is_a_broker(world: PulsarWorld) -> None:
@@ -281,7 +368,10 @@ async def test_an_open_message_ledger_is_a_broker(world: PulsarWorld) -> None:
     data = await world.data_ledger()
     await world.topic(TOPIC, ((7, 100), (9, 50), (12, 7), (data, 0)))
     refused = await exported(world)
-    assert refused.problem is not None and f"newest message ledger {data} is not closed" in refused.problem.message
+    assert (
+        refused.problem is not None
+        and f"newest message ledger {data} is not closed" in refused.problem.message
+    )
 
 
 async def test_an_owned_bundle_is_a_broker(world: PulsarWorld) -> None:
@@ -305,7 +395,11 @@ async def test_somebody_writes_the_znode_meanwhile(world: PulsarWorld) -> None:
     newer = cursor_info.encode(ManagedCursorInfo(-1, Position(7, 9)))
     world.zookeeper.faults.next("set", Meanwhile(lambda: world.put(REF.path, newer)), REF.path)
     outcome = await run.one(REF)
-    assert outcome.status == "refused" and outcome.problem is not None and "changed while it was exported" in outcome.problem.message
+    assert (
+        outcome.status == "refused"
+        and outcome.problem is not None
+        and "changed while it was exported" in outcome.problem.message
+    )
     assert set(world.bookkeeper.ledgers) == ledgers, "the new ledger is deleted again"
     assert (await read_cursor(await world.pulsar(), REF)).state.mark_delete == (7, 9)
 
@@ -313,17 +407,25 @@ async def test_somebody_writes_the_znode_meanwhile(world: PulsarWorld) -> None:
 # ---- limits
 
 
-async def test_what_the_next_flush_would_drop_is_refused_with_the_numbers(world: PulsarWorld) -> None:
+async def test_what_the_next_flush_would_drop_is_refused_with_the_numbers(
+    world: PulsarWorld,
+) -> None:
     await world.topic(TOPIC, ((7, 50_000), (9, 50_000), (12, 50_000), (13, 0)))
     dense = BitMap(range(1, 50_000))
-    info = state(acked={7: dense - BitMap(range(0, 50_000, 10)), 9: dense, 12: dense}, batches={}, mark_delete=Position(7, -1))
+    info = state(
+        acked={7: dense - BitMap(range(0, 50_000, 10)), 9: dense, 12: dense},
+        batches={},
+        mark_delete=Position(7, -1),
+    )
     await world.in_znode(info)
     assert (await (await world.importing()).one(REF)).ok
     await world.remove(REF.path)
     target = Target(of_version("4.2"), 5_000_000, 1 << 20)
     refused = await exported(world, target=target)
     assert refused.status == "refused" and refused.problem is not None
-    assert "99,998 of 144,998" in refused.problem.message and "10,000" in refused.problem.message, refused.problem.message
+    assert "99,998 of 144,998" in refused.problem.message and "10,000" in refused.problem.message, (
+        refused.problem.message
+    )
     assert "--allow-loss" in refused.problem.remedy
     outcome = await exported(world, target=target, allow_loss=True)
     assert outcome.ok and any("99,998" in note for note in outcome.notes)
@@ -350,32 +452,56 @@ async def test_an_entry_above_the_frame_is_refused_whatever_is_allowed(world: Pu
         (40_000, 100_000, False, "bytes of at most 40,000, again and again, and does not end"),
     ],
 )
-def test_what_an_unload_before_the_first_flush_does_is_told(znode_bytes: int, ranges_max: int, batches: bool, said: str | None) -> None:
+def test_what_an_unload_before_the_first_flush_does_is_told(
+    znode_bytes: int, ranges_max: int, batches: bool, said: str | None
+) -> None:
     """Measured in `interop/test_known_losses.py`: a recovered cursor ledger cannot be written."""
     held = {PartialKey(7, 6_000): BitMap([1])} if batches else {}
-    info = PositionInfo(Position(7, -1), {7: BitMap(range(1, 5_000, 2))}, held, form=Form.LONG_ARRAY)
-    settings = replace(WIDE, ranges_max=ranges_max, znode_bytes_max=znode_bytes, znode_ranges_max=1_000)
-    notes = plan_write("c", info, {}, Target(settings, 5_000_000, znode_bytes), now_ms=1, allow_loss=True).notes
+    info = PositionInfo(
+        Position(7, -1), {7: BitMap(range(1, 5_000, 2))}, held, form=Form.LONG_ARRAY
+    )
+    settings = replace(
+        WIDE, ranges_max=ranges_max, znode_bytes_max=znode_bytes, znode_ranges_max=1_000
+    )
+    notes = plan_write(
+        "c", info, {}, Target(settings, 5_000_000, znode_bytes), now_ms=1, allow_loss=True
+    ).notes
     early = [note for note in notes if "before Pulsar's first flush" in note]
-    assert early == [] if said is None else (len(early) == 1 and said in early[0] and "ack a message" in early[0]), notes
+    assert (
+        early == []
+        if said is None
+        else (len(early) == 1 and said in early[0] and "ack a message" in early[0])
+    ), notes
     few = replace(info, acked={7: BitMap(range(1, 2_000, 2))})
-    noted = plan_write("c", few, {}, Target(settings, 5_000_000, znode_bytes), now_ms=1, allow_loss=True).notes
+    noted = plan_write(
+        "c", few, {}, Target(settings, 5_000_000, znode_bytes), now_ms=1, allow_loss=True
+    ).notes
     assert not any("first flush" in note for note in noted), "as any unload of it"
 
 
 @pytest.mark.parametrize(("long_array", "form"), [(True, "longArray"), (False, "ranges")])
-async def test_the_form_is_one_that_the_target_goes_on_writing(world: PulsarWorld, long_array: bool, form: str) -> None:
+async def test_the_form_is_one_that_the_target_goes_on_writing(
+    world: PulsarWorld, long_array: bool, form: str
+) -> None:
     await ours(world)
-    outcome = await exported(world, target=Target(replace(WIDE, long_array=long_array), 5_000_000, 1 << 20))
+    outcome = await exported(
+        world, target=Target(replace(WIDE, long_array=long_array), 5_000_000, 1 << 20)
+    )
     assert outcome.numbers["form"] == form
     assert (await read_cursor(await world.pulsar(), REF)).state.form is Form(form)
 
 
 @pytest.mark.parametrize("properties", [True, False])
-async def test_a_znode_is_compressed_only_where_it_must_be_and_never_with_properties(world: PulsarWorld, properties: bool) -> None:
-    """4.2.4 and 5.0.0-M1 cannot load a topic with a cursor whose compressed znode has properties."""
+async def test_a_znode_is_compressed_only_where_it_must_be_and_never_with_properties(
+    world: PulsarWorld, properties: bool
+) -> None:
+    """4.2.4 and 5.0.0-M1 cannot load a topic with a cursor whose compressed znode has
+    properties.
+    """
     await world.topic(TOPIC, ((7, 5_000), (9, 0)))
-    info = state(acked={7: BitMap(range(5, 5_000, 2))}, batches={}, properties={"k": 1} if properties else {})
+    info = state(
+        acked={7: BitMap(range(5, 5_000, 2))}, batches={}, properties={"k": 1} if properties else {}
+    )
     await world.in_znode(info)
     assert (await (await world.importing()).one(REF)).ok
     await world.remove(REF.path)
@@ -385,13 +511,17 @@ async def test_a_znode_is_compressed_only_where_it_must_be_and_never_with_proper
     assert any("cannot load the topic again" in note for note in outcome.notes) == properties
     await world.remove(REF.path)
     outcome = await exported(world, target=Target(settings, 5_000_000, 40_000))
-    assert (outcome.ok, outcome.numbers["form"]) == (True, "ranges" if properties else "znode"), outcome
+    assert (outcome.ok, outcome.numbers["form"]) == (True, "ranges" if properties else "znode"), (
+        outcome
+    )
     value = await world.znode(REF.path) or b""
     assert (value[:2] == b"\x47\x78") == (not properties)
     assert (await read_cursor(await world.pulsar(), REF)).state.acked == info.acked
 
 
-async def test_what_was_written_is_read_back_before_it_counts(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_written_is_read_back_before_it_counts(
+    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await ours(world)
     encode = target_module.position_info.encode
 
@@ -401,12 +531,17 @@ async def test_what_was_written_is_read_back_before_it_counts(world: PulsarWorld
     monkeypatch.setattr(target_module.position_info, "encode", forgets)
     outcome = await exported(world)
     assert not outcome.ok and outcome.problem is not None
-    assert "6 acked entries are missing" in outcome.problem.message and "do not start the broker" in outcome.problem.remedy
+    assert (
+        "6 acked entries are missing" in outcome.problem.message
+        and "do not start the broker" in outcome.problem.remedy
+    )
 
 
 async def test_batches_that_the_target_does_not_know_are_a_loss(world: PulsarWorld) -> None:
     await ours(world)
-    refused = await exported(world, target=Target(replace(WIDE, batch_index=False), 5_000_000, 1 << 20))
+    refused = await exported(
+        world, target=Target(replace(WIDE, batch_index=False), 5_000_000, 1 << 20)
+    )
     assert refused.problem is not None and "2 of 2 partial batches" in refused.problem.message
 
 
@@ -419,7 +554,11 @@ async def test_an_open_cursor_of_ours_needs_live(world: PulsarWorld) -> None:
     source.ack(acks(7, 1, 2, 3), partial(7, 9, 10, {1}))
     await source.durable()
     refused = await exported(world)
-    assert refused.status == "refused" and refused.problem is not None and "--live" in refused.problem.remedy
+    assert (
+        refused.status == "refused"
+        and refused.problem is not None
+        and "--live" in refused.problem.remedy
+    )
     outcome = await exported(world, live=True)
     assert outcome.ok and any("it is open" in note for note in outcome.notes), outcome
 
@@ -428,21 +567,33 @@ async def test_a_half_import_is_never_exported(world: PulsarWorld) -> None:
     await world.half_imported()
     for live in (False, True):
         refused = await exported(world, live=live)
-        assert refused.status == "refused" and refused.problem is not None and "half-way" in refused.problem.message
+        assert (
+            refused.status == "refused"
+            and refused.problem is not None
+            and "half-way" in refused.problem.message
+        )
 
 
 async def test_a_topic_made_anew_is_refused(world: PulsarWorld) -> None:
     await ours(world)
     await world.topic(TOPIC, ((2, 5), (3, 0)))
     refused = await exported(world)
-    assert refused.status == "refused" and refused.problem is not None and "made anew" in refused.problem.remedy
+    assert (
+        refused.status == "refused"
+        and refused.problem is not None
+        and "made anew" in refused.problem.remedy
+    )
 
 
 async def test_no_such_topic(world: PulsarWorld) -> None:
     await ours(world)
     await world.remove(names.topic_path(TOPIC))
     outcome = await exported(world)
-    assert not outcome.ok and outcome.problem is not None and "no such topic" in outcome.problem.message
+    assert (
+        not outcome.ok
+        and outcome.problem is not None
+        and "no such topic" in outcome.problem.message
+    )
 
 
 async def test_acks_of_ledgers_that_were_trimmed_are_left_out_and_told(world: PulsarWorld) -> None:
@@ -459,20 +610,29 @@ async def test_acks_of_ledgers_that_were_trimmed_are_left_out_and_told(world: Pu
 
 @pytest.mark.parametrize("operation", ["create", "set"])
 @pytest.mark.parametrize("fault", [UnknownDone(), UnknownNotDone()])
-async def test_an_answer_that_was_lost_is_read_back(world: PulsarWorld, operation: str, fault: UnknownDone | UnknownNotDone) -> None:
-    """Done all the same: taken for somebody else's write, the ledger that the znode names by now would be deleted."""
+async def test_an_answer_that_was_lost_is_read_back(
+    world: PulsarWorld, operation: str, fault: UnknownDone | UnknownNotDone
+) -> None:
+    """Done all the same: taken for somebody else's write, the ledger that the znode names by now
+    would be deleted.
+    """
     await ours(world)
     if operation == "set":
         await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, -1))))
     world.zookeeper.faults.next(operation, fault, REF.path)
     outcome = await exported(world, replace=True)
     assert outcome.ok and outcome.numbers["ledger"] in world.bookkeeper.ledgers, outcome
-    assert cursor_info.decode(await world.znode(REF.path) or b"").cursors_ledger == outcome.numbers["ledger"]
+    assert (
+        cursor_info.decode(await world.znode(REF.path) or b"").cursors_ledger
+        == outcome.numbers["ledger"]
+    )
     assert (await exported(world)).status == "already there"
 
 
 class Broker:
-    """ZooKeeper; a broker loads the topic before anybody looks again, and keeps the ledger that it finds."""
+    """ZooKeeper; a broker loads the topic before anybody looks again, and keeps the ledger that it
+    finds.
+    """
 
     def __init__(self, world: PulsarWorld, real: ZooKeeper) -> None:
         self._world, self._real, self.came = world, real, False
@@ -485,11 +645,16 @@ class Broker:
             found = cursor_info.decode(await self._world.znode(path) or b"")
             if found.cursors_ledger >= 0:
                 self.came = True
-                await self._world.put(path, cursor_info.encode(replace(found, cursor_properties={"broker": "was here"})))
+                await self._world.put(
+                    path,
+                    cursor_info.encode(replace(found, cursor_properties={"broker": "was here"})),
+                )
         await self._real.sync(path)
 
 
-async def test_an_answer_that_was_lost_before_a_broker_came_loses_no_ledger(world: PulsarWorld) -> None:
+async def test_an_answer_that_was_lost_before_a_broker_came_loses_no_ledger(
+    world: PulsarWorld,
+) -> None:
     await ours(world)
     await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, -1))))
     engine = await exporting(world, replace=True)
@@ -500,7 +665,9 @@ async def test_an_answer_that_was_lost_before_a_broker_came_loses_no_ledger(worl
     assert broker.came and named in world.bookkeeper.ledgers, outcome
 
 
-async def test_a_ledger_of_an_interrupted_run_is_deleted_by_the_next(world: PulsarWorld, tmp_path: Path) -> None:
+async def test_a_ledger_of_an_interrupted_run_is_deleted_by_the_next(
+    world: PulsarWorld, tmp_path: Path
+) -> None:
     await ours(world)
     journal = Journal.open(tmp_path / "j", "export-pulsar", {})
     world.zookeeper.faults.chance("create", 1.0, UnknownNotDone())
@@ -518,12 +685,18 @@ async def test_a_ledger_of_an_interrupted_run_is_deleted_by_the_next(world: Puls
     journal.finished(str(REF), "exported", ok=True)
     assert (await exported(world, journal=journal)).status == "done before"
     await world.remove(REF.path)
-    assert (await exported(world, journal=journal)).status == "exported", "the journal is of a cursor that is gone"
+    assert (await exported(world, journal=journal)).status == "exported", (
+        "the journal is of a cursor that is gone"
+    )
 
 
 @pytest.mark.parametrize("has_token", [True, False])
-async def test_a_ledger_that_the_journal_names_and_another_cluster_has_stays(world: PulsarWorld, tmp_path: Path, has_token: bool) -> None:
-    """The address of the journal's cluster is another cluster's by now, or the journal is of an earlier release: numbers say nothing."""
+async def test_a_ledger_that_the_journal_names_and_another_cluster_has_stays(
+    world: PulsarWorld, tmp_path: Path, has_token: bool
+) -> None:
+    """The address of the journal's cluster is another cluster's by now, or the journal is of an
+    earlier release: numbers say nothing.
+    """
     await ours(world)
     journal = Journal.open(tmp_path / "j", "export-pulsar", {})
     theirs = await world.pulsar("migrator")
@@ -537,11 +710,18 @@ async def test_a_ledger_that_the_journal_names_and_another_cluster_has_stays(wor
     assert bool(journal.token) == has_token
     outcome = await exported(world, journal=journal)
     assert outcome.ok and foreign in world.bookkeeper.ledgers, outcome
-    assert f"ledger {foreign} is left: the journal names it, and it does not carry the journal's token" in str(outcome.notes)
+    assert (
+        f"ledger {foreign} is left: the journal names it, and it does not carry the journal's token"
+        in str(outcome.notes)
+    )
 
 
-async def test_a_ledger_that_no_journal_names_is_deleted_by_the_next_run(world: PulsarWorld, tmp_path: Path) -> None:
-    """The run died between the creation of a ledger and its line. What the journal names, and what others made, stays."""
+async def test_a_ledger_that_no_journal_names_is_deleted_by_the_next_run(
+    world: PulsarWorld, tmp_path: Path
+) -> None:
+    """The run died between the creation of a ledger and its line. What the journal names, and what
+    others made, stays.
+    """
     await ours(world)
     journal = Journal.open(tmp_path / "j", "export-pulsar", {})
     world.bookkeeper.faults.lose_after(Operation.CREATE)
@@ -562,12 +742,18 @@ async def test_a_ledger_that_no_journal_names_is_deleted_by_the_next_run(world: 
     assert set(world.bookkeeper.ledgers) == before | journal.known_ledgers
 
 
-async def test_a_ledger_whose_creation_was_not_answered_is_not_made_again_and_again(world: PulsarWorld) -> None:
+async def test_a_ledger_whose_creation_was_not_answered_is_not_made_again_and_again(
+    world: PulsarWorld,
+) -> None:
     await ours(world)
     ledgers = set(world.bookkeeper.ledgers)
     world.bookkeeper.faults.lose_after(Operation.CREATE, times=5)
     outcome = await exported(world)
-    assert not outcome.ok and outcome.problem is not None and "an empty one may be left" in outcome.problem.message
+    assert (
+        not outcome.ok
+        and outcome.problem is not None
+        and "an empty one may be left" in outcome.problem.message
+    )
     assert len(set(world.bookkeeper.ledgers) - ledgers) == 1
     world.bookkeeper.faults.clear()
     assert (await exported(world)).ok
@@ -578,7 +764,11 @@ async def test_lost_answers_of_bookkeeper_leave_nothing_behind(world: PulsarWorl
     ledgers = set(world.bookkeeper.ledgers)
     world.bookkeeper.faults.lose_after(Operation.APPEND)
     outcome = await exported(world)
-    assert not outcome.ok and set(world.bookkeeper.ledgers) == ledgers and await world.znode(REF.path) is None
+    assert (
+        not outcome.ok
+        and set(world.bookkeeper.ledgers) == ledgers
+        and await world.znode(REF.path) is None
+    )
     assert (await exported(world)).ok
 
 
@@ -587,36 +777,58 @@ async def test_lost_answers_of_bookkeeper_leave_nothing_behind(world: PulsarWorl
 
 async def chosen(world: PulsarWorld, selection: Selection) -> tuple[list[str], list[SkippedPath]]:
     skipped: list[SkippedPath] = []
-    found = [str(ref) async for ref in iter_ours((await world.ports()).footers, selection, skipped=skipped.append)]
+    found = [
+        str(ref)
+        async for ref in iter_ours((await world.ports()).footers, selection, skipped=skipped.append)
+    ]
     return sorted(found), skipped
 
 
 async def test_our_cursors_by_tenant_namespace_and_topic(world: PulsarWorld) -> None:
     cursors: Sequence[tuple[str, str]] = [
-        ("persistent://t/ns/a", "s1"), ("persistent://t/ns/a", "s2"), ("persistent://t/ns/a-partition-3", "s1"),
-        ("persistent://t/ns/a-partition-x", "s1"), ("persistent://t/other/a", "s1"), ("persistent://tt/ns/a", "s1"), ("strange", "s1"),
-    ]  # fmt: skip
+        ("persistent://t/ns/a", "s1"),
+        ("persistent://t/ns/a", "s2"),
+        ("persistent://t/ns/a-partition-3", "s1"),
+        ("persistent://t/ns/a-partition-x", "s1"),
+        ("persistent://t/other/a", "s1"),
+        ("persistent://tt/ns/a", "s1"),
+        ("strange", "s1"),
+    ]
     for topic, sub in cursors:
         await world.closed(CursorName(topic, sub), l7=((1, 2),))
     gone = await world.source(CursorName("persistent://t/ns/gone", "s1"))
     gone.send(ev.Delete())
     await gone.told.until(lambda: gone.told.ended == "deleted")
     found, skipped = await chosen(world, Selection.everything())
-    assert found == sorted(f"{t}|{s}" for t, s in cursors if t != "strange") and [s.path for s in skipped] == ["strange|s1"]
+    assert found == sorted(f"{t}|{s}" for t, s in cursors if t != "strange") and [
+        s.path for s in skipped
+    ] == ["strange|s1"]
     assert len((await chosen(world, Selection.of_tenant("t")))[0]) == 5
     assert len((await chosen(world, Selection.of_namespace("t/ns")))[0]) == 4
     assert (await chosen(world, Selection.of_topic("persistent://t/ns/a")))[0] == [
-        "persistent://t/ns/a-partition-3|s1", "persistent://t/ns/a|s1", "persistent://t/ns/a|s2",
-    ]  # fmt: skip
-    assert (await chosen(world, Selection.of_topic("persistent://t/ns/a", "s2")))[0] == ["persistent://t/ns/a|s2"]
+        "persistent://t/ns/a-partition-3|s1",
+        "persistent://t/ns/a|s1",
+        "persistent://t/ns/a|s2",
+    ]
+    assert (await chosen(world, Selection.of_topic("persistent://t/ns/a", "s2")))[0] == [
+        "persistent://t/ns/a|s2"
+    ]
     assert (await chosen(world, Selection.of_topic("persistent://t/ns/gone", "s1")))[0] == []
 
 
 def test_quorums_and_limits_of_a_broker_conf() -> None:
     assert ledger_spec({}) == LedgerSpec(2, 2, 2, Digest.CRC32C, b"")
-    conf = {"managedLedgerDefaultEnsembleSize": "3", "managedLedgerDigestType": "MAC", "managedLedgerPassword": "x"}
+    conf = {
+        "managedLedgerDefaultEnsembleSize": "3",
+        "managedLedgerDigestType": "MAC",
+        "managedLedgerPassword": "x",
+    }
     assert ledger_spec(conf) == LedgerSpec(3, 2, 2, Digest.MAC, b"x")
-    for bad in ({"managedLedgerDefaultAckQuorum": "3"}, {"managedLedgerDigestType": "MD5"}, {"managedLedgerDefaultEnsembleSize": "x"}):
+    for bad in (
+        {"managedLedgerDefaultAckQuorum": "3"},
+        {"managedLedgerDigestType": "MD5"},
+        {"managedLedgerDefaultEnsembleSize": "x"},
+    ):
         with pytest.raises(ProblemError):
             ledger_spec(bad)
     assert target_module.ENTRY_MARGIN_BYTES >= target_module.ADD_OVERHEAD_BYTES

@@ -1,4 +1,6 @@
-"""`import-pulsar` on fakes: what is made equals what was read; done twice it is the same; nothing is harmed that is not to be."""
+"""`import-pulsar` on fakes: what is made equals what was read; done twice it is the same; nothing
+is harmed that is not to be.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ async def differs(world: PulsarWorld, ref: PulsarCursorRef = REF) -> str:
     """What ours and Pulsar's do not have in common."""
     theirs = await read_cursor(await world.pulsar(), ref)
     _, ours, _ = await read_state(await world.ports(), ref.name, world.bar)
-    wanted = to_ack_state(theirs.state, theirs.layout, stamp=Stamp(0, 0), cursor_properties=theirs.cursor_properties)
+    wanted = to_ack_state(
+        theirs.state, theirs.layout, stamp=Stamp(0, 0), cursor_properties=theirs.cursor_properties
+    )
     return str(difference(wanted, ours.state) or "")
 
 
@@ -66,12 +70,24 @@ async def test_a_cursor_in_its_znode(world: PulsarWorld, ours: Settings) -> None
     assert (outcome.ok, outcome.status) == (True, "imported"), outcome
     assert await differs(world) == ""
     footer = await world.footer(REF.name)
-    assert footer.state is FooterState.CLOSED and footer.writer.split("/")[-2] == "import-pulsar" and footer.format == ours.format
+    assert (
+        footer.state is FooterState.CLOSED
+        and footer.writer.split("/")[-2] == "import-pulsar"
+        and footer.format == ours.format
+    )
     numbers = outcome.numbers
     assert (numbers["markDelete"], numbers["acked"], numbers["partialBatches"]) == ([7, 3], 36, 2)
-    assert (numbers["properties"], numbers["cursorProperties"], numbers["layoutLedgers"], numbers["epoch"]) == (1, 1, 3, 1)
+    assert (
+        numbers["properties"],
+        numbers["cursorProperties"],
+        numbers["layoutLedgers"],
+        numbers["epoch"],
+    ) == (1, 1, 3, 1)
     assert numbers["ranges"] == sum(len(b - b.shift(1)) for b in state().acked.values())
-    assert "the znode holds the state" in outcome.text and f"{numbers['bytesRead']:,} bytes read" in outcome.text
+    assert (
+        "the znode holds the state" in outcome.text
+        and f"{numbers['bytesRead']:,} bytes read" in outcome.text
+    )
 
 
 @pytest.mark.parametrize("ours", [NATIVE, PULSAR], ids=["native", "pulsar"])
@@ -80,25 +96,42 @@ async def test_a_live_cursor_ledger_is_not_disturbed(world: PulsarWorld, ours: S
     outcome = await imported(world, settings=ours)
     assert outcome.ok, outcome
     fresh = outcome.numbers["freshness"]
-    assert (fresh["ledger"], fresh["entry"], fresh["beyondConfirmed"], fresh["ledgerState"]) == (ledger, 1, 1, "OPEN")
+    assert (fresh["ledger"], fresh["entry"], fresh["beyondConfirmed"], fresh["ledgerState"]) == (
+        ledger,
+        1,
+        1,
+        "OPEN",
+    )
     assert "live cursor ledger" in outcome.text and await differs(world) == ""
     await (await world.broker()).append(ledger, 2, b"goes on")
 
 
 async def test_many_entries_go_in_bounded_batches(world: PulsarWorld) -> None:
     await world.topic(TOPIC, ((7, 50_000), (9, 50_000), (12, 0)))
-    acked = {7: BitMap(range(5, 50_000, 3)), 9: BitMap(range(50_000)), 12: BitMap([0, ENTRIES_PER_BATCH + 1])}
+    acked = {
+        7: BitMap(range(5, 50_000, 3)),
+        9: BitMap(range(50_000)),
+        12: BitMap([0, ENTRIES_PER_BATCH + 1]),
+    }
     parts = {PartialKey(7, entry): BitMap([1]) for entry in range(6, 15_000, 3)}
     assert len(parts) > 2 * PARTIALS_PER_BATCH
     await world.in_ledger(state(acked=acked, batches=parts))
     assert (await imported(world)).ok and await differs(world) == ""
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
-    entries=st.dictionaries(st.sampled_from([7, 9, 12]), st.sets(st.integers(0, 99), min_size=1, max_size=40), max_size=3),
+    entries=st.dictionaries(
+        st.sampled_from([7, 9, 12]),
+        st.sets(st.integers(0, 99), min_size=1, max_size=40),
+        max_size=3,
+    ),
     batches=st.dictionaries(
-        st.tuples(st.sampled_from([7, 9, 12]), st.integers(0, 99)), st.sets(st.integers(0, 200), min_size=1, max_size=9), max_size=6
+        st.tuples(st.sampled_from([7, 9, 12]), st.integers(0, 99)),
+        st.sets(st.integers(0, 200), min_size=1, max_size=9),
+        max_size=6,
     ),
     mark_delete=st.tuples(st.sampled_from([3, 7, 8, 9, 12, 13]), st.integers(-1, 99)),
     native=st.booleans(),
@@ -113,9 +146,17 @@ def test_any_state(
     closed: bool,
     seed: int,
 ) -> None:
-    info = PositionInfo(Position(*mark_delete), {n: BitMap(found) for n, found in sorted(entries.items())}, form=None)
-    batches = {at: missing for at, missing in batches.items() if at[1] not in info.acked.get(at[0], ())}
-    info = replace(info, batches={PartialKey(*at): BitMap(missing) for at, missing in sorted(batches.items())})
+    info = PositionInfo(
+        Position(*mark_delete),
+        {n: BitMap(found) for n, found in sorted(entries.items())},
+        form=None,
+    )
+    batches = {
+        at: missing for at, missing in batches.items() if at[1] not in info.acked.get(at[0], ())
+    }
+    info = replace(
+        info, batches={PartialKey(*at): BitMap(missing) for at, missing in sorted(batches.items())}
+    )
 
     async def story() -> None:
         world = PulsarWorld(seed=seed)
@@ -138,15 +179,26 @@ async def test_done_twice_it_is_there_already(world: PulsarWorld) -> None:
     before = await world.footer(REF.name)
     for replaces in (False, True):
         outcome = await imported(world, replace=replaces)
-        assert (outcome.ok, outcome.status) == (True, "already there") and await world.footer(REF.name) == before
+        assert (outcome.ok, outcome.status) == (True, "already there") and await world.footer(
+            REF.name
+        ) == before
 
 
-async def test_a_state_above_a_limit_of_pulsars_format_is_refused_at_once(world: PulsarWorld) -> None:
-    await world.in_znode(state(acked={7: BitMap(range(5, 99, 2)), 9: BitMap([1]), 12: BitMap(range(0, 20_000, 2))}))
-    limited = load(environment={}, flags={"format": "pulsar", "managed_ledger_max_ack_state_in_bytes_to_persist": "1K"})
+async def test_a_state_above_a_limit_of_pulsars_format_is_refused_at_once(
+    world: PulsarWorld,
+) -> None:
+    await world.in_znode(
+        state(acked={7: BitMap(range(5, 99, 2)), 9: BitMap([1]), 12: BitMap(range(0, 20_000, 2))})
+    )
+    limited = load(
+        environment={},
+        flags={"format": "pulsar", "managed_ledger_max_ack_state_in_bytes_to_persist": "1K"},
+    )
     outcome = await imported(world, settings=limited)
     assert not outcome.ok and outcome.problem is not None and exit_code(outcome.problem) == NO
-    assert "does not fit" in outcome.problem.message and "native" in outcome.problem.remedy, outcome.problem
+    assert "does not fit" in outcome.problem.message and "native" in outcome.problem.remedy, (
+        outcome.problem
+    )
     outcome = await imported(world, settings=NATIVE)
     assert (outcome.ok, outcome.status) == (True, "redone") and await differs(world) == ""
 
@@ -154,7 +206,11 @@ async def test_a_state_above_a_limit_of_pulsars_format_is_refused_at_once(world:
 async def test_settings_that_keep_no_batch_indexes_lose_none(world: PulsarWorld) -> None:
     await world.in_znode(state())
     refused = await imported(world, settings=Settings(batch_index_acknowledge_enable=False))
-    assert refused.status == "refused" and refused.problem is not None and "2 partly acked batches" in refused.problem.message
+    assert (
+        refused.status == "refused"
+        and refused.problem is not None
+        and "2 partly acked batches" in refused.problem.message
+    )
     await world.in_znode(state(batches={}))
     assert (await imported(world, settings=Settings(batch_index_acknowledge_enable=False))).ok
 
@@ -166,10 +222,15 @@ async def test_when_pulsar_has_moved_on_it_is_refused_without_replace(world: Pul
     await world.in_znode(state((7, 20)))
     refused = await imported(world)
     assert (refused.ok, refused.status) == (False, "refused") and refused.problem is not None
-    assert "mark-delete is 7:20 and 7:3" in refused.problem.message and "--replace" in refused.problem.remedy
+    assert (
+        "mark-delete is 7:20 and 7:3" in refused.problem.message
+        and "--replace" in refused.problem.remedy
+    )
     assert await world.footer(REF.name) == before
     outcome = await imported(world, replace=True)
-    assert (outcome.status, outcome.numbers["epoch"]) == ("replaced", 3) and await differs(world) == ""
+    assert (outcome.status, outcome.numbers["epoch"]) == ("replaced", 3) and await differs(
+        world
+    ) == ""
 
 
 async def test_a_cursor_in_use_is_refused_without_replace(world: PulsarWorld) -> None:
@@ -179,7 +240,9 @@ async def test_a_cursor_in_use_is_refused_without_replace(world: PulsarWorld) ->
     await source.durable()
     refused = await imported(world)
     assert (
-        refused.status == "refused" and refused.problem is not None and "it exists and is open (epoch 1, by k/" in refused.problem.message
+        refused.status == "refused"
+        and refused.problem is not None
+        and "it exists and is open (epoch 1, by k/" in refused.problem.message
     )
     source.ack(acks(7, 99))
     await source.durable()
@@ -216,11 +279,15 @@ async def test_a_half_import_is_made_again_without_being_told(world: PulsarWorld
     await world.half_imported()
     outcome = await imported(world)
     assert (outcome.ok, outcome.status) == (True, "redone"), outcome
-    assert await differs(world) == "", "entries 11 and 12, which only the half import had acked, are not in it"
+    assert await differs(world) == "", (
+        "entries 11 and 12, which only the half import had acked, are not in it"
+    )
 
 
 @pytest.mark.parametrize("dies_in", ["_open", "_send_all", "_send_layout", "_close"])
-async def test_killed_anywhere_and_run_again(world: PulsarWorld, dies_in: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_killed_anywhere_and_run_again(
+    world: PulsarWorld, dies_in: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.in_znode(state())
     with monkeypatch.context() as patch:
         patch.setattr(Making, dies_in, _dies)
@@ -237,7 +304,11 @@ async def test_who_has_claimed_it_since_is_not_an_import(world: PulsarWorld) -> 
     source.ack(acks(7, 99))
     await source.durable()
     refused = await imported(world)
-    assert refused.status == "refused" and refused.problem is not None and "is open" in refused.problem.message
+    assert (
+        refused.status == "refused"
+        and refused.problem is not None
+        and "is open" in refused.problem.message
+    )
 
 
 def quicker_after(world: PulsarWorld, looks: int, others: Callable[[], Awaitable[None]]) -> None:
@@ -246,10 +317,16 @@ def quicker_after(world: PulsarWorld, looks: int, others: Callable[[], Awaitable
     world.zookeeper.faults.next("sync", Meanwhile(others), REF.name.path())
 
 
-@pytest.mark.parametrize("found", ["nothing", "a half import", "a tombstone", "an import to refresh"])
+@pytest.mark.parametrize(
+    "found", ["nothing", "a half import", "a tombstone", "an import to refresh"]
+)
 @pytest.mark.parametrize("closed", [False, True], ids=["open", "closed"])
-async def test_what_is_decided_late_touches_nothing_that_came_since(world: PulsarWorld, found: str, closed: bool) -> None:
-    """An import looks and decides, then stands still while the cursor is made by another one, opened by a daemon, and acked in."""
+async def test_what_is_decided_late_touches_nothing_that_came_since(
+    world: PulsarWorld, found: str, closed: bool
+) -> None:
+    """An import looks and decides, then stands still while the cursor is made by another one,
+    opened by a daemon, and acked in.
+    """
     await world.in_znode(state())
     if found == "a half import":
         await world.half_imported()
@@ -269,7 +346,11 @@ async def test_what_is_decided_late_touches_nothing_that_came_since(world: Pulsa
 
     quicker_after(world, 2 if found == "an import to refresh" else 1, others)
     outcome = await imported(world, refresh=True)
-    assert outcome.status == "refused" and outcome.problem is not None and "it was opened meanwhile" in outcome.problem.message, outcome
+    assert (
+        outcome.status == "refused"
+        and outcome.problem is not None
+        and "it was opened meanwhile" in outcome.problem.message
+    ), outcome
     footer = await world.footer(REF.name)
     assert "import-pulsar" not in footer.writer and (footer.state is FooterState.CLOSED) == closed
     if closed:
@@ -278,8 +359,12 @@ async def test_what_is_decided_late_touches_nothing_that_came_since(world: Pulsa
 
 
 @pytest.mark.parametrize("refresh", [False, True])
-async def test_a_state_that_was_read_before_another_import_changes_nothing(world: PulsarWorld, refresh: bool) -> None:
-    """It has read Pulsar's and stands still; Pulsar moves on and another import is through before it looks at ours."""
+async def test_a_state_that_was_read_before_another_import_changes_nothing(
+    world: PulsarWorld, refresh: bool
+) -> None:
+    """It has read Pulsar's and stands still; Pulsar moves on and another import is through before
+    it looks at ours.
+    """
     await world.in_znode(state())
     await imported(world)
     await world.in_znode(state((7, 20)))
@@ -310,7 +395,9 @@ async def _is_deleted(world: PulsarWorld) -> None:
 
 
 @pytest.mark.parametrize("opened", [False, True])
-async def test_only_what_nobody_has_opened_since_is_refreshed(world: PulsarWorld, opened: bool) -> None:
+async def test_only_what_nobody_has_opened_since_is_refreshed(
+    world: PulsarWorld, opened: bool
+) -> None:
     await world.in_znode(state())
     await imported(world)
     if opened:
@@ -339,10 +426,14 @@ def test_what_is_a_left_over() -> None:
         ("import-pulsar/ab", False),
     ]:
         assert is_left_over(footer(writer), "import-pulsar", NATIVE) is left, writer
-    assert not is_left_over(footer(f"{mine}/import-pulsar/ab", FooterState.CLOSED), "import-pulsar", NATIVE)
+    assert not is_left_over(
+        footer(f"{mine}/import-pulsar/ab", FooterState.CLOSED), "import-pulsar", NATIVE
+    )
 
 
-async def test_what_was_made_is_read_back_before_it_counts(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_made_is_read_back_before_it_counts(
+    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.in_znode(state())
     parts = PulsarSource.parts
     monkeypatch.setattr(PulsarSource, "parts", lambda self: islice(parts(self), 1))
@@ -354,7 +445,9 @@ async def test_what_was_made_is_read_back_before_it_counts(world: PulsarWorld, m
 # ---- runs over many cursors
 
 
-async def run(world: PulsarWorld, capsys: pytest.CaptureFixture[str], selection: Selection, **options: object) -> tuple[int, str]:
+async def run(
+    world: PulsarWorld, capsys: pytest.CaptureFixture[str], selection: Selection, **options: object
+) -> tuple[int, str]:
     """Exit code and output of a run."""
     importing: Importing = await world.importing(**options)
     reporter = Reporter(Bar("test", 0), importing.journal, as_json=False)
@@ -373,7 +466,9 @@ async def cluster(world: PulsarWorld, count: int = 6) -> list[PulsarCursorRef]:
     return refs
 
 
-async def test_a_malformed_znode_harms_no_neighbour(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_malformed_znode_harms_no_neighbour(
+    world: PulsarWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
     refs = await cluster(world)
     await world.put(refs[2].path, b"\x47\x78\x00\x00\x00\x04\x08\x01\x10\x2c????")
     code, out = await run(world, capsys, Selection.everything())
@@ -384,14 +479,17 @@ async def test_a_malformed_znode_harms_no_neighbour(world: PulsarWorld, capsys: 
             assert await differs(world, ref) == ""
 
 
-async def test_a_run_with_a_journal_is_resumed(world: PulsarWorld, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+async def test_a_run_with_a_journal_is_resumed(
+    world: PulsarWorld, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     refs = await cluster(world)
     await world.put(refs[3].path, b"?")
     journal = Journal.open(tmp_path / "j", "import-pulsar", {"root": "r"})
     code, _ = await run(world, capsys, Selection.of_tenant("t"), journal=journal)
     journal.close()
     assert code == NO
-    await world.in_znode(state((7, 40)), refs[1])  # Pulsar has moved on: without the journal this would be refused
+    # Pulsar has moved on: without the journal this would be refused
+    await world.in_znode(state((7, 40)), refs[1])
     await world.in_znode(state(), refs[3])
     journal = Journal.open(tmp_path / "j", "import-pulsar", {"root": "r"})
     assert journal.done == {str(ref) for ref in refs if ref != refs[3]}
@@ -400,15 +498,21 @@ async def test_a_run_with_a_journal_is_resumed(world: PulsarWorld, capsys: pytes
     journal.close()
 
 
-async def test_a_journal_does_not_outweigh_what_is_there(world: PulsarWorld, tmp_path: Path) -> None:
+async def test_a_journal_does_not_outweigh_what_is_there(
+    world: PulsarWorld, tmp_path: Path
+) -> None:
     await world.in_znode(state())
     journal = Journal.open(tmp_path / "j", "import-pulsar", {})
     journal.finished(str(REF), "imported", ok=True)
-    assert (await imported(world, journal=journal)).status == "imported", "the journal is of a cursor that is gone"
+    assert (await imported(world, journal=journal)).status == "imported", (
+        "the journal is of a cursor that is gone"
+    )
     assert (await imported(world, journal=journal)).status == "done before"
 
 
-async def test_a_dry_run_reads_all_and_writes_nothing(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_dry_run_reads_all_and_writes_nothing(
+    world: PulsarWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
     refs = await cluster(world)
     code, out = await run(world, capsys, Selection.of_namespace("t/ns"), dry_run=True)
     assert code == 0 and "6 would be imported" in out and "acked entries in" in out
@@ -421,7 +525,9 @@ async def test_nothing_matches(world: PulsarWorld, capsys: pytest.CaptureFixture
     assert code == NO and "0 cursor(s): none" in out
 
 
-async def test_bookies_away_is_exit_code_3_and_later_well(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_bookies_away_is_exit_code_3_and_later_well(
+    world: PulsarWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
     await world.in_ledger(state())
     world.bookkeeper.bookies_up = 0
     code, out = await run(world, capsys, Selection.everything())
@@ -431,7 +537,9 @@ async def test_bookies_away_is_exit_code_3_and_later_well(world: PulsarWorld, ca
     assert code == 0
 
 
-async def test_skipped_paths_are_told(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_skipped_paths_are_told(
+    world: PulsarWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
     await cluster(world, 1)
     await world.put("/managed-ledgers/t/ns/non-persistent/x", b"")
     _, out = await run(world, capsys, Selection.everything())
@@ -459,7 +567,9 @@ async def test_skipped_paths_are_told(world: PulsarWorld, capsys: pytest.Capture
         ((None, None, None, "t", False), None),
     ],
 )
-def test_one_choice_of_cursors(given: tuple[str | None, str | None, str | None, str | None, bool], wanted: Selection | None) -> None:
+def test_one_choice_of_cursors(
+    given: tuple[str | None, str | None, str | None, str | None, bool], wanted: Selection | None
+) -> None:
     if wanted is not None:
         assert migration.selection_of(*given) == wanted
         return
@@ -477,8 +587,12 @@ def test_pulsars_addresses_and_password() -> None:
     assert pulsar_settings(ours, {}, None).password == "", "Pulsar's default, not ours"
 
 
-async def test_a_report_that_nobody_reads_ends_the_run_as_a_broken_pipe(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`| head`: click ends such a run with 1 and no message; a group of errors would be reported as a bug."""
+async def test_a_report_that_nobody_reads_ends_the_run_as_a_broken_pipe(
+    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`| head`: click ends such a run with 1 and no message; a group of errors would be reported as
+    a bug.
+    """
     await world.topic(TOPIC)
     for n in range(9):
         await world.in_znode(state(), ref=PulsarCursorRef(TOPIC, f"s{n}"))
@@ -488,13 +602,17 @@ async def test_a_report_that_nobody_reads_ends_the_run_as_a_broken_pipe(world: P
     nobody = os.fdopen(write, "w", buffering=1)
     monkeypatch.setattr("sys.stdout", nobody)
     with pytest.raises(BrokenPipeError) as raised:
-        await import_all(importing, Selection.everything(), Reporter(Bar("test", 0), None, as_json=True), jobs=2)
+        await import_all(
+            importing, Selection.everything(), Reporter(Bar("test", 0), None, as_json=True), jobs=2
+        )
     assert raised.value.errno == errno.EPIPE
     with suppress(BrokenPipeError):
         nobody.close()
 
 
-async def test_names_on_the_screen_are_one_line(world: PulsarWorld, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_names_on_the_screen_are_one_line(
+    world: PulsarWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
     await world.topic(TOPIC)
     await world.in_znode(state(), ref=PulsarCursorRef(TOPIC, "two\nlines\x1b[31m"))
     reporter = Reporter(Bar("test", 0), None, as_json=False)
@@ -506,16 +624,22 @@ def test_a_new_journal_is_named_before_anything_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with migration.journal_of(None, "import-pulsar", Selection.everything(), {}, dry_run=False) as journal:
+    with migration.journal_of(
+        None, "import-pulsar", Selection.everything(), {}, dry_run=False
+    ) as journal:
         assert journal is not None
         said = capsys.readouterr()
         assert f"--resume {journal.path}" in said.err and said.out == "" and journal.path.exists()
-    with migration.journal_of(journal.path, "import-pulsar", Selection.everything(), {}, dry_run=False):
+    with migration.journal_of(
+        journal.path, "import-pulsar", Selection.everything(), {}, dry_run=False
+    ):
         assert capsys.readouterr().err == ""
 
 
 async def test_two_imports_at_the_same_time(world: PulsarWorld) -> None:
-    """The other one was quicker, after this one had looked: named as that, and not with the remedies of other commands."""
+    """The other one was quicker, after this one had looked: named as that, and not with the
+    remedies of other commands.
+    """
     await world.in_znode(state())
     other = f"{NATIVE.identity}9/{KIND}"
 
@@ -534,7 +658,9 @@ async def test_two_imports_at_the_same_time(world: PulsarWorld) -> None:
     assert (await imported(world)).status == "already there"
 
 
-async def test_a_source_that_is_there_at_once_is_no_damage(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_that_is_there_at_once_is_no_damage(
+    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It opens the cursor and acks between the import's close and its reading back."""
     await world.in_znode(state())
     close = Making._close

@@ -23,7 +23,11 @@ from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper.errors import OutcomeUnknown
 
-LAYOUT = (LayoutItem(7, LayoutState.CLOSED, 100), LayoutItem(9, LayoutState.CLOSED, 0), LayoutItem(12, LayoutState.OPEN, 0))
+LAYOUT = (
+    LayoutItem(7, LayoutState.CLOSED, 100),
+    LayoutItem(9, LayoutState.CLOSED, 0),
+    LayoutItem(12, LayoutState.OPEN, 0),
+)
 
 
 def at(ledger: int, entry: int, **more: object) -> PositionInfo:
@@ -34,8 +38,12 @@ def at(ledger: int, entry: int, **more: object) -> PositionInfo:
 
 
 @pytest.mark.parametrize(("failures", "tries"), [(0, 1), (1, 2), (2, 2)])
-async def test_a_second_try_follows_however_long_the_first_one_took(failures: int, tries: int) -> None:
-    """Its caller may have stood still while it was under way: that its time is over says nothing of the system."""
+async def test_a_second_try_follows_however_long_the_first_one_took(
+    failures: int, tries: int
+) -> None:
+    """Its caller may have stood still while it was under way: that its time is over says nothing of
+    the system.
+    """
     said: list[str] = []
     calls = 0
 
@@ -49,7 +57,9 @@ async def test_a_second_try_follows_however_long_the_first_one_took(failures: in
     patience = Patience(0, said.append)
     if failures < 2:
         assert await patience.repeat("a cursor", call) == tries
-        assert said == (["waiting for ZooKeeper: OutcomeUnknown no answer within 10 s", ""] if failures else [])
+        assert said == (
+            ["waiting for ZooKeeper: OutcomeUnknown no answer within 10 s", ""] if failures else []
+        )
     else:
         with pytest.raises(MigrationError, match="a cursor: waited 0 s for ZooKeeper") as told:
             await patience.repeat("a cursor", call)
@@ -62,10 +72,23 @@ async def test_a_second_try_follows_however_long_the_first_one_took(failures: in
 
 @pytest.mark.parametrize(
     ("given_at", "wanted"),
-    [((7, 3), (7, 3)), ((7, -1), (7, -1)), ((7, 99), (7, 99)), ((7, 100), (7, 99)), ((3, 5), (7, -1)), ((8, -1), (9, -1)),
-     ((9, -1), (9, -1)), ((9, 0), (9, -1)), ((10, 4), (12, -1)), ((12, 1 << 20), (12, 1 << 20)), ((13, 0), (12, 8))],
-)  # fmt: skip
-def test_positions_that_the_topic_does_not_have(given_at: tuple[int, int], wanted: tuple[int, int]) -> None:
+    [
+        ((7, 3), (7, 3)),
+        ((7, -1), (7, -1)),
+        ((7, 99), (7, 99)),
+        ((7, 100), (7, 99)),
+        ((3, 5), (7, -1)),
+        ((8, -1), (9, -1)),
+        ((9, -1), (9, -1)),
+        ((9, 0), (9, -1)),
+        ((10, 4), (12, -1)),
+        ((12, 1 << 20), (12, 1 << 20)),
+        ((13, 0), (12, 8)),
+    ],
+)
+def test_positions_that_the_topic_does_not_have(
+    given_at: tuple[int, int], wanted: tuple[int, int]
+) -> None:
     fitted, done = repair(at(*given_at), LAYOUT, Position(12, 8))
     assert fitted.mark_delete == wanted and bool(done) == (given_at != wanted)
     assert is_beyond(Position(*given_at), LAYOUT) == (given_at[0] > 12)
@@ -100,7 +123,11 @@ def test_a_topic_without_ledgers_changes_nothing() -> None:
     st.tuples(st.sampled_from([7, 12]), st.integers(-1, 99)),
 )
 def test_what_fits_is_not_touched(acked: dict[int, set[int]], mark_delete: tuple[int, int]) -> None:
-    found = {n: BitMap(e for e in entries if (n, e) > mark_delete) for n, entries in sorted(acked.items()) if n >= mark_delete[0]}
+    found = {
+        n: BitMap(e for e in entries if (n, e) > mark_delete)
+        for n, entries in sorted(acked.items())
+        if n >= mark_delete[0]
+    }
     info = at(*mark_delete, acked={n: b for n, b in found.items() if b}, form=Form.RANGES)
     assert repair(info, LAYOUT) == (info, [])
 
@@ -109,7 +136,10 @@ def test_what_fits_is_not_touched(acked: dict[int, set[int]], mark_delete: tuple
 
 
 def compared(
-    one: PositionInfo, other: PositionInfo, properties: dict[str, str] | None = None, others: dict[str, str] | None = None
+    one: PositionInfo,
+    other: PositionInfo,
+    properties: dict[str, str] | None = None,
+    others: dict[str, str] | None = None,
 ) -> Difference:
     return difference(
         to_ack_state(one, LAYOUT, stamp=Stamp(1, 0), cursor_properties=properties),
@@ -118,9 +148,17 @@ def compared(
 
 
 def test_the_same_however_it_is_written() -> None:
-    info = at(7, 3, acked={7: BitMap([9, 10])}, batches={PartialKey(7, 20): BitMap([1])}, properties={"a": 1})
+    info = at(
+        7,
+        3,
+        acked={7: BitMap([9, 10])},
+        batches={PartialKey(7, 20): BitMap([1])},
+        properties={"a": 1},
+    )
     assert not compared(info, info) and str(compared(info, info)) == "nothing differs"
-    assert not compared(at(7, 99), at(12, -1)), "the end of a ledger is the beginning of the next that holds anything"
+    assert not compared(at(7, 99), at(12, -1)), (
+        "the end of a ledger is the beginning of the next that holds anything"
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,11 +168,25 @@ def test_the_same_however_it_is_written() -> None:
         (at(7, 3, acked={7: BitMap([9, 10, 50])}), 0, 1, 0, ""),
         (at(7, 4, acked={7: BitMap([9, 10])}), 0, 1, 0, "mark-delete is 7:3 and 7:4"),
         (at(12, -1), 0, 94, 0, "mark-delete is 7:3 and 12:-1"),
-        (at(7, 3, acked={7: BitMap([9, 10])}, batches={PartialKey(7, 20): BitMap([1])}), 0, 0, 1, ""),
-        (at(7, 3, acked={7: BitMap([9, 10])}, properties={"a": 1}), 0, 0, 0, "the mark delete properties differ"),
+        (
+            at(7, 3, acked={7: BitMap([9, 10])}, batches={PartialKey(7, 20): BitMap([1])}),
+            0,
+            0,
+            1,
+            "",
+        ),
+        (
+            at(7, 3, acked={7: BitMap([9, 10])}, properties={"a": 1}),
+            0,
+            0,
+            0,
+            "the mark delete properties differ",
+        ),
     ],
 )
-def test_what_differs_is_counted(other: PositionInfo, missing: int, extra: int, batches: int, note: str) -> None:
+def test_what_differs_is_counted(
+    other: PositionInfo, missing: int, extra: int, batches: int, note: str
+) -> None:
     found = compared(at(7, 3, acked={7: BitMap([9, 10])}), other)
     assert (found.missing, found.extra, found.batches) == (missing, extra, batches) and bool(found)
     assert note in str(found)
@@ -189,7 +241,15 @@ def test_a_line_that_a_crash_cut_off_is_dropped(tmp_path: Path) -> None:
         last.close()
 
 
-@pytest.mark.parametrize("content", [b"hello\n", b"[]\n", b'{"journal":"export-pulsar","format":1,"zookeeper":"z","root":"r"}\n', b"\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"hello\n",
+        b"[]\n",
+        b'{"journal":"export-pulsar","format":1,"zookeeper":"z","root":"r"}\n',
+        b"\n",
+    ],
+)
 def test_what_is_not_this_runs_journal_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "j"
     path.write_bytes(content)
@@ -213,7 +273,12 @@ def test_a_journal_of_another_cluster_names_what_differs(tmp_path: Path) -> None
 # ---- quorums
 
 
-@pytest.mark.parametrize(("bookies", "wanted"), [(5, (3, 3, 2)), (3, (3, 3, 2)), (2, (2, 2, 2)), (1, (1, 1, 1)), (0, (1, 1, 1))])
-def test_quorums_are_limited_by_the_bookies_there_are(bookies: int, wanted: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("bookies", "wanted"),
+    [(5, (3, 3, 2)), (3, (3, 3, 2)), (2, (2, 2, 2)), (1, (1, 1, 1)), (0, (1, 1, 1))],
+)
+def test_quorums_are_limited_by_the_bookies_there_are(
+    bookies: int, wanted: tuple[int, int, int]
+) -> None:
     spec = limited(LedgerSpec(3, 3, 2), bookies)
     assert (spec.ensemble, spec.write_quorum, spec.ack_quorum) == wanted

@@ -1,4 +1,6 @@
-"""Reading one Pulsar cursor: the newest state without a fence, how fresh it is, and every way in which it can be bad."""
+"""Reading one Pulsar cursor: the newest state without a fence, how fresh it is, and every way in
+which it can be bad.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,27 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.chunks import COMPRESSION_KEY, entries_of
-from cursorkeeper.format.pulsar.values import Compression, CrossingRange, Form, ManagedCursorInfo, PositionInfo
+from cursorkeeper.format.pulsar.values import (
+    Compression,
+    CrossingRange,
+    Form,
+    ManagedCursorInfo,
+    PositionInfo,
+)
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.problems import Kind
 from daemon.tests.fakes.bookkeeper.fake import Damage
-from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, inline, sealed, state
+from daemon.tests.migration.pulsar_world import (
+    HASTY,
+    REF,
+    TOPIC,
+    PulsarWorld,
+    inline,
+    sealed,
+    state,
+)
 
 
 async def read(world: PulsarWorld, **options: bool) -> PulsarCursor:
@@ -38,11 +54,21 @@ async def refused(world: PulsarWorld, kind: Kind, **options: bool) -> MigrationE
 async def test_a_state_in_the_znode(world: PulsarWorld, compression: Compression) -> None:
     await world.in_znode(state(form=Form.RANGES), compression=compression, properties={"a": "b"})
     found = await read(world)
-    assert found.state == state(form=Form.RANGES) and found.cursor_properties == {"a": "b"} and found.warnings == ()
+    assert (
+        found.state == state(form=Form.RANGES)
+        and found.cursor_properties == {"a": "b"}
+        and found.warnings == ()
+    )
     assert found.layout == (
-        LayoutItem(7, LayoutState.CLOSED, 100), LayoutItem(9, LayoutState.CLOSED, 50), LayoutItem(12, LayoutState.OPEN, 0),
-    )  # fmt: skip
-    assert (found.freshness.source, found.znode_compression, found.znode_version) == ("znode", compression, 1)
+        LayoutItem(7, LayoutState.CLOSED, 100),
+        LayoutItem(9, LayoutState.CLOSED, 50),
+        LayoutItem(12, LayoutState.OPEN, 0),
+    )
+    assert (found.freshness.source, found.znode_compression, found.znode_version) == (
+        "znode",
+        compression,
+        1,
+    )
     assert found.freshness.znode_mtime_ms > 0 and "exact if no broker" in found.freshness.sentence
     topic, cursor = await world.znode(REF.topic_path), await world.znode(REF.path)
     assert topic is not None and cursor is not None and found.bytes_read == len(topic) + len(cursor)
@@ -53,16 +79,26 @@ async def test_the_last_entry_of_a_closed_ledger_counts(world: PulsarWorld, form
     ledger = await world.in_ledger(state((7, 1), seed=1), state((7, 2), seed=2), state(form=form))
     found = await read(world)
     assert found.state == state(form=form) and found.freshness.is_final
-    assert (found.freshness.source, found.freshness.beyond_confirmed) == (f"ledger {ledger} entry 2", 0)
+    assert (found.freshness.source, found.freshness.beyond_confirmed) == (
+        f"ledger {ledger} entry 2",
+        0,
+    )
     assert found.freshness.sentence == "closed cursor ledger: exact"
 
 
-async def test_the_newest_entry_of_a_live_ledger_counts_and_its_writer_lives(world: PulsarWorld) -> None:
+async def test_the_newest_entry_of_a_live_ledger_counts_and_its_writer_lives(
+    world: PulsarWorld,
+) -> None:
     ledger = await world.in_ledger(state((7, 1)), state((7, 2)), state(), closed=False)
     found = await read(world)
     assert found.state == state() and not found.freshness.is_final
     fresh = found.freshness
-    assert (fresh.entry, fresh.beyond_confirmed, fresh.ledger_state, fresh.stopped_by) == (2, 1, LedgerState.OPEN, "")
+    assert (fresh.entry, fresh.beyond_confirmed, fresh.ledger_state, fresh.stopped_by) == (
+        2,
+        1,
+        LedgerState.OPEN,
+        "",
+    )
     assert "live cursor ledger" in fresh.sentence and fresh.as_json()["ledgerState"] == "OPEN"
     await (await world.broker()).append(ledger, 3, sealed(state((7, 9))))
     assert (await read(world)).state.mark_delete == (7, 9)
@@ -72,7 +108,11 @@ async def test_a_newest_entry_that_cannot_be_asked_for_is_told(world: PulsarWorl
     ledger = await world.in_ledger(state((7, 1)), state((7, 2)), state(), closed=False)
     world.bookkeeper.damage(ledger, 2, Damage.GONE)
     found = await read(world)
-    assert (found.state.mark_delete, found.freshness.entry, found.freshness.stopped_by) == ((7, 2), 1, "READ_FAILED")
+    assert (found.state.mark_delete, found.freshness.entry, found.freshness.stopped_by) == (
+        (7, 2),
+        1,
+        "READ_FAILED",
+    )
     assert "newer entries could not be looked for (READ_FAILED)" in found.freshness.sentence
 
 
@@ -83,10 +123,14 @@ async def test_a_live_ledger_with_one_entry(world: PulsarWorld) -> None:
 
 @pytest.mark.parametrize("compression", [None, Compression.NONE, Compression.LZ4, Compression.ZSTD])
 @pytest.mark.parametrize("closed", [True, False])
-async def test_chunks_of_pip_381(world: PulsarWorld, compression: Compression | None, closed: bool) -> None:
+async def test_chunks_of_pip_381(
+    world: PulsarWorld, compression: Compression | None, closed: bool
+) -> None:
     await world.topic(TOPIC, ((7, 20_000), (9, 50), (12, 0)))
     wide = state(acked={7: BitMap(range(10, 20_000, 2)), 9: BitMap([1])})
-    ledger = await world.in_ledger(state((7, 1)), wide, compression=compression, max_entry_bytes=64, closed=closed)
+    ledger = await world.in_ledger(
+        state((7, 1)), wide, compression=compression, max_entry_bytes=64, closed=closed
+    )
     assert len(world.bookkeeper.ledger(ledger).entries) > 3
     found = await read(world)
     assert found.state == wide and found.freshness.skipped == ()
@@ -112,7 +156,11 @@ async def test_ranges_across_ledgers_are_split_by_the_topics_counts(world: Pulsa
     info = PositionInfo(Position(7, 3), crossing=(crossing,), form=Form.RANGES)
     await world.in_ledger(info)
     found = await read(world)
-    assert found.state.acked == {7: BitMap(range(90, 100)), 9: BitMap(range(50)), 12: BitMap(range(5))}
+    assert found.state.acked == {
+        7: BitMap(range(90, 100)),
+        9: BitMap(range(50)),
+        12: BitMap(range(5)),
+    }
     assert found.original.crossing == (crossing,)
 
 
@@ -126,7 +174,9 @@ async def test_fields_of_a_newer_pulsar_are_kept(world: PulsarWorld) -> None:
 # ---- the ledger moves on under the reader
 
 
-async def test_a_switch_to_a_new_ledger_while_reading(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_switch_to_a_new_ledger_while_reading(
+    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = await world.in_ledger(state((7, 1)))
     new = await world.ledger([sealed(state())])
     ports = await world.pulsar()
@@ -143,7 +193,9 @@ async def test_a_switch_to_a_new_ledger_while_reading(world: PulsarWorld, monkey
     assert (found.state, found.freshness.ledger) == (state(), new)
 
 
-async def test_a_graceful_close_while_reading(world: PulsarWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_graceful_close_while_reading(
+    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     old = await world.in_ledger(state((7, 1)), closed=False)
     ports = await world.pulsar()
     metadata = ports.ledgers.metadata
@@ -171,7 +223,9 @@ async def test_a_missing_ledger_is_never_a_smaller_state(world: PulsarWorld) -> 
     assert "ROLLED BACK" in found.freshness.sentence and not found.freshness.is_final
 
 
-@pytest.mark.parametrize("entry", [b"", b"\x08", b"garbage", sealed(state())[:-3], b'{"numParts":2,"length":9}'])
+@pytest.mark.parametrize(
+    "entry", [b"", b"\x08", b"garbage", sealed(state())[:-3], b'{"numParts":2,"length":9}']
+)
 async def test_no_entry_that_can_be_read(world: PulsarWorld, entry: bytes) -> None:
     await world.topic()
     ledger = await world.ledger([entry])
@@ -185,7 +239,11 @@ async def test_a_bit_flip_is_an_error_or_an_older_state_that_is_told(world: Puls
     ledger = await world.in_ledger(state((7, 1)), state())
     world.bookkeeper.damage(ledger, 1, Damage.TRUNCATE)
     found = await read(world)
-    assert found.state.mark_delete == (7, 1) and found.freshness.skipped and not found.freshness.is_final
+    assert (
+        found.state.mark_delete == (7, 1)
+        and found.freshness.skipped
+        and not found.freshness.is_final
+    )
 
 
 async def test_an_entry_without_a_good_copy(world: PulsarWorld) -> None:
@@ -248,7 +306,10 @@ async def test_a_header_that_lies_about_its_size(world: PulsarWorld) -> None:
 
 async def test_acks_in_a_form_of_a_newer_pulsar_are_refused(world: PulsarWorld) -> None:
     await world.topic()
-    ledger = await world.ledger([position_info.encode(PositionInfo(Position(7, 3)), Form.RANGES) + b"\x3a\x02xx"])  # 7 as bytes
+    # 7 as bytes
+    ledger = await world.ledger(
+        [position_info.encode(PositionInfo(Position(7, 3)), Form.RANGES) + b"\x3a\x02xx"]
+    )
     await world.names_ledger(ledger)
     assert "release" in (await refused(world, Kind.TOO_NEW, roll_back_unreadable=True)).remedy
 
@@ -285,7 +346,9 @@ async def test_a_znode_that_names_no_ledger_and_no_position(world: PulsarWorld) 
     await world.put(REF.path, b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
     await refused(world, Kind.DAMAGED)
     await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(4711)))
-    assert (await refused(world, Kind.MISSING, roll_back_unreadable=True)).where == "ledger 4711", "nothing to roll back to"
+    assert (await refused(world, Kind.MISSING, roll_back_unreadable=True)).where == "ledger 4711", (
+        "nothing to roll back to"
+    )
 
 
 # ---- the topic as it is
@@ -295,7 +358,11 @@ async def test_a_mark_delete_in_a_trimmed_ledger(world: PulsarWorld) -> None:
     await world.topic(TOPIC, ((9, 50), (12, 0)))
     await world.in_znode(state())
     found = await read(world)
-    assert found.state.mark_delete == (9, -1) and set(found.state.acked) == {9, 12} and "7:3" in found.warnings[0]
+    assert (
+        found.state.mark_delete == (9, -1)
+        and set(found.state.acked) == {9, 12}
+        and "7:3" in found.warnings[0]
+    )
 
 
 async def test_a_mark_delete_behind_the_end(world: PulsarWorld) -> None:

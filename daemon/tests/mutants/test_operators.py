@@ -1,5 +1,6 @@
-"""What `make mutants` takes away and what it keeps from one run to the next, and that its list of equivalent mutants names what is
-there."""
+"""What `make mutants` takes away and what it keeps from one run to the next, and that its list of
+equivalent mutants names what is there.
+"""
 
 from __future__ import annotations
 
@@ -78,14 +79,25 @@ def test_what_is_listed_as_equivalent_is_in_the_source() -> None:
     assert all(len(why) > 20 for why in known.values())
 
 
-def test_survivors_and_stale_entries_are_said_in_eighty_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    mutant = Mutant("cursorkeeper.core.door", "Door.open", "guard removed", f"if {' or '.join(['self.is_shut(key)'] * 9)}", 12)
+def test_survivors_and_stale_entries_are_said_in_eighty_columns(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    mutant = Mutant(
+        "cursorkeeper.core.door",
+        "Door.open",
+        "guard removed",
+        f"if {' or '.join(['self.is_shut(key)'] * 9)}",
+        12,
+    )
     assert report([Verdict(mutant, "a test", 1.0)], []) == 0
     assert report([Verdict(mutant, "", 1.0)], []) == 1
     assert report([Verdict(mutant, "a test", 1.0)], [mutant.key]) == 1
     out, problems = capsys.readouterr()
     assert max(map(len, (out + problems).splitlines())) <= 80
-    assert "daemon/cursorkeeper/core/door.py:12" in out and "names what is not in the source any more" in problems
+    assert (
+        "daemon/cursorkeeper/core/door.py:12" in out
+        and "names what is not in the source any more" in problems
+    )
     assert " ".join(mutant.key.split()) in " ".join(problems.split())
 
 
@@ -95,14 +107,20 @@ def test_a_name_that_no_mutant_has_is_an_error(capsys: pytest.CaptureFixture[str
 
 
 def test_a_sample_is_of_each_module_and_the_same_every_time() -> None:
-    mutants = [Mutant(module, "f", "call skipped", f"call({i})", i) for module in ("a", "b") for i in range(9)]
+    mutants = [
+        Mutant(module, "f", "call skipped", f"call({i})", i)
+        for module in ("a", "b")
+        for i in range(9)
+    ]
     taken = chosen(mutants, [], 0, 3, 1)
     assert [m.module for m in taken] == ["a"] * 3 + ["b"] * 3
     assert taken == chosen(mutants, [], 0, 3, 1)
     assert chosen(mutants, ["b:"], 2, 0, 1) == chosen(mutants[9:], [], 2, 0, 1)
 
 
-def test_what_a_journal_says_was_killed_is_not_tried_again_and_survivors_come_last(tmp_path: Path) -> None:
+def test_what_a_journal_says_was_killed_is_not_tried_again_and_survivors_come_last(
+    tmp_path: Path,
+) -> None:
     killed, survivor, other = (Mutant("a", "f", "call skipped", f"call({i})", i) for i in range(3))
     journal = Journal(tmp_path / "journal")
     assert journal.left([killed, survivor, other]) == [killed, survivor, other]
@@ -126,7 +144,10 @@ def test_only_what_has_changed_is_measured_again(tmp_path: Path) -> None:
 
     first = session()
     assert first.remember() == 3
-    measured = {name: Measured(first._version_of(name), 1.0, frozenset()) for name in (*first.tests, *first.seeds)}
+    measured = {
+        name: Measured(first._version_of(name), 1.0, frozenset())
+        for name in (*first.tests, *first.seeds)
+    }
     first.kept.write_bytes(pickle.dumps(Baseline(first.baseline.version, measured)))
     assert session().remember() == 0
     files[0].write_text("# changed")

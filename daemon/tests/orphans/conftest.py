@@ -49,7 +49,9 @@ class OrphanWorld(PulsarWorld):
         """One search."""
         return await search((await self.ports()).footers, await self.store())
 
-    async def orphan(self, name: CursorName = NAME, *, with_ledgers: bool = True) -> tuple[Orphan, Footer]:
+    async def orphan(
+        self, name: CursorName = NAME, *, with_ledgers: bool = True
+    ) -> tuple[Orphan, Footer]:
         """A closed cursor whose topic was deleted by force, beside one that is well."""
         footer = await self.closed(name, **({"l7": ((1, 3),)} if with_ledgers else {}))
         await self.subscribed(name)
@@ -60,7 +62,13 @@ class OrphanWorld(PulsarWorld):
     async def remover(self) -> Remover:
         """As a tool has it, with sessions of its own."""
         ports = await self.ports("writer")
-        return Remover(await self.store(), ports.footers, ports.ledgers, lambda: f"host/1/orphans/{next(self.writers)}", AGAIN_S)
+        return Remover(
+            await self.store(),
+            ports.footers,
+            ports.ledgers,
+            lambda: f"host/1/orphans/{next(self.writers)}",
+            AGAIN_S,
+        )
 
     async def removed(self, orphan: Orphan) -> Removed:
         """By a tool."""

@@ -13,10 +13,18 @@ DAY_S = 86_400.0
 NOW_MS = 1_800_000_000_000
 
 
-def orphan(number: int = 0, *, state: FooterState = FooterState.CLOSED, idle_s: float = 2 * DAY_S, version: int = 3) -> Orphan:
+def orphan(
+    number: int = 0,
+    *,
+    state: FooterState = FooterState.CLOSED,
+    idle_s: float = 2 * DAY_S,
+    version: int = 3,
+) -> Orphan:
     """One of many."""
     name = CursorName(f"persistent://t/ns/topic-{number}", "sub")
-    return Orphan(name, Why.TOPIC, state, "host/1/w", version, NOW_MS - round(idle_s * 1000), 1, 1000)
+    return Orphan(
+        name, Why.TOPIC, state, "host/1/w", version, NOW_MS - round(idle_s * 1000), 1, 1000
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +78,9 @@ def test_an_age_is_of_searches_without_a_gap() -> None:
     assert ages.age_s(one, 150.0) == 50.0
     ages.found([one], 200.0)
     ages.found([one, other], 300.0)
-    assert (ages.age_s(one, 310.0), ages.age_s(other, 310.0)) == (210.0, 10.0), "what came back begins anew"
+    assert (ages.age_s(one, 310.0), ages.age_s(other, 310.0)) == (210.0, 10.0), (
+        "what came back begins anew"
+    )
     written = orphan(1, version=4)
     assert ages.age_s(written, 310.0) == 0.0
     ages.found([written], 400.0)

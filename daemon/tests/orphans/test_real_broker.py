@@ -1,4 +1,6 @@
-"""Where a real broker keeps its cursors, and what a forced delete leaves of them: the search must look there."""
+"""Where a real broker keeps its cursors, and what a forced delete leaves of them: the search must
+look there.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,25 @@ from cursorkeeper_client.ack_stream import SourceConnection
 from daemon.tests.cli.test_real_stack import Daemon, json_lines, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
-ONE_BOOKIE = {f"managedLedgerDefault{name}": "1" for name in ("EnsembleSize", "WriteQuorum", "AckQuorum")}
+ONE_BOOKIE = {
+    f"managedLedgerDefault{name}": "1" for name in ("EnsembleSize", "WriteQuorum", "AckQuorum")
+}
 NAMESPACE = "persistent://public/default"
-ODD, PLAIN, PARTS = f"{NAMESPACE}/a topic, with signs+~*()'!:%2F", f"{NAMESPACE}/plain", f"{NAMESPACE}/parts"
+ODD, PLAIN, PARTS = (
+    f"{NAMESPACE}/a topic, with signs+~*()'!:%2F",
+    f"{NAMESPACE}/plain",
+    f"{NAMESPACE}/parts",
+)
 ODD_SUB, SUB = "a sub with signs~*/:", "sub"
 """Without plus and percent signs: the broker's web service decodes names of subscriptions twice."""
-CURSORS = [(ODD, ODD_SUB), (ODD, SUB), (PLAIN, ODD_SUB), (PLAIN, SUB), (f"{PARTS}-partition-0", SUB), (f"{PARTS}-partition-1", SUB)]
+CURSORS = [
+    (ODD, ODD_SUB),
+    (ODD, SUB),
+    (PLAIN, ODD_SUB),
+    (PLAIN, SUB),
+    (f"{PARTS}-partition-0", SUB),
+    (f"{PARTS}-partition-1", SUB),
+]
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +59,13 @@ class Admin:
 
     @staticmethod
     def _path(topic: str) -> str:
-        return f"/admin/v2/{NAMESPACE.replace('://', '/')}/{quote(topic.removeprefix(f'{NAMESPACE}/'), safe='')}"
+        name = quote(topic.removeprefix(f"{NAMESPACE}/"), safe="")
+        return f"/admin/v2/{NAMESPACE.replace('://', '/')}/{name}"
 
     def _ask(self, method: str, path: str, body: bytes) -> None:
-        asked = Request(self._broker.admin_url + path, body, {"Content-Type": "application/json"}, method=method)
+        asked = Request(
+            self._broker.admin_url + path, body, {"Content-Type": "application/json"}, method=method
+        )
         with urlopen(asked, timeout=60) as answer:
             assert answer.status < 300
 
@@ -86,11 +104,18 @@ def test_what_a_forced_delete_leaves(stack: Standalone, tmp_path: Path) -> None:
         assert found(stack) == {}
         admin.delete(ODD)
         admin.delete(PLAIN, f"/subscription/{quote(ODD_SUB, safe='')}")
-        assert found(stack) == {(ODD, ODD_SUB): "topic", (ODD, SUB): "topic", (PLAIN, ODD_SUB): "subscription"}
+        assert found(stack) == {
+            (ODD, ODD_SUB): "topic",
+            (ODD, SUB): "topic",
+            (PLAIN, ODD_SUB): "subscription",
+        }
         admin.delete(PARTS, "/partitions")
         gone = {cursor for cursor in CURSORS if cursor != (PLAIN, SUB)}
         assert set(found(stack)) == gone
         done = tool(stack, "orphans", "--delete", "--age", "0s", "--percent-max", "90")
         assert "5 deleted" in done.stdout
-        kept = {(x["topic"], x["subscription"]) for x in json_lines(tool(stack, "ls", "--json", gateway=False))}
+        kept = {
+            (x["topic"], x["subscription"])
+            for x in json_lines(tool(stack, "ls", "--json", gateway=False))
+        }
         assert kept == {(PLAIN, SUB)}

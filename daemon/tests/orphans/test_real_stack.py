@@ -1,4 +1,6 @@
-"""The command as people use it, against a real ZooKeeper, real bookies and a daemon that wrote the cursors."""
+"""The command as people use it, against a real ZooKeeper, real bookies and a daemon that wrote the
+cursors.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,11 @@ async def ledgers_there(stack: Standalone, ledgers: set[int]) -> set[int]:
 
 
 def chain_of(stack: Standalone, topic: str) -> set[int]:
-    return {x["ledger"] for x in json_lines(tool(stack, "inspect", topic, SUB, "--json", "--no-records")) if x["type"] == "ledger"}
+    return {
+        x["ledger"]
+        for x in json_lines(tool(stack, "inspect", topic, SUB, "--json", "--no-records"))
+        if x["type"] == "ledger"
+    }
 
 
 def test_topics_deleted_by_force(stack: Standalone, tmp_path: Path) -> None:
@@ -95,7 +101,9 @@ def test_topics_deleted_by_force(stack: Standalone, tmp_path: Path) -> None:
         asyncio.run(make_cursor(holder.address, OPEN, rounds=1))
         pulsar = ["--pulsar-zookeeper", f"{stack.zookeeper}/pulsar"]
         wrong = tool(stack, "orphans", "--delete", "--age", "0s", "--percent-max", "100", code=2)
-        assert "there is no /managed-ledgers" in wrong.stderr and "--pulsar-zookeeper" in wrong.stderr
+        assert (
+            "there is no /managed-ledgers" in wrong.stderr and "--pulsar-zookeeper" in wrong.stderr
+        )
 
         asyncio.run(pulsar_has(stack, *WELL, *GONE, UNSUBSCRIBED))
         kept = {topic: chain_of(stack, topic) for topic in [*WELL, *GONE, UNSUBSCRIBED, OPEN]}
@@ -104,7 +112,11 @@ def test_topics_deleted_by_force(stack: Standalone, tmp_path: Path) -> None:
         asyncio.run(pulsar_has_no(stack, UNSUBSCRIBED, still_topic=True))
 
         # a dry run: who, why, what would go
-        found = {x["topic"]: x for x in json_lines(tool(stack, "orphans", *pulsar, "--json", code=1)) if "topic" in x}
+        found = {
+            x["topic"]: x
+            for x in json_lines(tool(stack, "orphans", *pulsar, "--json", code=1))
+            if "topic" in x
+        }
         assert {topic: (x["gone"], x["verdict"]) for topic, x in found.items()} == {
             GONE[0]: ("topic", "young"),
             GONE[1]: ("topic", "young"),
@@ -112,16 +124,24 @@ def test_topics_deleted_by_force(stack: Standalone, tmp_path: Path) -> None:
             OPEN: ("topic", "open"),
         }
         shown = tool(stack, "orphans", *pulsar, "--age", "0s", code=1)
-        assert "3 may go, 1 open" in shown.stdout and "4 of 8 cursors are orphans, 50.0 percent" in shown.stderr
+        assert (
+            "3 may go, 1 open" in shown.stdout
+            and "4 of 8 cursors are orphans, 50.0 percent" in shown.stderr
+        )
         refused = tool(stack, "orphans", *pulsar, "--age", "0s", "--delete", code=1)
         assert "nothing was deleted" in refused.stderr
-        assert "3 young" in tool(stack, "orphans", *pulsar, "--delete", "--percent-max", "60").stdout
+        assert (
+            "3 young" in tool(stack, "orphans", *pulsar, "--delete", "--percent-max", "60").stdout
+        )
 
         # what is closed goes, with its ledgers, and one comes back before
         asyncio.run(pulsar_has(stack, GONE[1]))
         done = tool(stack, "orphans", *pulsar, "--age", "0s", "--delete", "--percent-max", "60")
         assert "2 deleted" in done.stdout
-        states = {x["topic"]: x["state"] for x in json_lines(tool(stack, "ls", "--json", "--deleted", gateway=False))}
+        states = {
+            x["topic"]: x["state"]
+            for x in json_lines(tool(stack, "ls", "--json", "--deleted", gateway=False))
+        }
         deleted = {topic for topic, state in states.items() if state == "deleted"}
         assert deleted == {GONE[0], UNSUBSCRIBED} and states[OPEN] == "open"
         assert asyncio.run(ledgers_there(stack, set().union(*kept.values()))) == set().union(
@@ -153,7 +173,14 @@ def test_a_daemon_that_looks_by_itself(stack: Standalone, tmp_path: Path) -> Non
     assert first.stop() == 0
     asyncio.run(pulsar_has(stack, *topics))
     asyncio.run(pulsar_has_no(stack, topics[3]))
-    looks = ["--pulsar-metadata", f"{stack.zookeeper}/pulsar", "--orphans-interval-s", "0.3", "--metrics-listen", "127.0.0.1:0"]
+    looks = [
+        "--pulsar-metadata",
+        f"{stack.zookeeper}/pulsar",
+        "--orphans-interval-s",
+        "0.3",
+        "--metrics-listen",
+        "127.0.0.1:0",
+    ]
 
     def until_said(daemon: Daemon, event: str) -> dict:
         for _ in range(600):
@@ -166,16 +193,27 @@ def test_a_daemon_that_looks_by_itself(stack: Standalone, tmp_path: Path) -> Non
 
     def metric(daemon: Daemon) -> str:
         with urlopen(f"http://{daemon.ready['metrics']}/metrics", timeout=60) as page:
-            [line] = [line for line in page.read().decode().splitlines() if line.startswith("cursorkeeper_orphans ")]
+            [line] = [
+                line
+                for line in page.read().decode().splitlines()
+                if line.startswith("cursorkeeper_orphans ")
+            ]
         return line.split()[1]
 
     teller = Daemon(stack, tmp_path, *root, *looks)
     try:
         said = until_said(teller, "orphans found")
-        assert said["cursors"] == [f"{topics[3]}|{SUB}"] and said["level"] == "warning" and metric(teller) == "1.0"
+        assert (
+            said["cursors"] == [f"{topics[3]}|{SUB}"]
+            and said["level"] == "warning"
+            and metric(teller) == "1.0"
+        )
     finally:
         assert teller.stop() == 0
-    states = {x["topic"]: x["state"] for x in json_lines(tool(stack, "ls", *root, "--json", "--deleted", gateway=False))}
+    states = {
+        x["topic"]: x["state"]
+        for x in json_lines(tool(stack, "ls", *root, "--json", "--deleted", gateway=False))
+    }
     assert states == dict.fromkeys(topics, "closed")
     deleter = Daemon(stack, tmp_path, *root, *looks, "--orphans-delete-after-s", "0.5")
     try:
@@ -187,5 +225,8 @@ def test_a_daemon_that_looks_by_itself(stack: Standalone, tmp_path: Path) -> Non
         assert metric(deleter) == "0.0"
     finally:
         assert deleter.stop() == 0
-    states = {x["topic"]: x["state"] for x in json_lines(tool(stack, "ls", *root, "--json", "--deleted", gateway=False))}
+    states = {
+        x["topic"]: x["state"]
+        for x in json_lines(tool(stack, "ls", *root, "--json", "--deleted", gateway=False))
+    }
     assert states == dict.fromkeys(topics, "closed") | {topics[3]: "deleted"}

@@ -1,4 +1,6 @@
-"""Deleting an orphan, and everybody who comes in between: each story is played at every request that ZooKeeper gets of it."""
+"""Deleting an orphan, and everybody who comes in between: each story is played at every request
+that ZooKeeper gets of it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from cursorkeeper.orphans.removal import Ending, Removed, Remover
 from cursorkeeper.repair.garbage import sweep
 from cursorkeeper.runtime.footers import FooterStore
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
-from daemon.tests.fakes.zookeeper.faults import Fault, Faults, Late, NotNow, UnknownDone, UnknownNotDone
+from daemon.tests.fakes.zookeeper.faults import (
+    Fault,
+    Faults,
+    Late,
+    NotNow,
+    UnknownDone,
+    UnknownNotDone,
+)
 from daemon.tests.orphans.conftest import AGAIN_S, OrphanWorld
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, acks
@@ -35,10 +44,17 @@ async def test_tombstone_then_ledgers(world: OrphanWorld) -> None:
     removed = await world.removed(orphan)
     assert (removed.ending, removed.ledgers_left) == (Ending.DELETED, 0)
     now = await world.footer()
-    assert now.state is FooterState.DELETED and (now.epoch, now.generation) == (before.epoch + 1, before.generation + 1)
-    assert not now.named_ledgers() and not (before.named_ledgers() & world.bookkeeper.ledgers.keys())
+    assert now.state is FooterState.DELETED and (now.epoch, now.generation) == (
+        before.epoch + 1,
+        before.generation + 1,
+    )
+    assert not now.named_ledgers() and not (
+        before.named_ledgers() & world.bookkeeper.ledgers.keys()
+    )
     told = await Source(await world.keeper()).open(create=True)
-    assert told.created and told.machine is not None and told.machine.epoch == now.epoch + 1, "it can be made anew"
+    assert told.created and told.machine is not None and told.machine.epoch == now.epoch + 1, (
+        "it can be made anew"
+    )
 
 
 async def test_ledgers_that_stay_are_garbage(world: OrphanWorld) -> None:
@@ -47,7 +63,11 @@ async def test_ledgers_that_stay_are_garbage(world: OrphanWorld) -> None:
     removed = await world.removed(orphan)
     assert (removed.ending, removed.ledgers_left) == (Ending.DELETED, 1)
     swept = await sweep(await world.ports("writer"), world.bar, dry_run=False)
-    assert swept.report.deleted == 1 and not swept.doubts and not (before.named_ledgers() & world.bookkeeper.ledgers.keys())
+    assert (
+        swept.report.deleted == 1
+        and not swept.doubts
+        and not (before.named_ledgers() & world.bookkeeper.ledgers.keys())
+    )
 
 
 async def test_who_opened_it_since_the_search_keeps_it(world: OrphanWorld) -> None:
@@ -56,7 +76,9 @@ async def test_who_opened_it_since_the_search_keeps_it(world: OrphanWorld) -> No
     removed = await world.removed(orphan)
     assert removed.ending is Ending.TAKEN and source.machine.turn.writer in removed.said
     await world.close(source)
-    assert (await world.removed(orphan)).ending is Ending.TAKEN, "closed again, and not the footer that was found"
+    assert (await world.removed(orphan)).ending is Ending.TAKEN, (
+        "closed again, and not the footer that was found"
+    )
 
 
 async def test_a_server_that_lags_proves_nothing(world: OrphanWorld) -> None:
@@ -88,7 +110,9 @@ async def test_an_open_cursor_is_its_owners(world: OrphanWorld) -> None:
 class Interrupted:
     """A session before whose request number `at` something happens."""
 
-    def __init__(self, inner: FakeZooKeeper, at: int, happens: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, inner: FakeZooKeeper, at: int, happens: Callable[[], Awaitable[None]]
+    ) -> None:
         self._inner, self._left, self._happens = inner, at, happens
         self.happened = False
 
@@ -116,7 +140,9 @@ class Story:
         """Nobody comes."""
 
     async def znode_returns(self) -> None:
-        """The topic is created again, or its metadata restored; the broker has not come to us yet."""
+        """The topic is created again, or its metadata restored; the broker has not come to us
+        yet.
+        """
         await self.world.subscribed()
 
     async def broker_opens(self) -> Source:
@@ -146,7 +172,9 @@ class Story:
         ports = await self.world.ports("writer")
         interrupted = Interrupted(session, at, getattr(self, name))
         footers = FooterStore(interrupted, self.world.settings.encode)  # type: ignore[arg-type]
-        remover = Remover(PulsarStore(interrupted), footers, ports.ledgers, lambda: "host/1/orphans/0", AGAIN_S)  # type: ignore[arg-type]
+        remover = Remover(
+            PulsarStore(interrupted), footers, ports.ledgers, lambda: "host/1/orphans/0", AGAIN_S
+        )  # type: ignore[arg-type]
         removed = await remover.remove(orphan)
         await asyncio.sleep(LONG_S)  # what is late arrives
         return removed, interrupted
@@ -182,20 +210,26 @@ async def test_whoever_comes_in_between_loses_nothing(name: str, fault: str) -> 
             assert interrupted.happened and now.state is not FooterState.DELETED, where
         elif removed.ending is Ending.TAKEN:
             assert interrupted.happened and now.writer != "host/1/orphans/0", where
-        assert now.named_ledgers() <= world.bookkeeper.ledgers.keys(), f"{where}: named ledgers are there"
+        assert now.named_ledgers() <= world.bookkeeper.ledgers.keys(), (
+            f"{where}: named ledgers are there"
+        )
         if now.state is FooterState.DELETED:
             continue
         told = await Source(await world.keeper("next")).open(create=False)
         assert told.machine is not None, where
         state = told.machine.acks
-        assert all(state.is_acked(7, entry) for entry in story.confirmed), f"{where}: what was confirmed is there"
+        assert all(state.is_acked(7, entry) for entry in story.confirmed), (
+            f"{where}: what was confirmed is there"
+        )
     expected = {Ending.DELETED} if name == "nothing" else {Ending.DELETED, Ending.CAME_BACK}
     assert endings == expected | ({Ending.TAKEN} if name.startswith("broker") else set())
 
 
 @virtual
 async def test_a_broker_of_a_higher_token_is_not_kept_out(world: OrphanWorld) -> None:
-    """The tombstone keeps the token of the footer: a zombie does not get the cursor of who comes after it."""
+    """The tombstone keeps the token of the footer: a zombie does not get the cursor of who comes
+    after it.
+    """
     source = Source(await world.keeper())
     await source.open(fencing_token=7)
     source.ack(acks(7, *BEFORE))
@@ -213,25 +247,39 @@ async def test_a_broker_of_a_higher_token_is_not_kept_out(world: OrphanWorld) ->
 
 
 @virtual
-async def test_zookeeper_that_stays_away_leaves_it_undecided_and_the_next_search_tells(world: OrphanWorld) -> None:
+async def test_zookeeper_that_stays_away_leaves_it_undecided_and_the_next_search_tells(
+    world: OrphanWorld,
+) -> None:
     orphan, before = await world.orphan()
     faults = Faults(world.rng)
     faults.next("set", UnknownDone(disconnect_s=LONG_S))
     session = world.zookeeper.session(faults=faults)
     await session.start()
     ports = await world.ports("writer")
-    remover = Remover(PulsarStore(session), FooterStore(session, world.settings.encode), ports.ledgers, lambda: "w", AGAIN_S)
+    remover = Remover(
+        PulsarStore(session),
+        FooterStore(session, world.settings.encode),
+        ports.ledgers,
+        lambda: "w",
+        AGAIN_S,
+    )
     removed = await remover.remove(orphan)
     assert removed.ending is Ending.UNDECIDED and "NotConnected" in removed.said
-    assert (await world.footer()).state is FooterState.DELETED and (await world.searched()).orphans == []
+    assert (await world.footer()).state is FooterState.DELETED and (
+        await world.searched()
+    ).orphans == []
     swept = await sweep(await world.ports("writer"), world.bar, dry_run=False)
     assert swept.report.deleted == len(before.named_ledgers()), "its ledgers are garbage"
 
 
 @pytest.mark.parametrize("late_s", [0.5, LONG_S])
 @virtual
-async def test_a_tombstone_on_its_way_is_kept_out_when_the_cursor_comes_back(late_s: float, world: OrphanWorld) -> None:
-    """Its answer is lost, and before the next try Pulsar has the cursor again: it is given back, closed as it was."""
+async def test_a_tombstone_on_its_way_is_kept_out_when_the_cursor_comes_back(
+    late_s: float, world: OrphanWorld
+) -> None:
+    """Its answer is lost, and before the next try Pulsar has the cursor again: it is given back,
+    closed as it was.
+    """
     orphan, before = await world.orphan()
     faults = Faults(world.rng)
     faults.next("set", Late(late_s))
@@ -249,10 +297,14 @@ async def test_a_tombstone_on_its_way_is_kept_out_when_the_cursor_comes_back(lat
             return await pulsar.is_proved_gone(name)
 
     footers = FooterStore(session, world.settings.encode)
-    removed = await Remover(ThenBack(session), footers, ports.ledgers, lambda: "w", AGAIN_S).remove(orphan)
+    removed = await Remover(ThenBack(session), footers, ports.ledgers, lambda: "w", AGAIN_S).remove(
+        orphan
+    )
     await asyncio.sleep(LONG_S)
     now = await world.footer()
     assert (removed.ending, asked) == (Ending.CAME_BACK, 2)
     assert now == replace(before, epoch=before.epoch + 1, writer="w", write=2, written=now.written)
     told = await Source(await world.keeper("next")).open()
-    assert told.machine is not None and all(told.machine.acks.is_acked(7, entry) for entry in BEFORE)
+    assert told.machine is not None and all(
+        told.machine.acks.is_acked(7, entry) for entry in BEFORE
+    )

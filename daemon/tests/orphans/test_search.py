@@ -39,7 +39,9 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("name", NAMES, ids=str)
-async def test_each_kind_of_name_is_found_where_pulsar_has_it(name: CursorName, world: OrphanWorld) -> None:
+async def test_each_kind_of_name_is_found_where_pulsar_has_it(
+    name: CursorName, world: OrphanWorld
+) -> None:
     await world.closed(name)
     await world.subscribed(name)
     fleet = await world.searched()
@@ -57,11 +59,15 @@ async def test_a_name_that_a_source_knows_as_it_is_encoded_is_there_too(world: O
     await world.closed(encoded)
     await world.subscribed(CursorName("persistent://t/ns/a topic", "a/sub"))
     assert (await world.searched()).orphans_count == 0
-    assert len(cursor_paths(CursorName("persistent://t/ns/a topic", "a/sub"))) == 2, "a slash is in no name of a znode"
+    assert len(cursor_paths(CursorName("persistent://t/ns/a topic", "a/sub"))) == 2, (
+        "a slash is in no name of a znode"
+    )
 
 
 async def test_a_cursor_under_the_name_of_its_managed_ledger(world: OrphanWorld) -> None:
-    """What a broker calls it: with the name of the topic behind its domain, and both names as they are in paths."""
+    """What a broker calls it: with the name of the topic behind its domain, and both names as they
+    are in paths.
+    """
     theirs = CursorName("persistent://t/ns/a topic", "a/sub")
     ours = CursorName("t/ns/persistent/a+topic", "a%2Fsub")
     await world.closed(ours)
@@ -93,7 +99,11 @@ async def test_tombstones_are_not_counted_and_unreadable_footers_are(world: Orph
 async def test_what_is_known_of_an_orphan(world: OrphanWorld) -> None:
     footer = await world.with_two_snapshots()
     [orphan] = (await world.searched()).orphans
-    assert orphan.ledgers == len(footer.named_ledgers()) and orphan.writer == footer.writer and orphan.state is FooterState.CLOSED
+    assert (
+        orphan.ledgers == len(footer.named_ledgers())
+        and orphan.writer == footer.writer
+        and orphan.state is FooterState.CLOSED
+    )
     assert orphan.stored_bytes > footer.stats.delta_bytes + footer.base.length  # type: ignore[union-attr]
     await Source(await world.keeper()).open()
     [orphan] = (await world.searched()).orphans
@@ -102,7 +112,10 @@ async def test_what_is_known_of_an_orphan(world: OrphanWorld) -> None:
 
 async def test_more_than_a_batch(world: OrphanWorld) -> None:
     keeper = await world.keeper()
-    names = [CursorName(f"persistent://t/ns/topic-{number}", "sub") for number in range(LOOKUPS_AT_ONCE + 7)]
+    names = [
+        CursorName(f"persistent://t/ns/topic-{number}", "sub")
+        for number in range(LOOKUPS_AT_ONCE + 7)
+    ]
     for name in names:
         await Source(keeper, name).open(create=True)
     for name in names[3:]:
@@ -113,8 +126,12 @@ async def test_more_than_a_batch(world: OrphanWorld) -> None:
     async def pace(count: int) -> None:
         paced.append(count)
 
-    fleet = await search((await world.ports()).footers, await world.store(), pace=pace, looked=looked.append)
-    assert {orphan.name for orphan in fleet.orphans} == set(names[:3]) and fleet.with_topic == len(names) - 3
+    fleet = await search(
+        (await world.ports()).footers, await world.store(), pace=pace, looked=looked.append
+    )
+    assert {orphan.name for orphan in fleet.orphans} == set(names[:3]) and fleet.with_topic == len(
+        names
+    ) - 3
     assert (sum(looked), paced) == (len(names), [LOOKUPS_AT_ONCE])
 
 

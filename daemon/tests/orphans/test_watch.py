@@ -38,29 +38,43 @@ class Heard:
         return [fields for name, fields in self.events if name == event]
 
 
-async def watched(world: OrphanWorld, *, delete_after_s: float = AFTER_S) -> tuple[Heard, OrphanWatch]:
+async def watched(
+    world: OrphanWorld, *, delete_after_s: float = AFTER_S
+) -> tuple[Heard, OrphanWatch]:
     """Beside four cursors that are well."""
     for name in WELL:
         await world.closed(name)
         await world.subscribed(name)
     heard = Heard()
-    return heard, OrphanWatch(await world.remover(), heard, INTERVAL_S, delete_after_s, random.Random(1))
+    return heard, OrphanWatch(
+        await world.remover(), heard, INTERVAL_S, delete_after_s, random.Random(1)
+    )
 
 
 @virtual
-async def test_an_orphan_is_told_and_goes_when_it_has_been_one_for_long_enough(world: OrphanWorld) -> None:
+async def test_an_orphan_is_told_and_goes_when_it_has_been_one_for_long_enough(
+    world: OrphanWorld,
+) -> None:
     heard, watch = await watched(world)
     _, before = await world.orphan()
     running = asyncio.create_task(watch.run())
     await until(lambda: len(heard.counts) == 2, 3 * INTERVAL_S)
     [first, _] = heard.said("orphans found")
-    assert (first["count"], first["open"], first["cursors"]) == (1, 0, [str(NAME)]) and "cursorkeeper orphans" in first["remedy"]
+    assert (first["count"], first["open"], first["cursors"]) == (
+        1,
+        0,
+        [str(NAME)],
+    ) and "cursorkeeper orphans" in first["remedy"]
     assert await world.footer() == before
     began_s = asyncio.get_running_loop().time()
     await until(lambda: bool(heard.said("orphan deleted")), 10 * INTERVAL_S)
     assert asyncio.get_running_loop().time() - began_s > AFTER_S - 2.2 * INTERVAL_S
-    assert heard.said("orphan deleted") == [{"cursor": str(NAME), "gone": "topic", "ledgers_left": 0}]
-    assert (await world.footer()).state is FooterState.DELETED and not before.named_ledgers() & world.bookkeeper.ledgers.keys()
+    assert heard.said("orphan deleted") == [
+        {"cursor": str(NAME), "gone": "topic", "ledgers_left": 0}
+    ]
+    assert (
+        await world.footer()
+    ).state is FooterState.DELETED and not before.named_ledgers() & world.bookkeeper.ledgers.keys()
     await until(lambda: heard.counts[-1] == 0, 3 * INTERVAL_S)
     assert not running.done()
     running.cancel()
@@ -126,13 +140,19 @@ async def test_a_store_that_looks_wrong_is_told_and_nothing_goes(world: OrphanWo
         await watch.look()
         await asyncio.sleep(1)
     [first, _] = heard.said("orphans not believed")
-    assert "no topic of any of the 4 cursors" in first["problem"] and "pulsar_metadata" in first["remedy"] and not heard.counts
+    assert (
+        "no topic of any of the 4 cursors" in first["problem"]
+        and "pulsar_metadata" in first["remedy"]
+        and not heard.counts
+    )
     assert [(await world.footer(name)).state for name in WELL] == [FooterState.CLOSED] * 4
 
 
 @virtual
 async def test_a_doubt_does_not_make_anything_older_or_younger(world: OrphanWorld) -> None:
-    """A search that is not believed says nothing: neither that an orphan is still one, nor that it is none."""
+    """A search that is not believed says nothing: neither that an orphan is still one, nor that it
+    is none.
+    """
     heard, watch = await watched(world)
     await world.orphan()
     await watch.look()
@@ -174,12 +194,16 @@ async def test_two_daemons_delete_it_once(world: OrphanWorld) -> None:
 
 
 @virtual
-async def test_so_many_at_most_in_one_search(world: OrphanWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_many_at_most_in_one_search(
+    world: OrphanWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watches, "DELETED_PER_SEARCH_MAX", 1)
     monkeypatch.setattr(watches, "PERCENT_MAX", 90.0)
     heard, watch = await watched(world)
     for number in range(3):
-        await world.orphan(CursorName(f"persistent://t/ns/gone-{number}", "sub"), with_ledgers=False)
+        await world.orphan(
+            CursorName(f"persistent://t/ns/gone-{number}", "sub"), with_ledgers=False
+        )
     await watch.look()
     await asyncio.sleep(AFTER_S)
     for done in range(1, 4):

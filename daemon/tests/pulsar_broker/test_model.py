@@ -1,4 +1,6 @@
-"""The model against the table that was measured with Pulsar's own classes, and against its own limits."""
+"""The model against the table that was measured with Pulsar's own classes, and against its own
+limits.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from pyroaring import BitMap
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar.values import Compression, PositionInfo
-from cursorkeeper.pulsar_broker.model import Kept, KeptForm, Reason, count, range_count, what_pulsar_keeps
+from cursorkeeper.pulsar_broker.model import (
+    Kept,
+    KeptForm,
+    Reason,
+    count,
+    range_count,
+    what_pulsar_keeps,
+)
 from cursorkeeper.pulsar_broker.settings import VERSIONS, PulsarSettings, of_version
 from daemon.tests.assess.states import FIRST, backlog
 
@@ -36,10 +45,16 @@ def assert_adds_up(state: PositionInfo, kept: Kept) -> None:
         (MILESTONE, 10 * M, 43_013, 9_750_000),
     ],
 )
-def test_all_but_the_oldest_at_defaults_as_measured(settings: PulsarSettings, entries: int, flush_bytes: int, lost: int) -> None:
+def test_all_but_the_oldest_at_defaults_as_measured(
+    settings: PulsarSettings, entries: int, flush_bytes: int, lost: int
+) -> None:
     state = backlog(entries)
     kept = what_pulsar_keeps(state, settings)
-    assert (kept.form, kept.stored_bytes, kept.dropped_by) == (KeptForm.LONG_ARRAY, flush_bytes, {Reason.ENTRY_CAP: lost})
+    assert (kept.form, kept.stored_bytes, kept.dropped_by) == (
+        KeptForm.LONG_ARRAY,
+        flush_bytes,
+        {Reason.ENTRY_CAP: lost},
+    )
     assert_adds_up(state, kept)
 
 
@@ -47,7 +62,9 @@ def test_tuned_all_but_the_oldest_fits_up_to_30_million_as_measured() -> None:
     fits = what_pulsar_keeps(backlog(30_500_000), TUNED)
     assert (fits.form, fits.stored_bytes, fits.dropped_count) == (KeptForm.LONG_ARRAY, 5_246_515, 0)
     saved = what_pulsar_keeps(backlog(31 * M), TUNED)
-    assert saved.form is KeptForm.ZNODE and saved.dropped_count == 0 and saved.tried_bytes > 5_253_120
+    assert (
+        saved.form is KeptForm.ZNODE and saved.dropped_count == 0 and saved.tried_bytes > 5_253_120
+    )
     assert saved.state is not None and range_count(saved.state.acked) == 620
 
 
@@ -82,12 +99,18 @@ def test_range_list_as_measured() -> None:
 
 
 def test_the_cap_of_ranges_is_one_too_many_before_it_was_fixed() -> None:
-    state = PositionInfo(Position(FIRST, -1), {FIRST: BitMap(range(1, 201, 2)), FIRST + 1: BitMap(range(0, 200, 2))})
+    state = PositionInfo(
+        Position(FIRST, -1), {FIRST: BitMap(range(1, 201, 2)), FIRST + 1: BitMap(range(0, 200, 2))}
+    )
     for one_more, expected in ((True, 151), (False, 150)):
-        kept = what_pulsar_keeps(state, replace(DEFAULT, long_array=False, ranges_max=150, one_range_more=one_more))
+        kept = what_pulsar_keeps(
+            state, replace(DEFAULT, long_array=False, ranges_max=150, one_range_more=one_more)
+        )
         assert kept.state is not None and range_count(kept.state.acked) == expected
         assert kept.dropped_by == {Reason.RANGE_CAP: 200 - expected}
-        assert kept.state.acked[FIRST + 1] == BitMap(range(0, 2 * (expected - 100), 2)), "the oldest are kept"
+        assert kept.state.acked[FIRST + 1] == BitMap(range(0, 2 * (expected - 100), 2)), (
+            "the oldest are kept"
+        )
 
 
 def test_the_ledger_that_crosses_the_cap_is_written_and_the_one_at_the_cap_too() -> None:
@@ -103,7 +126,9 @@ def test_a_cap_that_counts_the_ledger_itself_falls_back_to_ranges() -> None:
     assert what_pulsar_keeps(state, later).form is KeptForm.RANGES
     assert what_pulsar_keeps(state, later).dropped_count == 0
     four = what_pulsar_keeps(state, replace(later, ranges_max=200_000))
-    assert four.form is KeptForm.LONG_ARRAY and four.state is not None and len(four.state.acked) == 4
+    assert (
+        four.form is KeptForm.LONG_ARRAY and four.state is not None and len(four.state.acked) == 4
+    )
 
 
 def test_batches_have_a_cap_and_the_znode_forgets_them() -> None:
@@ -115,7 +140,9 @@ def test_batches_have_a_cap_and_the_znode_forgets_them() -> None:
     closed = what_pulsar_keeps(state, DEFAULT, closing=True)
     assert closed.form is KeptForm.ZNODE and len(closed.dropped_batches[Reason.ZNODE]) == 30
     assert closed.state is not None and not closed.state.batches
-    assert not what_pulsar_keeps(state, replace(DEFAULT, znode_restores_batches=True), closing=True).dropped_batches
+    assert not what_pulsar_keeps(
+        state, replace(DEFAULT, znode_restores_batches=True), closing=True
+    ).dropped_batches
     off = what_pulsar_keeps(state, replace(DEFAULT, batch_index=False))
     assert len(off.dropped_batches[Reason.BATCH_CAP]) == 30
 
@@ -124,12 +151,17 @@ def test_a_graceful_unload_uses_the_znode_only_for_few_ranges() -> None:
     few = what_pulsar_keeps(backlog(10 * M), DEFAULT, closing=True)
     assert (few.form, few.dropped_count) == (KeptForm.ZNODE, 0), "200 ranges fit the znode"
     many = what_pulsar_keeps(backlog(10 * M, 0.001), DEFAULT, closing=True)
-    assert many.form is KeptForm.LONG_ARRAY and many.dropped_count > 9 * M, "10,000 ranges do not: the loss is that of a crash"
+    assert many.form is KeptForm.LONG_ARRAY and many.dropped_count > 9 * M, (
+        "10,000 ranges do not: the loss is that of a crash"
+    )
 
 
 def test_a_graceful_unload_with_as_many_ranges_as_allowed_uses_the_znode() -> None:
     state = PositionInfo(Position(FIRST, -1), {FIRST: BitMap(range(1, 21, 2))})
-    forms = [what_pulsar_keeps(state, replace(DEFAULT, znode_ranges_max=n), closing=True).form for n in (9, 10)]
+    forms = [
+        what_pulsar_keeps(state, replace(DEFAULT, znode_ranges_max=n), closing=True).form
+        for n in (9, 10)
+    ]
     assert forms == [KeptForm.LONG_ARRAY, KeptForm.ZNODE]
 
 
@@ -141,7 +173,11 @@ def test_a_close_whose_entry_does_not_fit_has_nothing_to_fall_back_to() -> None:
 
 
 def test_a_znode_that_does_not_fit_is_a_close_that_fails() -> None:
-    kept = what_pulsar_keeps(backlog(1 * M, 0.1), replace(DEFAULT, ranges_max=10**6, znode_ranges_max=10**6), closing=True)
+    kept = what_pulsar_keeps(
+        backlog(1 * M, 0.1),
+        replace(DEFAULT, ranges_max=10**6, znode_ranges_max=10**6),
+        closing=True,
+    )
     assert kept.state is None and list(kept.dropped_by) == [Reason.ZNODE]
 
 
@@ -154,29 +190,52 @@ def test_compression_makes_room_in_the_znode() -> None:
 
 
 @given(
-    acked=st.dictionaries(st.integers(FIRST, FIRST + 5), st.sets(st.integers(1, 300), min_size=1).map(BitMap), max_size=4),
-    cap=st.integers(0, 400), version=st.sampled_from(sorted(VERSIONS)), long_array=st.booleans(), closing=st.booleans(),
-)  # fmt: skip
-def test_nothing_is_lost_twice_or_forgotten(acked: dict[int, BitMap], cap: int, version: str, long_array: bool, closing: bool) -> None:
+    acked=st.dictionaries(
+        st.integers(FIRST, FIRST + 5),
+        st.sets(st.integers(1, 300), min_size=1).map(BitMap),
+        max_size=4,
+    ),
+    cap=st.integers(0, 400),
+    version=st.sampled_from(sorted(VERSIONS)),
+    long_array=st.booleans(),
+    closing=st.booleans(),
+)
+def test_nothing_is_lost_twice_or_forgotten(
+    acked: dict[int, BitMap], cap: int, version: str, long_array: bool, closing: bool
+) -> None:
     state = PositionInfo(Position(FIRST, -1), dict(sorted(acked.items())))
-    kept = what_pulsar_keeps(state, replace(VERSIONS[version], ranges_max=cap, long_array=long_array), closing=closing)
+    kept = what_pulsar_keeps(
+        state, replace(VERSIONS[version], ranges_max=cap, long_array=long_array), closing=closing
+    )
     assert_adds_up(state, kept)
     found = kept.state.acked if kept.state is not None else {}
     for ledger, entries in state.acked.items():
-        parts = [found.get(ledger, BitMap()), *(dropped.get(ledger, BitMap()) for dropped in kept.dropped.values())]
+        parts = [
+            found.get(ledger, BitMap()),
+            *(dropped.get(ledger, BitMap()) for dropped in kept.dropped.values()),
+        ]
         assert sum(map(len, parts)) == len(entries)
         assert BitMap.union(*parts) == entries
 
 
 def test_a_frame_and_a_znode_have_room_for_what_is_added() -> None:
-    """The numbers are measured to about as much; see `ADD_OVERHEAD_BYTES` and `SET_OVERHEAD_BYTES`."""
+    """The numbers are measured to about as much; see `ADD_OVERHEAD_BYTES` and
+    `SET_OVERHEAD_BYTES`.
+    """
     state = PositionInfo(Position(7, 4), {7: BitMap(range(6, 400, 2))})
     tuned = replace(DEFAULT, ranges_max=10_000, znode_ranges_max=10)
     entry = what_pulsar_keeps(state, tuned).stored_bytes
-    assert what_pulsar_keeps(state, replace(tuned, frame_bytes_max=entry + 64)).form is KeptForm.LONG_ARRAY
-    assert what_pulsar_keeps(state, replace(tuned, frame_bytes_max=entry + 63)).form is KeptForm.ZNODE
+    assert (
+        what_pulsar_keeps(state, replace(tuned, frame_bytes_max=entry + 64)).form
+        is KeptForm.LONG_ARRAY
+    )
+    assert (
+        what_pulsar_keeps(state, replace(tuned, frame_bytes_max=entry + 63)).form is KeptForm.ZNODE
+    )
     znode = what_pulsar_keeps(state, tuned, closing=True, flushed=False)
-    assert znode.form is KeptForm.ZNODE, "a ledger that was recovered and not flushed to is not used"
+    assert znode.form is KeptForm.ZNODE, (
+        "a ledger that was recovered and not flushed to is not used"
+    )
     assert what_pulsar_keeps(state, tuned, closing=True).form is KeptForm.LONG_ARRAY
     for room, form in ((256, KeptForm.ZNODE), (255, KeptForm.NOTHING)):
         tight = replace(tuned, znode_bytes_max=znode.stored_bytes + room)

@@ -1,1 +1,3 @@
-"""The plugin for Pulsar's brokers: its classes with Pulsar's own, and whole brokers with its jar."""
+"""The plugin for Pulsar's brokers: its classes with Pulsar's own, and whole brokers with its
+jar.
+"""

@@ -1,8 +1,9 @@
-"""Where the stories of whole brokers are played: ZooKeeper, bookies, daemons, brokers with the plugin, clients.
+"""Where the stories of whole brokers are played: ZooKeeper, bookies, daemons, brokers with the
+plugin, clients.
 
-Owns: the order of the start and the end, the settings that every broker of a story has. Does not own: the processes (`stack`), the clients
-and their ledger (`clients`).
-Invariant: nothing that was started is left behind.
+Owns: the order of the start and the end, the settings that every broker of a story has. Does not
+own: the processes (`stack`), the clients and their ledger (`clients`). Invariant: nothing that was
+started is left behind.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from daemon.tests.support.local_cluster import LocalCluster
 
 NAMESPACE = "public/default"
 BOUND = "public/bound"
-"""A namespace whose persistence policy names the storage class: brokers that do not keep cursors cannot load its topics."""
+"""A namespace whose persistence policy names the storage class: brokers that do not keep cursors
+cannot load its topics.
+"""
 _POLICY = {
     "bookkeeperEnsemble": 2,
     "bookkeeperWriteQuorum": 2,
@@ -75,12 +78,15 @@ class Field:
         jar: bool = True,
         line: str = "",
     ) -> PulsarBroker:
-        """With the plugin and its daemon. `daemon=None`: Pulsar as it is. `before`: of the class path, before the plugin's jar. `line`: of
-        the jar, if not the version's own."""
+        """With the plugin and its daemon. `daemon=None`: Pulsar as it is. `before`: of the class
+        path, before the plugin's jar. `line`: of the jar, if not the version's own.
+        """
         version = version or self.cluster.version
         ours = {} if daemon is None else plugin_conf(version, self.daemons[daemon].address)
         path = [*before, jar_of(line or version[:3])] if jar else list(before)
-        return self.cluster.broker(name, version=version, conf={**_SMALL, **ours, **(conf or {})}, extra_class_path=path)
+        return self.cluster.broker(
+            name, version=version, conf={**_SMALL, **ours, **(conf or {})}, extra_class_path=path
+        )
 
 
 @asynccontextmanager
@@ -94,11 +100,17 @@ async def field(
     cluster_name: str = "local",
     beside: Field | None = None,
 ) -> AsyncIterator[Field]:
-    """`apart`: ZooKeeper, bookies and the gateway are processes of their own. `migrator`: the gateway lets anybody have that role, for the
-    way back to Pulsar's own cursors. `beside`: another cluster, for replication."""
+    """`apart`: ZooKeeper, bookies and the gateway are processes of their own. `migrator`: the
+    gateway lets anybody have that role, for the way back to Pulsar's own cursors. `beside`: another
+    cluster, for replication.
+    """
     arguments = ["--migrator"] if migrator else []
     stack: Standalone | LocalCluster
-    stack = LocalCluster(folder / "stack") if apart else Standalone(folder / "stack", bookies=2, arguments=arguments)
+    stack = (
+        LocalCluster(folder / "stack")
+        if apart
+        else Standalone(folder / "stack", bookies=2, arguments=arguments)
+    )
     (folder / "stack").mkdir(parents=True)
     clients = Clients(version, folder / "clients.log")
     running: list[DaemonProcess] = []
@@ -111,7 +123,14 @@ async def field(
             own.mkdir()
             running.append(DaemonProcess(own, stack.gateway, zookeeper))
         shared = beside.cluster.zookeeper if beside else ""
-        cluster = PulsarCluster(folder / "pulsar", zookeeper, version=version, name=cluster_name, configuration=shared, java_options=QUICK)
+        cluster = PulsarCluster(
+            folder / "pulsar",
+            zookeeper,
+            version=version,
+            name=cluster_name,
+            configuration=shared,
+            java_options=QUICK,
+        )
         await asyncio.gather(asyncio.to_thread(cluster.set_up), *(each.start() for each in running))
         yield Field(folder, stack, running, cluster, clients)
     finally:
@@ -138,18 +157,24 @@ async def stop(*brokers: PulsarBroker) -> None:
 
 
 async def admin(broker: PulsarBroker, method: str, path: str, body: object = None) -> object:
-    """One call of the web service under /admin/v2/, at the broker that it names if this one does not own the topic; its JSON, or None."""
+    """One call of the web service under /admin/v2/, at the broker that it names if this one does
+    not own the topic; its JSON, or None.
+    """
     sent = None if body is None else json.dumps(body).encode()
 
     def call(url: str, redirects: int) -> object:
-        request = urllib.request.Request(url, sent, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(
+            url, sent, {"Content-Type": "application/json"}, method=method
+        )
         try:
             with urllib.request.urlopen(request, timeout=_ADMIN_MAX_S) as answer:
                 said = answer.read()
         except urllib.error.HTTPError as e:
             if e.code == HTTPStatus.TEMPORARY_REDIRECT and redirects:
                 return call(e.headers["Location"], redirects - 1)
-            raise (Conflict if e.code == HTTPStatus.CONFLICT else AssertionError)(f"{method} {path}: {e.code} {e.read()[:2_000]!r}") from e
+            raise (Conflict if e.code == HTTPStatus.CONFLICT else AssertionError)(
+                f"{method} {path}: {e.code} {e.read()[:2_000]!r}"
+            ) from e
         return json.loads(said) if said else None
 
     return await asyncio.to_thread(call, f"{broker.admin_url}/admin/v2/{path}", 3)

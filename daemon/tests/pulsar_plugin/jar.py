@@ -9,7 +9,10 @@ LINES = {"4.0": "4.0.7", "4.2": "4.2.4", "5.0": "5.0.0-M1"}
 """Line of Pulsar -> the version that its tests run on."""
 
 _PLUGIN = Path(__file__).resolve().parents[3] / "java" / "pulsar-plugin"
-JARS = {line: _PLUGIN / f"pulsar-{line}" / "target" / f"cursorkeeper-pulsar-plugin-{line}.jar" for line in ("4.0", "4.2")}
+JARS = {
+    line: _PLUGIN / f"pulsar-{line}" / "target" / f"cursorkeeper-pulsar-plugin-{line}.jar"
+    for line in ("4.0", "4.2")
+}
 JAR = JARS["4.2"]
 """For all lines from there on."""
 
@@ -24,4 +27,6 @@ def class_path(line: str) -> str:
     if not jar.is_file():
         raise AssertionError(f"{jar} is missing: make plugin-jar")
     target = _PLUGIN / f"pulsar-{line}" / "target"
-    return os.pathsep.join([str(jar), str(target / "test-classes"), (target / "pulsar.classpath").read_text().strip()])
+    return os.pathsep.join(
+        [str(jar), str(target / "test-classes"), (target / "pulsar.classpath").read_text().strip()]
+    )

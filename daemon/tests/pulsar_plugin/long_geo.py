@@ -1,8 +1,11 @@
-"""Two clusters that replicate a topic and its subscription's state, each with kept cursors: the brokers of both are killed.
+"""Two clusters that replicate a topic and its subscription's state, each with kept cursors: the
+brokers of both are killed.
 
-`make test-brokers`. Kept are the subscription on both sides and the replicator's cursor: 0 confirmed delivered again where it was
-confirmed, 0 un-acked missing on either side, and what the other side had taken over of the subscription's state is still there. Messages
-that the replicator had just sent come twice to the other side, as in Pulsar without deduplication: nobody was told of their acks.
+`make test-brokers`. Kept are the subscription on both sides and the replicator's cursor: 0
+confirmed delivered again where it was confirmed, 0 un-acked missing on either side, and what the
+other side had taken over of the subscription's state is still there. Messages that the replicator
+had just sent come twice to the other side, as in Pulsar without deduplication: nobody was told of
+their acks.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ from daemon.tests.pulsar_plugin.jar import LINES
 pytestmark = pytest.mark.jvm
 TOPIC = "persistent://public/geo/topic"
 OF = {"topic": TOPIC, "sub": "sub"}
-CONF = {"enableReplicatedSubscriptions": "true", "replicatedSubscriptionsSnapshotFrequencyMillis": "500"}
+CONF = {
+    "enableReplicatedSubscriptions": "true",
+    "replicatedSubscriptionsSnapshotFrequencyMillis": "500",
+}
 BEHIND_MAX = 200
 UNACKED = 100
 
@@ -31,7 +37,12 @@ async def joined(*sides: tuple[Field, PulsarBroker]) -> None:
         urls = {"serviceUrl": broker.admin_url, "brokerServiceUrl": broker.service_url}
         await admin(sides[0][1], "POST", f"clusters/{at.cluster.name}", urls)
     await admin(sides[0][1], "POST", "tenants/public", {"adminRoles": [], "allowedClusters": names})
-    await admin(sides[0][1], "PUT", "namespaces/public/geo", {"replication_clusters": names, "bundles": {"numBundles": 1}})
+    await admin(
+        sides[0][1],
+        "PUT",
+        "namespaces/public/geo",
+        {"replication_clusters": names, "bundles": {"numBundles": 1}},
+    )
 
 
 def backlog(broker: PulsarBroker) -> int:
@@ -40,8 +51,13 @@ def backlog(broker: PulsarBroker) -> int:
 
 
 @pytest.mark.parametrize("version", LINES.values())
-async def test_a_replicated_subscription_keeps_its_state_on_both_sides(tmp_path: Path, version: str) -> None:
-    async with field(tmp_path / "a", version) as a, field(tmp_path / "b", version, cluster_name="b", beside=a) as b:
+async def test_a_replicated_subscription_keeps_its_state_on_both_sides(
+    tmp_path: Path, version: str
+) -> None:
+    async with (
+        field(tmp_path / "a", version) as a,
+        field(tmp_path / "b", version, cluster_name="b", beside=a) as b,
+    ):
         at_a, at_b = a.broker(conf=CONF), b.broker(conf=CONF)
         await start(at_a, at_b)
         await joined((a, at_a), (b, at_b))
@@ -52,7 +68,8 @@ async def test_a_replicated_subscription_keeps_its_state_on_both_sides(tmp_path:
         await a.clients.do("subscribe", name="main", client="main", **OF, replicated=1)
         await a.clients.do("flow", client="main", topic=TOPIC, pause_ms=5)
         await a.clients.do("delivered", **OF, more=1_500)
-        # snapshots are taken while messages flow, and mark-delete goes to the other side when it passes one
+        # snapshots are taken while messages flow, and mark-delete goes to the other side when it
+        # passes one
         await until("the other side has taken mark-delete over", lambda: backlog(at_b) < BEHIND_MAX)
         await a.clients.do("halt", topic=TOPIC)
         said = await a.clients.do("through", **OF)

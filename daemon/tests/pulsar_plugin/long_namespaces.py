@@ -1,7 +1,9 @@
-"""Cursors are kept in one namespace and Pulsar's own in another: side by side in one broker, and in a cluster in which one broker lacks the
-jar, with messages and acks under way: that one never opens a cursor of its own beside a kept one. `make test-brokers`.
+"""Cursors are kept in one namespace and Pulsar's own in another: side by side in one broker, and in
+a cluster in which one broker lacks the jar, with messages and acks under way: that one never opens
+a cursor of its own beside a kept one. `make test-brokers`.
 
-The kept are judged by the ledger of what was confirmed: 0 confirmed delivered again, 0 un-acked missing.
+The kept are judged by the ledger of what was confirmed: 0 confirmed delivered again, 0 un-acked
+missing.
 """
 
 from __future__ import annotations
@@ -13,10 +15,30 @@ from typing import Any
 import pytest
 
 from cursorkeeper.demo.stack import PulsarBroker
-from daemon.tests.pulsar_plugin.field import Field, admin, bind, field, kill, start, stop, topics_of, until
+from daemon.tests.pulsar_plugin.field import (
+    Field,
+    admin,
+    bind,
+    field,
+    kill,
+    start,
+    stop,
+    topics_of,
+    until,
+)
 from daemon.tests.pulsar_plugin.jar import LINES
 from daemon.tests.pulsar_plugin.outage import page_of
-from daemon.tests.pulsar_plugin.two_brokers import WHOLE, flows, flows_on, is_at, judged, made, settles, topic, unload
+from daemon.tests.pulsar_plugin.two_brokers import (
+    WHOLE,
+    flows,
+    flows_on,
+    is_at,
+    judged,
+    made,
+    settles,
+    topic,
+    unload,
+)
 
 pytestmark = pytest.mark.jvm
 KEPT, STOCK = "kept", "stock"
@@ -59,32 +81,55 @@ async def are_side_by_side(at: Field, broker: PulsarBroker) -> None:
     assert kept["cursorLedger"] == -1 and stock["cursorLedger"] >= 0, (kept, stock)
     for figure in ("messagesConsumedCounter", "state"):
         assert kept[figure] == stock[figure], (figure, kept, stock)
-    assert all(each["totalNonContiguousDeletedMessagesRange"] >= OPEN for each in (kept, stock)), (kept, stock)
+    assert all(each["totalNonContiguousDeletedMessagesRange"] >= OPEN for each in (kept, stock)), (
+        kept,
+        stock,
+    )
     assert [await backlog(broker, name) for name in (KEPT, STOCK)] == [OPEN, OPEN]
-    assert page.of('cursors{state="kept"}') == page.of("opens_total") == 1 and page.of('cursors{state="stock"}') == 0, page.now()
+    assert (
+        page.of('cursors{state="kept"}') == page.of("opens_total") == 1
+        and page.of('cursors{state="stock"}') == 0
+    ), page.now()
 
 
 async def are_judged_side_by_side(at: Field, broker: PulsarBroker) -> None:
     """After kill -9. Of Pulsar's own cursor comes again what it had not persisted."""
     await at.clients.do("client", name="main", url=broker.service_url)
     for name in (KEPT, STOCK):
-        await at.clients.do("subscribe", name=name, client="main", topic=side(name), sub="sub", ack="none", queue=2 * COUNT)
+        await at.clients.do(
+            "subscribe",
+            name=name,
+            client="main",
+            topic=side(name),
+            sub="sub",
+            ack="none",
+            queue=2 * COUNT,
+        )
     await at.clients.settled(side(KEPT), client="main", opens=OPEN + 1)
     said = await at.clients.do("settle", topic=side(STOCK), sub="sub", client="main")
     assert said["missing"] == 0, said
     print("of Pulsar's own came again:", said["again"])
-    assert [(await cursor(broker, name))["cursorLedger"] == -1 for name in (KEPT, STOCK)] == [True, False]
+    assert [(await cursor(broker, name))["cursorLedger"] == -1 for name in (KEPT, STOCK)] == [
+        True,
+        False,
+    ]
     await at.clients.do("close")
 
 
 async def refuses(bare: PulsarBroker, times: int) -> None:
-    """One more than so many times, because clients come again and again. It has not loaded the topic."""
-    await until("the topic is refused", lambda: bare.log.read_text(errors="replace").count(REFUSED) > times)
+    """One more than so many times, because clients come again and again. It has not loaded the
+    topic.
+    """
+    await until(
+        "the topic is refused", lambda: bare.log.read_text(errors="replace").count(REFUSED) > times
+    )
     assert topic(KEPT) not in topics_of(bare)
 
 
 async def one_lacks_the_jar(at: Field, kept: PulsarBroker, bare: PulsarBroker) -> None:
-    """The kept topic is sent there, and falls to it when the other broker is killed. It waits, and goes on where cursors are kept."""
+    """The kept topic is sent there, and falls to it when the other broker is killed. It waits, and
+    goes on where cursors are kept.
+    """
 
     def refusals() -> int:
         return bare.log.read_text(errors="replace").count(REFUSED)
@@ -111,9 +156,15 @@ async def one_lacks_the_jar(at: Field, kept: PulsarBroker, bare: PulsarBroker) -
 
 
 @pytest.mark.parametrize("version", LINES.values())
-async def test_a_namespace_is_kept_and_no_broker_without_the_jar_has_its_topics(tmp_path: Path, version: str) -> None:
+async def test_a_namespace_is_kept_and_no_broker_without_the_jar_has_its_topics(
+    tmp_path: Path, version: str
+) -> None:
     async with field(tmp_path, version) as at:
-        kept, bare, later = at.broker("kept", conf=CONF), at.broker("bare", daemon=None, jar=False), at.broker("later", conf=CONF)
+        kept, bare, later = (
+            at.broker("kept", conf=CONF),
+            at.broker("bare", daemon=None, jar=False),
+            at.broker("later", conf=CONF),
+        )
         await start(kept)
         await bind(kept, f"public/{KEPT}")
         await made(kept, STOCK)

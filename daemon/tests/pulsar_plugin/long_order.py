@@ -1,7 +1,9 @@
-"""The pages of docs/run/broker, played: a cluster of two brokers goes from Pulsar's own cursors to kept ones, gets its next version, and
-leaves, after a clean stop and after a crash. Lines of broker.conf and commands are read from the pages. `make test-brokers`.
+"""The pages of docs/run/broker, played: a cluster of two brokers goes from Pulsar's own cursors to
+kept ones, gets its next version, and leaves, after a clean stop and after a crash. Lines of
+broker.conf and commands are read from the pages. `make test-brokers`.
 
-Each step is judged by the ledger of what was confirmed: 0 confirmed delivered again, 0 un-acked missing.
+Each step is judged by the ledger of what was confirmed: 0 confirmed delivered again, 0 un-acked
+missing.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ from daemon.tests.pulsar_plugin.two_brokers import flows, flows_on, judged, made
 
 pytestmark = pytest.mark.jvm
 VERSION = "4.2.4"
-PAGES = {name: (ROOT / "docs/run/broker" / f"{name}.md").read_text() for name in ("index", "leaving")}
+PAGES = {
+    name: (ROOT / "docs/run/broker" / f"{name}.md").read_text() for name in ("index", "leaving")
+}
 BLOCK = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 NEXT_COMMAND = re.compile(r'\n(?! *["}])')
 COMMAND_MAX_S = 120
@@ -56,11 +60,17 @@ class Operator:
             "COLUMNS": "200",
         }
 
-    async def types(self, page: str, *words: str, but: str = "\0", without: str = "\0", more: str = "") -> str:
-        """The page's only command with all of these words, and what it said. `more`: flags that the page names beside it."""
+    async def types(
+        self, page: str, *words: str, but: str = "\0", without: str = "\0", more: str = ""
+    ) -> str:
+        """The page's only command with all of these words, and what it said. `more`: flags that the
+        page names beside it.
+        """
         blocks = [body for kind, body in BLOCK.findall(PAGES[page]) if kind == ""]
         commands = [each.strip() for body in blocks for each in NEXT_COMMAND.split(body)]
-        commands = [each for each in commands if all(word in each for word in words) and but not in each]
+        commands = [
+            each for each in commands if all(word in each for word in words) and but not in each
+        ]
         assert len(commands) == 1, f"{page}.md has for {words}: {commands}"
         command = re.sub(r",\n *", ", ", commands[0]).replace(without, "")
         for place, real in self._places.items():
@@ -69,9 +79,14 @@ class Operator:
 
     async def runs(self, command: str) -> str:
         shell = await asyncio.create_subprocess_exec(
-            "bash", "-euc", command, cwd=self._folder, env=self._environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+            "bash",
+            "-euc",
+            command,
+            cwd=self._folder,
+            env=self._environment,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
         async with asyncio.timeout(COMMAND_MAX_S):
             said, _ = await shell.communicate()
         print(f"$ {command}\n{said.decode()}")
@@ -80,12 +95,17 @@ class Operator:
 
 
 class Cluster:
-    """Brokers whose settings change by a restart, one after the other; what the lines of the page are for each of them."""
+    """Brokers whose settings change by a restart, one after the other; what the lines of the page
+    are for each of them.
+    """
 
     def __init__(self, at: Field, lines: dict[str, str], *brokers: PulsarBroker) -> None:
         self._at, self.brokers = at, brokers
         self._before = {each.name: dict(each.conf) for each in brokers}
-        self._lines = {each.name: lines | {"cursorKeeperAddress": daemon.address} for each, daemon in zip(brokers, at.daemons, strict=True)}
+        self._lines = {
+            each.name: lines | {"cursorKeeperAddress": daemon.address}
+            for each, daemon in zip(brokers, at.daemons, strict=True)
+        }
 
     async def stops(self, broker: PulsarBroker) -> None:
         """In order. Nobody is connected."""
@@ -104,7 +124,9 @@ class Cluster:
 
 
 async def gets_the_next_version(at: Field, *brokers: PulsarBroker) -> None:
-    """Of plugin and daemon, one broker after the other, then the daemons alone: while messages and acks flow."""
+    """Of plugin and daemon, one broker after the other, then the daemons alone: while messages and
+    acks flow.
+    """
     await made(brokers[0], "flowing")
     await flows(at, "flowing", *brokers)
     await flows_on(at, "flowing")
@@ -123,7 +145,9 @@ async def gets_the_next_version(at: Field, *brokers: PulsarBroker) -> None:
 
 @dataclass(frozen=True)
 class Scene:
-    """Two brokers of Pulsar's own, the first one at work; everything that the pages put on machines lies there."""
+    """Two brokers of Pulsar's own, the first one at work; everything that the pages put on machines
+    lies there.
+    """
 
     at: Field
     one: PulsarBroker
@@ -140,26 +164,53 @@ async def scene(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     token.write_text("the source's\n")
     monkeypatch.setenv("CURSORKEEPER_SOURCE_TOKEN_FILE", str(token))
     async with field(folder, VERSION, daemons=2, migrator=True) as at:
-        one, two = [at.broker(name, daemon=None, jar=False, before=[pulsar / "lib" / "*"]) for name in ("one", "two")]
-        operator = Operator(at, {
-            "java/pulsar": f"{ROOT}/java/pulsar", "/opt/pulsar": str(pulsar), "/etc/cursorkeeper/tokens/source-token": str(token),
-            "/etc/cursorkeeper/source/source-token": str(copy), "-o pulsar ": "", "http://broker:8080": one.admin_url,
-            "tenant/namespace": NAMESPACE, "/topic|subscription": "/moved|sub", "logs/pulsar-broker*.log": str(one.log),
-            " broker.conf": f" {one.folder / 'one.conf'}", '"bookkeeperEnsemble": 3': '"bookkeeperEnsemble": 2',
-        })  # fmt: skip
+        one, two = [
+            at.broker(name, daemon=None, jar=False, before=[pulsar / "lib" / "*"])
+            for name in ("one", "two")
+        ]
+        operator = Operator(
+            at,
+            {
+                "java/pulsar": f"{ROOT}/java/pulsar",
+                "/opt/pulsar": str(pulsar),
+                "/etc/cursorkeeper/tokens/source-token": str(token),
+                "/etc/cursorkeeper/source/source-token": str(copy),
+                "-o pulsar ": "",
+                "http://broker:8080": one.admin_url,
+                "tenant/namespace": NAMESPACE,
+                "/topic|subscription": "/moved|sub",
+                "logs/pulsar-broker*.log": str(one.log),
+                " broker.conf": f" {one.folder / 'one.conf'}",
+                '"bookkeeperEnsemble": 3': '"bookkeeperEnsemble": 2',
+            },
+        )
         moved = Subscription(at, TOPIC)
         await start(one)
         await moved.begins(one)
-        assert "`cursorkeeper health` says SERVING" in PAGES["index"] and "SERVING" in await operator.runs("cursorkeeper health")
+        assert "`cursorkeeper health` says SERVING" in PAGES[
+            "index"
+        ] and "SERVING" in await operator.runs("cursorkeeper health")
         for words in ("plugin-4.2.jar", "receipts.nar", "0400"):
             await operator.types("index", "install ", words)
-        lines = lines_of_conf() | {"brokerInterceptorsDirectory": f"{pulsar}/interceptors", "cursorKeeperTokenFile": str(copy)}
+        lines = lines_of_conf() | {
+            "brokerInterceptorsDirectory": f"{pulsar}/interceptors",
+            "cursorKeeperTokenFile": str(copy),
+        }
         yield Scene(at, one, two, Cluster(at, lines, one, two), operator, moved)
 
 
-async def test_a_cluster_comes_as_the_pages_say_and_gets_its_next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cluster_comes_as_the_pages_say_and_gets_its_next_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with scene(tmp_path, monkeypatch) as of:
-        at, one, two, cluster, operator, moved = of.at, of.one, of.two, of.cluster, of.operator, of.moved
+        at, one, two, cluster, operator, moved = (
+            of.at,
+            of.one,
+            of.two,
+            of.cluster,
+            of.operator,
+            of.moved,
+        )
         # with the lines, and off: nothing changes
         await cluster.restarts(more=OFF)
         await moved.is_whole_at(one, 1)
@@ -189,9 +240,18 @@ async def test_a_cluster_comes_as_the_pages_say_and_gets_its_next_version(tmp_pa
         await moved.is_whole_at(one, 1)
 
 
-async def test_a_cluster_leaves_as_the_pages_say_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cluster_leaves_as_the_pages_say_and_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with scene(tmp_path, monkeypatch) as of:
-        at, one, two, cluster, operator, moved = of.at, of.one, of.two, of.cluster, of.operator, of.moved
+        at, one, two, cluster, operator, moved = (
+            of.at,
+            of.one,
+            of.two,
+            of.cluster,
+            of.operator,
+            of.moved,
+        )
         await cluster.restarts(more={})
         await operator.types("index", "curl", "/persistence", more="--fail")
         await moved.is_whole_at(one, 2)
@@ -199,7 +259,9 @@ async def test_a_cluster_leaves_as_the_pages_say_and_comes_back(tmp_path: Path, 
         # after a clean stop; and there again
         await operator.types("index", "curl", "/persistence", without=BINDING, more="--fail")
         await cluster.restarts(more=OFF)
-        assert all("Closed without the keeper's word" not in each.log.read_text() for each in (one, two))
+        assert all(
+            "Closed without the keeper's word" not in each.log.read_text() for each in (one, two)
+        )
         await moved.is_whole_at(two, 4)
         await cluster.restarts(more={})
         await moved.is_refused_by(one, "Pulsar itself changed this cursor since the keeper held it")
@@ -212,7 +274,9 @@ async def test_a_cluster_leaves_as_the_pages_say_and_comes_back(tmp_path: Path, 
             await daemon.stop()
         assert " open " not in await operator.runs("cursorkeeper ls")
         await operator.types("leaving", "export-pulsar", "--dry-run", more="--broker-is-stopped")
-        await operator.types("leaving", "export-pulsar", but="--dry-run", more="--broker-is-stopped")
+        await operator.types(
+            "leaving", "export-pulsar", but="--dry-run", more="--broker-is-stopped"
+        )
         await cluster.restarts(more=OFF)
         await moved.is_whole_at(one, 1)
         for command in ("cursorkeeper ls", "cursorkeeper export "):

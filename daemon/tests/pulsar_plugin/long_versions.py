@@ -1,9 +1,10 @@
-"""Brokers get another version of the plugin, or daemons another version of themselves, one after the other, and then the one before again,
-while messages and acks flow.
+"""Brokers get another version of the plugin, or daemons another version of themselves, one after
+the other, and then the one before again, while messages and acks flow.
 
-`make test-brokers`, with OLDER_PLUGIN_JAR=… for the jar of an earlier version and OLDER_DAEMON=… for its command `cursorkeeper`; without
-them both are this one. Each direction is judged by the ledger of what was confirmed, after kill -9 of all brokers: 0 confirmed
-delivered again, 0 un-acked missing.
+`make test-brokers`, with OLDER_PLUGIN_JAR=… for the jar of an earlier version and OLDER_DAEMON=…
+for its command `cursorkeeper`; without them both are this one. Each direction is judged by the
+ledger of what was confirmed, after kill -9 of all brokers: 0 confirmed delivered again, 0 un-acked
+missing.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ OLDER = Path(os.environ.get("OLDER_PLUGIN_JAR", JAR))
 OLDER_DAEMON = os.environ.get("OLDER_DAEMON", "")
 
 
-async def test_brokers_get_another_version_of_the_plugin_and_go_back_to_the_one_before(tmp_path: Path) -> None:
+async def test_brokers_get_another_version_of_the_plugin_and_go_back_to_the_one_before(
+    tmp_path: Path,
+) -> None:
     async with field(tmp_path, LINES["4.2"]) as at:
         old = [at.broker(name, jar=False, before=[OLDER]) for name in ("old-1", "old-2")]
         new = [at.broker(name) for name in ("new-1", "new-2")]
@@ -46,7 +49,10 @@ async def test_brokers_get_another_version_of_the_plugin_and_go_back_to_the_one_
         for name, before, after in (("up", old, new), ("down", new, old)):
             await flows(at, name, *old, *new)
             await flows_on(at, name)
-            for gone, come, beside in ((before[0], after[0], before[1]), (before[1], after[1], after[0])):
+            for gone, come, beside in (
+                (before[0], after[0], before[1]),
+                (before[1], after[1], after[0]),
+            ):
                 await stop(gone)
                 await flows_on(at, name, more=200)
                 await start(come)
@@ -63,7 +69,14 @@ async def runs(daemon: DaemonProcess, program: Sequence[str]) -> None:
     """From now on, at the same address."""
     daemon.program = program
     await daemon.start()
-    print(*program, [series for series in await daemon.scrape() if series.startswith("cursorkeeper_build_info")])
+    print(
+        *program,
+        [
+            series
+            for series in await daemon.scrape()
+            if series.startswith("cursorkeeper_build_info")
+        ],
+    )
 
 
 async def goes_to_and_fro(at: Field, name: str, own: PulsarBroker, other: PulsarBroker) -> None:
@@ -87,7 +100,13 @@ async def test_daemons_get_another_version_and_go_back_to_the_one_before(tmp_pat
         await made(one, "up", "down")
         for name, program in (("up", this), ("down", older)):
             await flows(at, name, one, two)
-            for daemon, own, other, end in zip(at.daemons, (one, two), (two, one), (DaemonProcess.stop, DaemonProcess.kill), strict=True):
+            for daemon, own, other, end in zip(
+                at.daemons,
+                (one, two),
+                (two, one),
+                (DaemonProcess.stop, DaemonProcess.kill),
+                strict=True,
+            ):
                 await unload(own, name, WHOLE, own)
                 await is_at(own, name)
                 await is_answered(at, name)
@@ -97,7 +116,8 @@ async def test_daemons_get_another_version_and_go_back_to_the_one_before(tmp_pat
                 await is_answered(at, name)
                 await goes_to_and_fro(at, name, own, other)
                 if daemon is at.daemons[0]:
-                    await kill(two)  # the topic falls from the one daemon to the other, without a word
+                    # the topic falls from the one daemon to the other, without a word
+                    await kill(two)
                     await flows_on(at, name, more=200)
                     await is_answered(at, name)
                     await supervised(two)

@@ -1,7 +1,8 @@
-"""Stories of one broker and one topic with `java/brokers/traffic/Traffic.java`: it is filled, consumed, the broker killed, and counted.
+"""Stories of one broker and one topic with `java/brokers/traffic/Traffic.java`: it is filled,
+consumed, the broker killed, and counted.
 
-Serves the tests of receipts, of the way back and of the shadow. Owns: the sizes, and a process to its last line. Does not own: the
-processes (`cursorkeeper.demo.pulsar.traffic`).
+Serves the tests of receipts, of the way back and of the shadow. Owns: the sizes, and a process to
+its last line. Does not own: the processes (`cursorkeeper.demo.pulsar.traffic`).
 """
 
 from __future__ import annotations
@@ -33,8 +34,12 @@ async def traffic(topic: Topic, command: str, shape: type[T]) -> T:
 
 
 @asynccontextmanager
-async def consumed(topic: Topic, begin: Callable[[LineProcess], Awaitable[None]] = LineProcess.start) -> AsyncIterator[Consumed]:
-    """All is consumed, and the consumer still connected: whoever kills the broker inside does it right after the last receipt."""
+async def consumed(
+    topic: Topic, begin: Callable[[LineProcess], Awaitable[None]] = LineProcess.start
+) -> AsyncIterator[Consumed]:
+    """All is consumed, and the consumer still connected: whoever kills the broker inside does it
+    right after the last receipt.
+    """
     consumer = topic.process("consume")
     try:
         await begin(consumer)

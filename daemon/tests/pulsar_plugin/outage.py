@@ -1,4 +1,5 @@
-"""What stories of a daemon that is away share: limits that are met soon, the plugin's series, and a newer load of a topic.
+"""What stories of a daemon that is away share: limits that are met soon, the plugin's series, and a
+newer load of a topic.
 
 Does not own: the processes (`field`), the clients and their ledger (`clients`).
 """
@@ -40,11 +41,22 @@ STATE_MAX, STATE_MAX_BYTES = "CURSORKEEPER_STATE_BYTES_MAX", 64 << 10
 """The least that a daemon may be told to allow a cursor."""
 PARTS, MORE_PARTS = 150, 10
 """Partly acked batches: so many take more than that."""
-OF_PROTOCOL_7 = "import cursorkeeper.stream.session as s; s.PROTOCOL_VERSIONS = (7,); from cursorkeeper.cli.main import main; main()"
+OF_PROTOCOL_7 = (
+    "import cursorkeeper.stream.session as s; s.PROTOCOL_VERSIONS = (7,); from "
+    "cursorkeeper.cli.main import main; main()"
+)
 """This daemon, but for the versions that it speaks."""
 QUIET_LOOKS = 3
 """A second apart: what was on its way when dispatch paused has come, unless the machine is busy."""
-LABELS = ("state", "le", "namespace", "ledger_name", "cursor_name", "pulsar_managed_ledger_cursor_name", "pulsar_cursorkeeper_cursor_state")
+LABELS = (
+    "state",
+    "le",
+    "namespace",
+    "ledger_name",
+    "cursor_name",
+    "pulsar_managed_ledger_cursor_name",
+    "pulsar_cursorkeeper_cursor_state",
+)
 
 
 class Page:
@@ -57,8 +69,14 @@ class Page:
         found: dict[str, float] = {}
         for line in self._read().splitlines():
             if line.startswith(("pulsar_cursorkeeper_", "pulsar_broker_cursorkeeper_")):
-                pairs = [f'{name}="{value}"' for name, value in re.findall(r'(\w+)="([^"]*)"', line) if name in LABELS]
-                found[re.split("[{ ]", line)[0] + (f"{{{','.join(pairs)}}}" if pairs else "")] = float(line.rpartition(" ")[2])
+                pairs = [
+                    f'{name}="{value}"'
+                    for name, value in re.findall(r'(\w+)="([^"]*)"', line)
+                    if name in LABELS
+                ]
+                found[re.split("[{ ]", line)[0] + (f"{{{','.join(pairs)}}}" if pairs else "")] = (
+                    float(line.rpartition(" ")[2])
+                )
         return found
 
     def of(self, name: str) -> float:
@@ -94,12 +112,16 @@ async def goes_on(at: Field, page: Page, *subscriptions: Mapping[str, str]) -> N
 
 
 async def displace(daemon: DaemonProcess, topic: str, sub: str = "sub") -> None:
-    """Opens a cursor with the next token, as a broker does that has the topic now, and waits for its state."""
+    """Opens a cursor with the next token, as a broker does that has the topic now, and waits for
+    its state.
+    """
     hello = pb.SourceMessage(hello=pb.Hello(name="newer", incarnation="1", protocol_versions=[1]))
 
     async def messages(token: int) -> AsyncIterator[pb.SourceMessage]:
         yield hello
-        yield pb.SourceMessage(open_cursor=pb.OpenCursor(handle=1, topic=topic, subscription=sub, fencing_token=token))
+        yield pb.SourceMessage(
+            open_cursor=pb.OpenCursor(handle=1, topic=topic, subscription=sub, fencing_token=token)
+        )
         await asyncio.sleep(3_600)
 
     async with aio.insecure_channel(daemon.address) as channel, asyncio.timeout(60):
@@ -111,24 +133,40 @@ async def displace(daemon: DaemonProcess, topic: str, sub: str = "sub") -> None:
                 return
 
 
-async def a_cursor_grows_too_large(at: Field, broker: PulsarBroker, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its daemon refuses more of it: those acks fail, the cursor goes on, and no other topic is touched. With a higher limit all is kept.
+async def a_cursor_grows_too_large(
+    at: Field, broker: PulsarBroker, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its daemon refuses more of it: those acks fail, the cursor goes on, and no other topic is
+    touched. With a higher limit all is kept.
 
     The daemon runs with STATE_MAX. The busy topic has a consumer.
     """
     do = at.clients.do
 
     def ends() -> list[str]:
-        return [line for line in broker.log.read_text().splitlines() if "This load of the topic is over" in line]
+        return [
+            line
+            for line in broker.log.read_text().splitlines()
+            if "This load of the topic is over" in line
+        ]
 
     before = ends()
     await do("subscribe", name=LARGE["topic"], client="main", **LARGE, keep=2, queue=QUEUE)
     await do("send", client="main", topic=LARGE["topic"], count=10 * PARTS, batch=10)
     said = await do("through", **LARGE)
     assert said["again"] == 0 and said["refused"] > 0 and said["confirmed"] > 0, said
-    refused = [line for line in broker.log.read_text().splitlines() if "The keeper refused a change" in line]
+    refused = [
+        line
+        for line in broker.log.read_text().splitlines()
+        if "The keeper refused a change" in line
+    ]
     assert len(refused) == page.of("changes_refused_total") > 0, (refused, page.now())
-    assert all("persistent/large][sub]" in line and "TOO_LARGE: " in line and "raise state_bytes_max" in line for line in refused), refused
+    assert all(
+        "persistent/large][sub]" in line
+        and "TOO_LARGE: " in line
+        and "raise state_bytes_max" in line
+        for line in refused
+    ), refused
     await do("send", client="main", topic=OF["topic"], count=200)
     assert (await do("through", **OF))["again"] == 0
     await at.daemons[0].stop()
@@ -137,20 +175,29 @@ async def a_cursor_grows_too_large(at: Field, broker: PulsarBroker, page: Page, 
     await page.becomes("link_up", lambda up: up == 1)
     await do("send", client="main", topic=LARGE["topic"], count=10 * MORE_PARTS, batch=10)
     later = await do("through", **LARGE)
-    assert later["again"] == 0 and later["refused"] == said["refused"] and later["confirmed"] == said["confirmed"] + 5 * MORE_PARTS, later
+    assert (
+        later["again"] == 0
+        and later["refused"] == said["refused"]
+        and later["confirmed"] == said["confirmed"] + 5 * MORE_PARTS
+    ), later
     assert page.of("changes_refused_total") == len(refused) and ends() == before, ends()
 
 
 async def is_large(at: Field) -> None:
-    """After the broker's end, by a new client `main`: what was confirmed is kept, and of what was refused comes again what no later ack of
-    the same batch took with it."""
+    """After the broker's end, by a new client `main`: what was confirmed is kept, and of what was
+    refused comes again what no later ack of the same batch took with it.
+    """
     before = await at.clients.do("report", **LARGE)
     await at.clients.do("subscribe", name=LARGE["topic"], client="main", **LARGE, keep=2)
-    said = await at.clients.settled(LARGE["topic"], client="main", opens=5 * (PARTS + MORE_PARTS) + 1)
+    said = await at.clients.settled(
+        LARGE["topic"], client="main", opens=5 * (PARTS + MORE_PARTS) + 1
+    )
     assert said["refused"] < before["refused"], (before, said)
 
 
-async def _of_protocol_7(messages: AsyncIterator[pb.SourceMessage], context: object) -> AsyncIterator[pb.KeeperMessage]:
+async def _of_protocol_7(
+    messages: AsyncIterator[pb.SourceMessage], context: object
+) -> AsyncIterator[pb.KeeperMessage]:
     """Says so, and leaves it to the source to see that it does not understand."""
     yield pb.KeeperMessage(hello=pb.Hello(name="other", incarnation="1", protocol_versions=[7]))
     async for _ in messages:
@@ -158,31 +205,52 @@ async def _of_protocol_7(messages: AsyncIterator[pb.SourceMessage], context: obj
 
 
 async def other_protocols_are_refused(at: Field, broker: PulsarBroker, page: Page) -> None:
-    """By the daemon, and by the plugin: both versions are in the broker's log. A refusal is no outage: the load of a topic fails, though
-    this broker may go on with Pulsar's own cursors. The daemon is dead, and the late topic not loaded."""
+    """By the daemon, and by the plugin: both versions are in the broker's log. A refusal is no
+    outage: the load of a topic fails, though this broker may go on with Pulsar's own cursors. The
+    daemon is dead, and the late topic not loaded.
+    """
     daemon = at.daemons[0]
     this = daemon.program
 
     async def fails(words: str) -> None:
-        said = f"No link with the CursorKeeper daemon at {daemon.address}, which is tried again: FAILED_PRECONDITION: {words}"
-        await until(f"the broker says {said!r}", lambda: said in broker.log.read_text(errors="replace"))
+        said = (
+            f"No link with the CursorKeeper daemon at {daemon.address}, which is tried again: "
+            f"FAILED_PRECONDITION: {words}"
+        )
+        await until(
+            f"the broker says {said!r}", lambda: said in broker.log.read_text(errors="replace")
+        )
         before = page.of("failed_loads_total")
         with pytest.raises(AssertionError, match="LINK_REFUSED"):
             await admin(broker, "GET", f"persistent/{NAMESPACE}/late/stats")
-        assert f"late][sub] The cursor does not load: LINK_REFUSED: FAILED_PRECONDITION: {words}" in broker.log.read_text(errors="replace")
-        assert page.of("failed_loads_total") > before and page.of("stock_loads_total") == page.of("link_up") == 0, page.now()
+        assert (
+            f"late][sub] The cursor does not load: LINK_REFUSED: FAILED_PRECONDITION: {words}"
+            in broker.log.read_text(errors="replace")
+        )
+        assert (
+            page.of("failed_loads_total") > before
+            and page.of("stock_loads_total") == page.of("link_up") == 0
+        ), page.now()
 
     daemon.program = (sys.executable, "-c", OF_PROTOCOL_7)
     await daemon.start()
-    await fails("protocol versions [1] of 'pulsar-broker': this keeper speaks [7]; upgrade one of the two")
+    await fails(
+        "protocol versions [1] of 'pulsar-broker': this keeper speaks [7]; upgrade one of the two"
+    )
     await daemon.kill()
     daemon.program = this
     server = aio.server()
-    other = stream_stream_rpc_method_handler(_of_protocol_7, pb.SourceMessage.FromString, pb.KeeperMessage.SerializeToString)
-    server.add_generic_rpc_handlers((method_handlers_generic_handler("cursorkeeper.acks.v1.AckSink", {"Publish": other}),))
+    other = stream_stream_rpc_method_handler(
+        _of_protocol_7, pb.SourceMessage.FromString, pb.KeeperMessage.SerializeToString
+    )
+    server.add_generic_rpc_handlers(
+        (method_handlers_generic_handler("cursorkeeper.acks.v1.AckSink", {"Publish": other}),)
+    )
     server.add_insecure_port(daemon.address)
     await server.start()
     try:
-        await fails("keeper other speaks the protocol versions [7], this client 1; upgrade one of the two")
+        await fails(
+            "keeper other speaks the protocol versions [7], this client 1; upgrade one of the two"
+        )
     finally:
         await server.stop(None)

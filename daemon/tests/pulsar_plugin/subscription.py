@@ -1,4 +1,5 @@
-"""One subscription that lives through a whole roll-out: brokers come and go, and at each of them it is judged.
+"""One subscription that lives through a whole roll-out: brokers come and go, and at each of them it
+is judged.
 
 Serves the stories of clusters that change. Does not own: the verdict (`clients`).
 """
@@ -18,10 +19,17 @@ def topic(name: str, namespace: str = NAMESPACE) -> str:
 
 
 class Subscription:
-    """One that lives through the whole roll-out: at each broker its un-acked messages come, and some of them are acked there."""
+    """One that lives through the whole roll-out: at each broker its un-acked messages come, and
+    some of them are acked there.
+    """
 
     def __init__(self, at: Field, name: str) -> None:
-        self._do, self._clients, self._name, self._of = at.clients.do, at.clients, name, {"topic": name, "sub": "sub"}
+        self._do, self._clients, self._name, self._of = (
+            at.clients.do,
+            at.clients,
+            name,
+            {"topic": name, "sub": "sub"},
+        )
 
     async def begins(self, broker: PulsarBroker) -> None:
         await self._connects(broker)
@@ -39,9 +47,13 @@ class Subscription:
         await self._connects(broker, operation_s=10)
         with pytest.raises(AssertionError, match="Exception"):
             await self._do("subscribe", name="now", client="now", **self._of)
-        await until(f"{broker.log} says {words!r}", lambda: words in broker.log.read_text(errors="replace"))
+        await until(
+            f"{broker.log} says {words!r}", lambda: words in broker.log.read_text(errors="replace")
+        )
 
     async def _connects(self, broker: PulsarBroker, operation_s: int = 60) -> None:
-        """A client that gives up so late: a broker may have to wait for the end of the last one's session."""
+        """A client that gives up so late: a broker may have to wait for the end of the last one's
+        session.
+        """
         await self._do("drop")
         await self._do("client", name="now", url=broker.service_url, operation_s=operation_s)

@@ -1,4 +1,6 @@
-"""A whole broker with the plugin's jar: a receipt waits for the daemon, and after a kill nothing that was confirmed comes again."""
+"""A whole broker with the plugin's jar: a receipt waits for the daemon, and after a kill nothing
+that was confirmed comes again.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,18 @@ async def progress(consumer: LineProcess) -> dict[str, Any]:
 
 
 async def no_receipt_comes(consumer: LineProcess, daemon: DaemonProcess) -> None:
-    """Starts a consumer while the daemon stands still: it acks as far as it may without a receipt. Then the daemon goes on."""
+    """Starts a consumer while the daemon stands still: it acks as far as it may without a receipt.
+    Then the daemon goes on.
+    """
     freeze(daemon.pid)
     try:
         await consumer.start()
         while (await progress(consumer))["waiting"] < ACKS_IN_FLIGHT_MAX:
             pass
         later = [await progress(consumer) for _ in range(QUIET_LINES)]
-        assert all(line["waiting"] == ACKS_IN_FLIGHT_MAX and line["count"] < RECEIVED_MAX for line in later), later
+        assert all(
+            line["waiting"] == ACKS_IN_FLIGHT_MAX and line["count"] < RECEIVED_MAX for line in later
+        ), later
     finally:
         os.kill(daemon.pid, signal.SIGCONT)
 
@@ -60,10 +66,18 @@ async def no_receipt_comes(consumer: LineProcess, daemon: DaemonProcess) -> None
 async def test_receipts_wait_for_the_daemon_and_a_killed_broker_delivers_nothing_again(
     stack: Standalone, daemon: DaemonProcess, line: str, version: str, tmp_path: Path
 ) -> None:
-    cluster = PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=version, name=f"killed-{version}", java_options=QUICK)
+    cluster = PulsarCluster(
+        tmp_path / "pulsar",
+        stack.zookeeper,
+        version=version,
+        name=f"killed-{version}",
+        java_options=QUICK,
+    )
     await asyncio.to_thread(cluster.set_up)
     try:
-        broker = cluster.broker(conf=CONF | plugin_conf(version, daemon.address), extra_class_path=[jar_of(line)])
+        broker = cluster.broker(
+            conf=CONF | plugin_conf(version, daemon.address), extra_class_path=[jar_of(line)]
+        )
         await asyncio.to_thread(broker.start)
         name = f"persistent://public/default/killed-{version}"
         topic = Topic(version, broker.service_url, name, MESSAGES, tmp_path / "traffic.log")
@@ -85,8 +99,13 @@ async def test_a_pulsar_that_waits_by_itself_does_not_start_with_the_gate_of_rec
     stack: Standalone, daemon: DaemonProcess, tmp_path: Path
 ) -> None:
     version = LINES["5.0"]
-    with PulsarCluster(tmp_path / "pulsar", stack.zookeeper, version=version, java_options=QUICK) as cluster:
+    with PulsarCluster(
+        tmp_path / "pulsar", stack.zookeeper, version=version, java_options=QUICK
+    ) as cluster:
         broker = cluster.broker(conf=plugin_conf("4.2.4", daemon.address), extra_class_path=[JAR])
         with pytest.raises(StackError):
             await asyncio.to_thread(broker.start)
-        assert "broker.conf: brokerInterceptors=cursorkeeper-receipts: this Pulsar makes receipts wait by itself" in broker.log.read_text()
+        assert (
+            "broker.conf: brokerInterceptors=cursorkeeper-receipts: this Pulsar makes receipts "
+            "wait by itself" in broker.log.read_text()
+        )

@@ -1,4 +1,5 @@
-"""Whole parts are killed while messages and acks flow: daemon, gateway, ZooKeeper, bookies, the broker, and broker and daemon together.
+"""Whole parts are killed while messages and acks flow: daemon, gateway, ZooKeeper, bookies, the
+broker, and broker and daemon together.
 
 Each is judged by the ledger of what was confirmed: 0 confirmed delivered again, 0 un-acked missing.
 """
@@ -22,7 +23,9 @@ KEEP = 9
 
 
 async def goes_on(at: Field) -> None:
-    """Acks are answered again: what was sent until now, by whichever part, is delivered and what is to be acked is confirmed."""
+    """Acks are answered again: what was sent until now, by whichever part, is delivered and what is
+    to be acked is confirmed.
+    """
     await at.clients.do("delivered", **OF, more=100)
     said = await at.clients.do("answers", **OF, more=100)
     assert said["again"] == 0, said
@@ -33,7 +36,9 @@ async def are_killed(folder: Path, version: str) -> None:
         stack, daemon, broker = at.stack, at.daemons[0], at.broker()
         assert isinstance(stack, LocalCluster)
         await start(broker)
-        await at.clients.do("client", name="main", url=broker.service_url, keep_alive_s=2, operation_s=10)
+        await at.clients.do(
+            "client", name="main", url=broker.service_url, keep_alive_s=2, operation_s=10
+        )
         for number in range(2):
             await at.clients.do("subscribe", name=f"main-{number}", client="main", **OF, keep=KEEP)
         await at.clients.do("flow", client="main", topic=TOPIC, pause_ms=5)
@@ -68,7 +73,8 @@ async def are_killed(folder: Path, version: str) -> None:
         before = await at.clients.do("through", **OF)
         assert before["again"] == 0, before
 
-        # receipts with the daemon dead, to the end: what was never confirmed may come again, and nothing else
+        # receipts with the daemon dead, to the end: what was never confirmed may come again, and
+        # nothing else
         await daemon.kill()
         await at.clients.do("send", client="main", topic=TOPIC, count=500)
         await at.clients.do("delivered", **OF, more=0, numbers=0)
@@ -79,9 +85,14 @@ async def are_killed(folder: Path, version: str) -> None:
         await asyncio.gather(at.clients.do("drop"), start(broker))
         page = page_of(broker)
         await at.clients.do("client", name="judge", url=broker.service_url, operation_s=85)
-        subscribed = asyncio.create_task(at.clients.do("subscribe", name="judge", client="judge", **OF, ack="none", queue=5_000))
+        subscribed = asyncio.create_task(
+            at.clients.do("subscribe", name="judge", client="judge", **OF, ack="none", queue=5_000)
+        )
         await page.becomes("failed_loads_total", lambda count: count >= 1)
-        assert not subscribed.done() and page.of('cursors{state="stock"}') == page.of("stock_loads_total") == 0, page.now()
+        assert (
+            not subscribed.done()
+            and page.of('cursors{state="stock"}') == page.of("stock_loads_total") == 0
+        ), page.now()
         await daemon.start()
         await subscribed
         said = await at.clients.settled(TOPIC, client="judge")
@@ -89,5 +100,7 @@ async def are_killed(folder: Path, version: str) -> None:
 
 
 @pytest.mark.timeout(500)
-async def test_parts_are_killed_while_acks_flow_and_nothing_confirmed_comes_again(tmp_path: Path) -> None:
+async def test_parts_are_killed_while_acks_flow_and_nothing_confirmed_comes_again(
+    tmp_path: Path,
+) -> None:
     await are_killed(tmp_path, VERSION)

@@ -1,4 +1,6 @@
-"""What lies in the plugin's jars: in a broker's class path nothing of it may be taken for the broker's own."""
+"""What lies in the plugin's jars: in a broker's class path nothing of it may be taken for the
+broker's own.
+"""
 
 from __future__ import annotations
 
@@ -32,20 +34,34 @@ def _class_of(name: str) -> str:
 
 
 def test_every_class_is_ours_or_has_been_given_a_name_of_ours(jar: zipfile.ZipFile) -> None:
-    foreign = [name for name in _names(jar) if name.endswith(".class") and not _class_of(name).startswith(OWN)]
+    foreign = [
+        name
+        for name in _names(jar)
+        if name.endswith(".class") and not _class_of(name).startswith(OWN)
+    ]
     assert not foreign
 
 
 def test_in_pulsars_package_lie_our_few_classes(jar: zipfile.ZipFile) -> None:
-    there = [name.rsplit("/", 1)[1] for name in _names(jar) if name.startswith(OWN[1]) and name.endswith(".class")]
+    there = [
+        name.rsplit("/", 1)[1]
+        for name in _names(jar)
+        if name.startswith(OWN[1]) and name.endswith(".class")
+    ]
     assert there and all(name.startswith(IN_PULSARS_PACKAGE) for name in there)
 
 
 def test_services_have_names_of_ours(jar: zipfile.ZipFile) -> None:
     for name in _names(jar):
         if name.startswith("META-INF/services/"):
-            providers = [line for line in jar.read(name).decode().splitlines() if line and not line.startswith("#")]
-            assert all(line.startswith("io.cursorkeeper.") for line in [name.rsplit("/", 1)[1], *providers]), name
+            providers = [
+                line
+                for line in jar.read(name).decode().splitlines()
+                if line and not line.startswith("#")
+            ]
+            assert all(
+                line.startswith("io.cursorkeeper.") for line in [name.rsplit("/", 1)[1], *providers]
+            ), name
 
 
 def test_the_table_of_members_is_in_it(jar: zipfile.ZipFile) -> None:
@@ -56,6 +72,9 @@ def test_the_gate_of_receipts_that_the_nar_names_is_in_it(jar: zipfile.ZipFile) 
     with zipfile.ZipFile(RECEIPTS) as nar:
         files = [name for name in nar.namelist() if not name.endswith("/")]
         assert sorted(files) == ["META-INF/MANIFEST.MF", "META-INF/services/broker_interceptor.yml"]
-        lines = dict(line.split(": ", 1) for line in nar.read("META-INF/services/broker_interceptor.yml").decode().splitlines())
+        lines = dict(
+            line.split(": ", 1)
+            for line in nar.read("META-INF/services/broker_interceptor.yml").decode().splitlines()
+        )
     assert lines["name"] == "cursorkeeper-receipts"
     assert lines["interceptorClass"].replace(".", "/") + ".class" in _names(jar)

@@ -1,5 +1,7 @@
-"""The way back after a crash, as docs/run/broker/leaving.md tells it: a broker with the plugin is killed, `export-pulsar` writes what the
-daemon has, and the broker goes on with Pulsar's own cursors. What was confirmed does not come again."""
+"""The way back after a crash, as docs/run/broker/leaving.md tells it: a broker with the plugin is
+killed, `export-pulsar` writes what the daemon has, and the broker goes on with Pulsar's own
+cursors. What was confirmed does not come again.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,29 @@ EXPORT_MAX_S = 120
 
 def exported(stack: Standalone, conf: Path, version: str) -> list[dict[str, object]]:
     """A line for each cursor, and one of totals."""
-    command = [sys.executable, "-m", "cursorkeeper.cli.main", "export-pulsar", "--all", "--replace", "--broker-is-stopped", "--json"]
-    command += ["--zookeeper", stack.zookeeper, "--gateway", stack.gateway, "--pulsar-broker-conf", str(conf), "--target-version", version]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=EXPORT_MAX_S, check=False, cwd=conf.parent)
+    command = [
+        sys.executable,
+        "-m",
+        "cursorkeeper.cli.main",
+        "export-pulsar",
+        "--all",
+        "--replace",
+        "--broker-is-stopped",
+        "--json",
+    ]
+    command += [
+        "--zookeeper",
+        stack.zookeeper,
+        "--gateway",
+        stack.gateway,
+        "--pulsar-broker-conf",
+        str(conf),
+        "--target-version",
+        version,
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=EXPORT_MAX_S, check=False, cwd=conf.parent
+    )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -45,9 +67,13 @@ async def goes_on_after_a_crash(folder: Path, version: str) -> None:
     with Standalone(folder / "stack", bookies=2, arguments=["--migrator"]) as stack:
         (folder / "daemon").mkdir()
         daemon = DaemonProcess(folder / "daemon", stack.gateway, stack.zookeeper)
-        cluster = PulsarCluster(folder / "pulsar", stack.zookeeper, version=version, name="leaving", java_options=QUICK)
+        cluster = PulsarCluster(
+            folder / "pulsar", stack.zookeeper, version=version, name="leaving", java_options=QUICK
+        )
         await asyncio.gather(daemon.start(), asyncio.to_thread(cluster.set_up))
-        broker = cluster.broker(conf=CONF | plugin_conf(version, daemon.address), extra_class_path=[jar_of(version[:3])])
+        broker = cluster.broker(
+            conf=CONF | plugin_conf(version, daemon.address), extra_class_path=[jar_of(version[:3])]
+        )
         try:
             await asyncio.to_thread(broker.start)
             topic = Topic(version, broker.service_url, name, MESSAGES, folder / "traffic.log")
@@ -55,7 +81,9 @@ async def goes_on_after_a_crash(folder: Path, version: str) -> None:
             async with consumed(topic) as receipts:
                 await asyncio.to_thread(broker.kill)
             await daemon.stop()
-            *cursors, _ = await asyncio.to_thread(exported, stack, broker.folder / f"{broker.name}.conf", version)
+            *cursors, _ = await asyncio.to_thread(
+                exported, stack, broker.folder / f"{broker.name}.conf", version
+            )
             broker.conf["cursorKeeperMode"] = "off"
             await asyncio.to_thread(broker.start)
             counted = await traffic(topic, "count", Counted)

@@ -19,8 +19,18 @@ TOPICS, LOADS = 8, (96, 304)
 
 
 @pytest.mark.timeout(RUN_MAX_S + 60)
-async def test_loads_and_unloads_leave_nothing_behind(stack: Standalone, daemon: DaemonProcess, tmp_path: Path) -> None:
-    said = await run("4.2", "LoadsMain", tmp_path, stack.zookeeper, daemon.address, "loads", *map(str, (TOPICS, *LOADS)))
+async def test_loads_and_unloads_leave_nothing_behind(
+    stack: Standalone, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    said = await run(
+        "4.2",
+        "LoadsMain",
+        tmp_path,
+        stack.zookeeper,
+        daemon.address,
+        "loads",
+        *map(str, (TOPICS, *LOADS)),
+    )
     first, last = (json.loads(line) for line in said.splitlines()[:2])
     assert (first["loads"], last["loads"]) == LOADS
     for line in (first, last):

@@ -24,7 +24,9 @@ async def test_what_was_confirmed_is_there_after_any_crash_and_nothing_else(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
 ) -> None:
     seed = os.environ.get("MODEL_SEED", SEED)
-    said = await run(line, "ModelMain", tmp_path, stack.zookeeper, daemon.address, seed, str(ROUNDS))
+    said = await run(
+        line, "ModelMain", tmp_path, stack.zookeeper, daemon.address, seed, str(ROUNDS)
+    )
     assert said.startswith(f"rounds {ROUNDS} ")
 
 
@@ -34,7 +36,9 @@ async def test_a_copy_of_what_pulsar_keeps_is_equal_after_anything(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
 ) -> None:
     seed = os.environ.get("MODEL_SEED", SEED)
-    said = await run(line, "ModelMain", tmp_path, stack.zookeeper, daemon.address, seed, str(ROUNDS), "shadow")
+    said = await run(
+        line, "ModelMain", tmp_path, stack.zookeeper, daemon.address, seed, str(ROUNDS), "shadow"
+    )
     assert said.startswith(f"rounds {ROUNDS} ")
     assert "bug: " not in (tmp_path / "java.log").read_text()
 
@@ -44,7 +48,9 @@ async def test_a_copy_of_what_pulsar_keeps_is_equal_after_anything(
 async def test_stories_of_cursors_that_pulsar_keeps_and_the_keeper_copies(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
 ) -> None:
-    assert (await run(line, "ShadowMain", tmp_path, stack.zookeeper, daemon.address)).startswith("stories ")
+    assert (await run(line, "ShadowMain", tmp_path, stack.zookeeper, daemon.address)).startswith(
+        "stories "
+    )
     log = (tmp_path / "java.log").read_text()
     assert "differs from Pulsar's cursor: 1 entries are acked at the keeper only (first at " in log
     assert "bug: " not in log
@@ -55,7 +61,9 @@ async def test_stories_of_cursors_that_pulsar_keeps_and_the_keeper_copies(
 async def test_stories_of_a_topic_between_pulsars_own_cursors_the_keeper_and_two_brokers(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
 ) -> None:
-    assert (await run(line, "StoriesMain", tmp_path, stack.zookeeper, daemon.address)).startswith("stories ")
+    assert (await run(line, "StoriesMain", tmp_path, stack.zookeeper, daemon.address)).startswith(
+        "stories "
+    )
 
 
 @pytest.mark.parametrize("line", LINES)
@@ -63,4 +71,6 @@ async def test_stories_of_a_topic_between_pulsars_own_cursors_the_keeper_and_two
 async def test_kept_cursors_behave_as_pulsars_own_tests_of_cursors_say(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
 ) -> None:
-    assert (await run(line, "UpstreamMain", tmp_path, stack.zookeeper, daemon.address)).startswith("stories ")
+    assert (await run(line, "UpstreamMain", tmp_path, stack.zookeeper, daemon.address)).startswith(
+        "stories "
+    )

@@ -14,7 +14,16 @@ from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import PulsarBroker, Standalone
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.demo.stack.process import freeze
-from daemon.tests.pulsar_plugin.field import BOUND, NAMESPACE, admin, bind, field, kill, start, until
+from daemon.tests.pulsar_plugin.field import (
+    BOUND,
+    NAMESPACE,
+    admin,
+    bind,
+    field,
+    kill,
+    start,
+    until,
+)
 from daemon.tests.pulsar_plugin.jar import LINES
 from daemon.tests.pulsar_plugin.mains import RUN_MAX_S, run
 from daemon.tests.pulsar_plugin.outage import (
@@ -32,7 +41,7 @@ from daemon.tests.pulsar_plugin.outage import (
     is_paused,
     other_protocols_are_refused,
     page_of,
-)  # fmt: skip
+)
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"
@@ -42,8 +51,12 @@ DELAY_S = 15.0
 
 @pytest.mark.parametrize("line", LINES)
 @pytest.mark.timeout(RUN_MAX_S + 60)
-async def test_stories_of_a_topic_whose_keeper_is_away(stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path) -> None:
-    assert (await run(line, "OutageMain", tmp_path, stack.zookeeper, daemon.address)).startswith("stories ")
+async def test_stories_of_a_topic_whose_keeper_is_away(
+    stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
+) -> None:
+    assert (await run(line, "OutageMain", tmp_path, stack.zookeeper, daemon.address)).startswith(
+        "stories "
+    )
 
 
 def is_loaded(broker: PulsarBroker, topic: str) -> bool:
@@ -51,17 +64,23 @@ def is_loaded(broker: PulsarBroker, topic: str) -> bool:
     return f'topic="{topic}"' in broker.get("/metrics/").decode()
 
 
-async def goes_on_while_its_daemon_is_away(folder: Path, version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def goes_on_while_its_daemon_is_away(
+    folder: Path, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     meters_port = free_port()
     for name, value in {
-        "OTEL_SDK_DISABLED": "false", "OTEL_METRICS_EXPORTER": "prometheus", "OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1",
+        "OTEL_SDK_DISABLED": "false",
+        "OTEL_METRICS_EXPORTER": "prometheus",
+        "OTEL_EXPORTER_PROMETHEUS_HOST": "127.0.0.1",
         "OTEL_EXPORTER_PROMETHEUS_PORT": str(meters_port),
-    }.items():  # fmt: skip
+    }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv(STATE_MAX, str(STATE_MAX_BYTES))
 
     def meters() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{meters_port}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{meters_port}/metrics", timeout=30
+        ) as answer:
             text: str = answer.read().decode()
         return text
 
@@ -78,22 +97,38 @@ async def goes_on_while_its_daemon_is_away(folder: Path, version: str, monkeypat
 
         # what the pages show of a healthy broker
         healthy = page.now()
-        assert page.of("link_up") == 1 and page.of('cursors{state="kept"}') >= 2 and page.of('cursors{state="stock"}') == 0, healthy
-        assert page.of("opens_total") >= 2 and page.of("receipt_latency_seconds_count") > 0 and page.of("acks_without_room_total") == 0, (
-            healthy
-        )
+        assert (
+            page.of("link_up") == 1
+            and page.of('cursors{state="kept"}') >= 2
+            and page.of('cursors{state="stock"}') == 0
+        ), healthy
+        assert (
+            page.of("opens_total") >= 2
+            and page.of("receipt_latency_seconds_count") > 0
+            and page.of("acks_without_room_total") == 0
+        ), healthy
         latency = "pulsar_cursorkeeper_receipt_latency_seconds"
         assert healthy[f'{latency}_bucket{{le="+Inf"}}'] == healthy[f"{latency}_count"], healthy
         by_meter = Page(meters).now()
-        assert [by_meter[name] for name in by_meter if name.startswith("pulsar_broker_cursorkeeper_link_up")] == [1], by_meter
-        assert any(name.startswith("pulsar_broker_cursorkeeper_receipt_latency_seconds_count") for name in by_meter), by_meter
+        assert [
+            by_meter[name]
+            for name in by_meter
+            if name.startswith("pulsar_broker_cursorkeeper_link_up")
+        ] == [1], by_meter
+        assert any(
+            name.startswith("pulsar_broker_cursorkeeper_receipt_latency_seconds_count")
+            for name in by_meter
+        ), by_meter
         assert any('pulsar_managed_ledger_cursor_name="sub"' in name for name in by_meter), by_meter
 
         await a_cursor_grows_too_large(at, broker, page, monkeypatch)
 
-        # the daemon stands still: acks wait up to the limit, dispatch pauses, delayed messages that are due wait, too
+        # the daemon stands still: acks wait up to the limit, dispatch pauses, delayed messages that
+        # are due wait, too
         loop = asyncio.get_running_loop()
-        await do("send", client="main", topic=LATE["topic"], count=50, delay_ms=int(DELAY_S * 1_000))
+        await do(
+            "send", client="main", topic=LATE["topic"], count=50, delay_ms=int(DELAY_S * 1_000)
+        )
         due = loop.time() + DELAY_S
         freeze(daemon.pid)
         await do("send", client="main", topic=OF["topic"], count=2_000)
@@ -102,7 +137,12 @@ async def goes_on_while_its_daemon_is_away(folder: Path, version: str, monkeypat
         assert deliveries < 2_500, deliveries
         assert page.of('cursors{state="paused"}') >= 2 and page.of('cursors{state="kept"}') == 0
         assert page.of("waiting_bytes") > 0 and page.of("waiting_oldest_seconds") > 0
-        assert page.of('cursor_waiting_acks{namespace="public/default",ledger_name="public/default/persistent/busy",cursor_name="sub"}') > 0
+        assert (
+            page.of(
+                'cursor_waiting_acks{namespace="public/default",ledger_name="public/default/persistent/busy",cursor_name="sub"}'
+            )
+            > 0
+        )
         await asyncio.sleep(max(0.0, due + 3 - loop.time()))
         held = await do("report", **LATE)
         assert not in_time or held["deliveries"] == 0, held
@@ -123,7 +163,11 @@ async def goes_on_while_its_daemon_is_away(folder: Path, version: str, monkeypat
         stats = await admin(broker, "GET", f"persistent/{NAMESPACE}/busy/internalStats")
         assert isinstance(stats, dict)
         cursor = stats["cursors"]["sub"]
-        assert cursor["state"] == "Open" and cursor["totalNonContiguousDeletedMessagesRange"] == 0 and cursor["cursorLedger"] == -1, cursor
+        assert (
+            cursor["state"] == "Open"
+            and cursor["totalNonContiguousDeletedMessagesRange"] == 0
+            and cursor["cursorLedger"] == -1
+        ), cursor
 
         # what was acked beyond the limit is kept, too: after a kill nothing of it comes
         await kill(broker)
@@ -136,41 +180,71 @@ async def goes_on_while_its_daemon_is_away(folder: Path, version: str, monkeypat
         assert said["deliveries"] == before + 1, said
         await is_large(at)
 
-        # a load that is refused fails; one without an answer goes on with Pulsar's own cursors, also in a bound namespace, and the
-        # next one with the keeper's
+        # a load that is refused fails; one without an answer goes on with Pulsar's own cursors,
+        # also in a bound namespace, and the next one with the keeper's
         await do("close", name="judge")
         for name in (f"{NAMESPACE}/late", f"{BOUND}/gated"):
             await admin(broker, "GET", f"persistent/{name}/stats")  # loads it
         await admin(broker, "PUT", f"persistent/{NAMESPACE}/late/unload")
         await daemon.kill()
         await other_protocols_are_refused(at, broker, page)
-        await asyncio.gather(*(admin(broker, "PUT", f"persistent/{name}/unload") for name in (f"{NAMESPACE}/busy", f"{BOUND}/gated")))
+        await asyncio.gather(
+            *(
+                admin(broker, "PUT", f"persistent/{name}/unload")
+                for name in (f"{NAMESPACE}/busy", f"{BOUND}/gated")
+            )
+        )
         own = do("subscribe", name="own", client="main", topic=OF["topic"], sub="own")
         await asyncio.gather(own, admin(broker, "GET", f"persistent/{BOUND}/gated/stats"))
-        assert page.of("stock_topics") == 2 and page.of("stock_loads_total") >= 2 and page.of('cursors{state="stock"}') == 3, page.now()
-        assert page.of("failed_loads_total") >= 1 and page.of("closes_without_word_total") >= 1, page.now()
+        assert (
+            page.of("stock_topics") == 2
+            and page.of("stock_loads_total") >= 2
+            and page.of('cursors{state="stock"}') == 3
+        ), page.now()
+        assert page.of("failed_loads_total") >= 1 and page.of("closes_without_word_total") >= 1, (
+            page.now()
+        )
         assert "Loaded with Pulsar's own cursors" in broker.log.read_text()
         await do("send", client="main", topic=OF["topic"], count=20)
         await do("delivered", topic=OF["topic"], sub="own", numbers=20, answers=1)
         await daemon.start()
         await page.becomes("link_up", lambda up: up == 1)
-        await asyncio.gather(*(admin(broker, "PUT", f"persistent/{name}/unload") for name in (f"{NAMESPACE}/busy", f"{BOUND}/gated")))
+        await asyncio.gather(
+            *(
+                admin(broker, "PUT", f"persistent/{name}/unload")
+                for name in (f"{NAMESPACE}/busy", f"{BOUND}/gated")
+            )
+        )
         await do("subscribe", name="judge", client="main", **OF)
         said = await at.clients.settled(OF["topic"], client="main", opens=0)
         assert said["deliveries"] == before + 22, said
-        assert page.of("stock_topics") == 0 and page.of("stale_total") >= 1 and page.of("imports_total") >= 1, page.now()
+        assert (
+            page.of("stock_topics") == 0
+            and page.of("stale_total") >= 1
+            and page.of("imports_total") >= 1
+        ), page.now()
 
         # a topic that nobody reads is unloaded when a newer load has its cursor
         alone = f"persistent://{NAMESPACE}/alone"
         await admin(broker, "PUT", f"persistent/{NAMESPACE}/alone")
-        await admin(broker, "PUT", f"persistent/{NAMESPACE}/alone/subscription/sub", {"ledgerId": -1, "entryId": -1})
+        await admin(
+            broker,
+            "PUT",
+            f"persistent/{NAMESPACE}/alone/subscription/sub",
+            {"ledgerId": -1, "entryId": -1},
+        )
         assert is_loaded(broker, alone)
         await displace(daemon, alone)
         await until("the topic is unloaded", lambda: not is_loaded(broker, alone))
         assert page.of("fenced_total") >= 1
-        assert f"[{NAMESPACE}/persistent/alone] This load of the topic is over" in broker.log.read_text()
+        assert (
+            f"[{NAMESPACE}/persistent/alone] This load of the topic is over"
+            in broker.log.read_text()
+        )
 
 
 @pytest.mark.timeout(400)
-async def test_a_broker_goes_on_while_its_daemon_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_goes_on_while_its_daemon_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await goes_on_while_its_daemon_is_away(tmp_path, VERSION, monkeypatch)

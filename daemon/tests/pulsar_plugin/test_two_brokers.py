@@ -1,4 +1,5 @@
-"""Two whole brokers: a topic goes from one to the other by unload, by clean stops, by kill -9, and from a broker that was taken for dead.
+"""Two whole brokers: a topic goes from one to the other by unload, by clean stops, by kill -9, and
+from a broker that was taken for dead.
 
 Each is judged by the ledger of what was confirmed: 0 confirmed delivered again, 0 un-acked missing.
 """
@@ -14,22 +15,44 @@ import pytest
 from cursorkeeper.demo.stack import PulsarBroker
 from cursorkeeper.demo.stack.process import freeze
 from daemon.tests.pulsar_plugin.field import Field, admin, field, start, stop, topics_of, until
-from daemon.tests.pulsar_plugin.two_brokers import WHOLE, flows, flows_on, is_at, judged, made, settles, topic, unload
+from daemon.tests.pulsar_plugin.two_brokers import (
+    WHOLE,
+    flows,
+    flows_on,
+    is_at,
+    judged,
+    made,
+    settles,
+    topic,
+    unload,
+)
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"
 COUNT = 1_000
 
 
-async def zombie(at: Field, first: PulsarBroker, second: PulsarBroker, name: str, daemons: bool = False) -> None:
-    """A broker (and its daemon) stands still, the other one loads the topic, the first one goes on, with acks in its socket from before."""
+async def zombie(
+    at: Field, first: PulsarBroker, second: PulsarBroker, name: str, daemons: bool = False
+) -> None:
+    """A broker (and its daemon) stands still, the other one loads the topic, the first one goes on,
+    with acks in its socket from before.
+    """
     do, of = at.clients.do, {"topic": topic(name), "sub": "sub"}
     await do("client", name=f"{name}-late", url=first.service_url, keep_alive_s=300)
     await do("subscribe", name=f"{name}-early", client=f"{name}-late", **of, keep=4)
     await do("send", client=f"{name}-late", topic=topic(name), count=COUNT)
     await do("through", **of)
     await do("close", name=f"{name}-early")
-    await do("subscribe", name=f"{name}-late", client=f"{name}-late", **of, ack="none", queue=1_000, apart=1)
+    await do(
+        "subscribe",
+        name=f"{name}-late",
+        client=f"{name}-late",
+        **of,
+        ack="none",
+        queue=1_000,
+        apart=1,
+    )
     await do("held", name=f"{name}-late", count=COUNT // 4)
     stopped, other = (first, second) if topic(name) in topics_of(first) else (second, first)
     daemon = at.daemons[0 if stopped is first else 1]
@@ -53,14 +76,17 @@ async def zombie(at: Field, first: PulsarBroker, second: PulsarBroker, name: str
     await until("the topic is ended where it was", lambda: topic(name) not in topics_of(stopped))
     await do("close", name=f"{name}-late")
     await do("set", **of, refused=1)
-    await do("send", client=f"{name}-late", topic=topic(name), count=200)  # this client, too, is at the other broker now
+    # this client, too, is at the other broker now
+    await do("send", client=f"{name}-late", topic=topic(name), count=200)
     await do("through", **of)
     assert topic(name) in topics_of(other)
 
 
 async def moves(at: Field, first: PulsarBroker, second: PulsarBroker, name: str) -> None:
-    """Messages and acks flow while the topic is unloaded, while its bundle is shed to the one broker and to the other, and while it is
-    split: the one half stays, the other one may go."""
+    """Messages and acks flow while the topic is unloaded, while its bundle is shed to the one
+    broker and to the other, and while it is
+    split: the one half stays, the other one may go.
+    """
     await flows(at, name, first, second)
     for broker in (first, second, first):
         await admin(first, "PUT", f"persistent/public/{name}/topic/unload")
@@ -75,7 +101,9 @@ async def moves(at: Field, first: PulsarBroker, second: PulsarBroker, name: str)
 
 
 async def rolls(at: Field, first: PulsarBroker, second: PulsarBroker, name: str) -> None:
-    """The plugin's upgrade and the daemon's: each is stopped in order and comes back while the others go on."""
+    """The plugin's upgrade and the daemon's: each is stopped in order and comes back while the
+    others go on.
+    """
     of = {"topic": topic(name), "sub": "sub"}
     for broker in (first, second):
         await stop(broker)
@@ -106,5 +134,7 @@ async def goes_from_broker_to_broker(folder: Path, version: str) -> None:
 
 
 @pytest.mark.timeout(500)
-async def test_a_topic_goes_from_broker_to_broker_and_nothing_confirmed_is_lost(tmp_path: Path) -> None:
+async def test_a_topic_goes_from_broker_to_broker_and_nothing_confirmed_is_lost(
+    tmp_path: Path,
+) -> None:
     await goes_from_broker_to_broker(tmp_path, VERSION)

@@ -1,6 +1,8 @@
-"""A topic on one of two brokers, with messages and acks that flow while it goes to the other one, and the verdict at the end.
+"""A topic on one of two brokers, with messages and acks that flow while it goes to the other one,
+and the verdict at the end.
 
-Serves the tests of topics that move. Owns: where such topics are, their clients. Does not own: what makes them move.
+Serves the tests of topics that move. Owns: where such topics are, their clients. Does not own: what
+makes them move.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ async def flows(at: Field, name: str, *brokers: PulsarBroker) -> None:
     do = at.clients.do
     await do("client", name=name, url=all_of(*brokers), keep_alive_s=2, operation_s=10)
     for number in range(CONSUMERS):
-        await do("subscribe", name=f"{name}-{number}", client=name, topic=topic(name), sub="sub", keep=9)
+        await do(
+            "subscribe", name=f"{name}-{number}", client=name, topic=topic(name), sub="sub", keep=9
+        )
     await do("flow", client=name, topic=topic(name), pause_ms=10)
 
 
@@ -55,7 +59,9 @@ async def is_answered(at: Field, name: str) -> None:
 async def unload(broker: PulsarBroker, name: str, bundle: str, to: PulsarBroker) -> None:
     """What a load manager does when it has decided."""
     where = to.admin_url.removeprefix("http://")
-    await admin(broker, "PUT", f"namespaces/public/{name}/{bundle}/unload?destinationBroker={where}")
+    await admin(
+        broker, "PUT", f"namespaces/public/{name}/{bundle}/unload?destinationBroker={where}"
+    )
 
 
 async def is_at(broker: PulsarBroker, name: str) -> None:
@@ -63,7 +69,9 @@ async def is_at(broker: PulsarBroker, name: str) -> None:
 
 
 async def settles(at: Field, *names: str) -> None:
-    """No more messages: what is to be acked is confirmed at last, and nothing that was confirmed on the way came again."""
+    """No more messages: what is to be acked is confirmed at last, and nothing that was confirmed on
+    the way came again.
+    """
     for name in names:
         await at.clients.do("halt", topic=topic(name))
         said = await at.clients.do("through", topic=topic(name), sub="sub")
@@ -73,8 +81,9 @@ async def settles(at: Field, *names: str) -> None:
 
 
 async def supervised(broker: PulsarBroker) -> None:
-    """Starts it as a supervisor does: where the load manager's leader was killed with it, Pulsar ends every start until the leader's
-    session is over."""
+    """Starts it as a supervisor does: where the load manager's leader was killed with it, Pulsar
+    ends every start until the leader's session is over.
+    """
     for _ in range(STARTS_MAX - 1):
         with suppress(StackError):
             await start(broker)
@@ -88,7 +97,14 @@ async def judged(at: Field, broker: PulsarBroker, *names: str) -> None:
     await asyncio.gather(at.clients.do("drop"), supervised(broker))
     await at.clients.do("client", name="judge", url=broker.service_url)
     for name in names:
-        await at.clients.do("subscribe", name=f"judge-{name}", client="judge", topic=topic(name), sub="sub", ack="none")
+        await at.clients.do(
+            "subscribe",
+            name=f"judge-{name}",
+            client="judge",
+            topic=topic(name),
+            sub="sub",
+            ack="none",
+        )
         said = await at.clients.settled(topic(name), client="judge")
         print(name, said)
         assert said["open"] > 10, said

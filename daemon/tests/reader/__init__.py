@@ -1,1 +1,3 @@
-"""The data format's page is enough to write a reader from: `java/reader` against the daemon's own reading."""
+"""The data format's page is enough to write a reader from: `java/reader` against the daemon's own
+reading.
+"""

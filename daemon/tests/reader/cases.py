@@ -1,6 +1,8 @@
-"""A cursor as it is stored, and the two readings of it: the daemon's own, and that of `java/reader`.
+"""A cursor as it is stored, and the two readings of it: the daemon's own, and that of
+`java/reader`.
 
-Owns the form of the cases (`testdata/format/README.md` says it for people) and what of a reading is compared.
+Owns the form of the cases (`testdata/format/README.md` says it for people) and what of a reading is
+compared.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ class Stored:
 
 @dataclass(frozen=True)
 class Case:
-    """`faults`: what was done to it after it was written, for people. `znode_version`: of the footer's znode, if that is known."""
+    """`faults`: what was done to it after it was written, for people. `znode_version`: of the
+    footer's znode, if that is known.
+    """
 
     name: CursorName
     footer: bytes
@@ -70,7 +74,10 @@ class Case:
             "footer": self.footer.hex(),
             "znodeVersion": self.znode_version,
             "ledgers": {
-                str(ledger): {"metadata": own.metadata, "entries": [None if e is None else e.hex() for e in own.entries]}
+                str(ledger): {
+                    "metadata": own.metadata,
+                    "entries": [None if e is None else e.hex() for e in own.entries],
+                }
                 for ledger, own in self.ledgers.items()
             },
         }
@@ -80,14 +87,20 @@ class Case:
         """From ledgers as BookKeeper has them: recorded ones, or those of the fake."""
         told = {}
         for own in ledgers:
-            told[own.ledger] = Stored(tuple(own.entries), {key: value.decode() for key, value in own.custom_metadata.items()})
+            told[own.ledger] = Stored(
+                tuple(own.entries),
+                {key: value.decode() for key, value in own.custom_metadata.items()},
+            )
         return cls(name, footer, told)
 
     @classmethod
     def from_json(cls, told: Json) -> Case:
         """The inverse."""
         ledgers = {
-            int(ledger): Stored(tuple(None if e is None else bytes.fromhex(e) for e in own["entries"]), own["metadata"])
+            int(ledger): Stored(
+                tuple(None if e is None else bytes.fromhex(e) for e in own["entries"]),
+                own["metadata"],
+            )
             for ledger, own in told["ledgers"].items()
         }
         name = CursorName(told["topic"], told["subscription"])
@@ -105,7 +118,8 @@ def daemon_reading(case: Case) -> Json:
         return _refused(error)
     if footer.state is FooterState.DELETED:
         return {"state": "deleted"}
-    for ledger in footer.named_ledgers():  # as the recovery of an owner would find it; one that is gone is met when it is read
+    # as the recovery of an owner would find it; one that is gone is met when it is read
+    for ledger in footer.named_ledgers():
         own = case.ledgers.get(ledger)
         footer = footer.with_last_entry(ledger, len(own.entries) - 1 if own is not None else 0)
     event = run(_read(case, footer))
@@ -115,15 +129,25 @@ def daemon_reading(case: Case) -> Json:
         kind = "too new" if event.too_new else "too large" if event.too_large else "damaged"
         return {"refused": kind, "why": event.reason}
     assert isinstance(event, ev.ChainRead)
-    told = {"state": str(footer.state), "epoch": footer.epoch, "generation": footer.generation, "fellBack": event.fell_back}
+    told = {
+        "state": str(footer.state),
+        "epoch": footer.epoch,
+        "generation": footer.generation,
+        "fellBack": event.fell_back,
+    }
     return {**told, **described(event.state)}
 
 
 async def _read(case: Case, footer: Footer) -> ev.Event:
     bookkeeper = FakeBookKeeper(random.Random(0))
     for ledger, own in case.ledgers.items():
-        metadata = {"application": b"cursorkeeper", **{key: value.encode() for key, value in own.metadata.items()}}
-        bookkeeper.restore(ledger, SPEC, metadata, [entry or b"" for entry in own.entries], closed=True)
+        metadata = {
+            "application": b"cursorkeeper",
+            **{key: value.encode() for key, value in own.metadata.items()},
+        }
+        bookkeeper.restore(
+            ledger, SPEC, metadata, [entry or b"" for entry in own.entries], closed=True
+        )
         for at, entry in enumerate(own.entries):
             if entry is None:
                 bookkeeper.damage(ledger, at, Damage.DIGEST)
@@ -149,11 +173,18 @@ def described(state: AckState) -> Json:
     return {
         "markDelete": list(state.mark_delete),
         "acked": acked,
-        "batches": [[*key, partial.batch_size, runs(partial.missing)] for key, partial in state.iter_partials()],
+        "batches": [
+            [*key, partial.batch_size, runs(partial.missing)]
+            for key, partial in state.iter_partials()
+        ],
         "layout": [[item.ledger, item.state.name.lower(), item.entries] for item in state.layout],
         "markDeleteProperties": _properties(state.mark_delete_properties),
         "cursorProperties": _properties(state.cursor_properties),
-        "highWaters": {str(ledger): acks.high_water for ledger, acks in sorted(state.ledgers.items()) if acks.high_water},
+        "highWaters": {
+            str(ledger): acks.high_water
+            for ledger, acks in sorted(state.ledgers.items())
+            if acks.high_water
+        },
     }
 
 
@@ -175,15 +206,21 @@ def java_reading(cases: Iterable[Case]) -> list[Json]:
     assert JAR.exists(), f"{JAR} is not there: make jar"
     lines = "".join(json.dumps(case.as_json()) + "\n" for case in cases)
     command = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-jar", str(JAR)]
-    done = subprocess.run(command, input=lines.encode(), capture_output=True, timeout=240, check=False)
+    done = subprocess.run(
+        command, input=lines.encode(), capture_output=True, timeout=240, check=False
+    )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def difference(case: Case, ours: Json, theirs: Json) -> str:
-    """Where the two readings are not one, for people. Of a cursor with several faults either may be reported."""
+    """Where the two readings are not one, for people. Of a cursor with several faults either may be
+    reported.
+    """
     if "refused" in ours and "refused" in theirs:
         is_same = len(case.faults) > 1 or ours["refused"] == theirs["refused"]
         return "" if is_same else f"the daemon says {ours}, the reader {theirs}"
     keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-    return "; ".join(f"{key}: the daemon {ours.get(key)}, the reader {theirs.get(key)}" for key in keys)
+    return "; ".join(
+        f"{key}: the daemon {ours.get(key)}, the reader {theirs.get(key)}" for key in keys
+    )

@@ -1,6 +1,8 @@
-"""Random cursors as daemons leave them, from a seed: keepers on fakes, several owners in turn, killed or closed, in both formats.
+"""Random cursors as daemons leave them, from a seed: keepers on fakes, several owners in turn,
+killed or closed, in both formats.
 
-The topic's ledgers close and are trimmed, acks and batches come in any order, snapshots and rolls happen all the time.
+The topic's ledgers close and are trimmed, acks and batches come in any order, snapshots and rolls
+happen all the time.
 """
 
 from __future__ import annotations
@@ -27,7 +29,11 @@ class Life:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        restless = {"snapshot_bytes_min": 1, "snapshot_cost_ratio": self.rng.choice([0.0, 1.0]), "snapshot_interval_min_s": 0.0}
+        restless = {
+            "snapshot_bytes_min": 1,
+            "snapshot_cost_ratio": self.rng.choice([0.0, 1.0]),
+            "snapshot_interval_min_s": 0.0,
+        }
         limits = Limits(
             flush_interval_ms=1,
             max_entry_bytes=self.rng.choice([4_096, 1 << 20]),
@@ -45,7 +51,13 @@ class Life:
         found = []
         for at, (ledger, entries) in enumerate(list(LENGTHS.items())[: self.reach]):
             is_open = at == self.reach - 1
-            state = LayoutState.OPEN if is_open else LayoutState.TRIMMED if at < self.trimmed else LayoutState.CLOSED
+            state = (
+                LayoutState.OPEN
+                if is_open
+                else LayoutState.TRIMMED
+                if at < self.trimmed
+                else LayoutState.CLOSED
+            )
             found.append(LayoutItem(ledger, state, entries if state is LayoutState.CLOSED else 0))
         return tuple(found)
 
@@ -57,11 +69,18 @@ class Life:
         """The whole life; then what it left."""
         for owner in range(self.rng.randint(1, 4)):
             if self.rng.random() < 0.15:
-                settings = WholeStateSettings(multiple=True, max_entry_bytes=self.rng.choice([64, 100]))
-                self.world.state_writer = None if self.world.state_writer else PulsarStateWriter(settings)
+                settings = WholeStateSettings(
+                    multiple=True, max_entry_bytes=self.rng.choice([64, 100])
+                )
+                self.world.state_writer = (
+                    None if self.world.state_writer else PulsarStateWriter(settings)
+                )
             keeper = await self.world.keeper(f"k{owner}")
             source = Source(keeper)
-            await source.open(layout=self.layout(), cursor_properties={"born": "here"} if self.rng.random() < 0.3 else None)
+            await source.open(
+                layout=self.layout(),
+                cursor_properties={"born": "here"} if self.rng.random() < 0.3 else None,
+            )
             assert source.told.refused is None, source.told.refused
             for _ in range(self.rng.randint(2, 14)):
                 self.step(source)
@@ -76,7 +95,14 @@ class Life:
 
     def step(self, source: Source) -> None:
         """One message of the source."""
-        steps: list[Callable[[Source], object]] = [self.ack, self.ack, self.ack, self.ack_batch, self.ack_upto, self.tell_layout]
+        steps: list[Callable[[Source], object]] = [
+            self.ack,
+            self.ack,
+            self.ack,
+            self.ack_batch,
+            self.ack_upto,
+            self.tell_layout,
+        ]
         self.rng.choice([*steps, self.reset] if self.rng.random() < 0.1 else steps)(source)
 
     def ack(self, source: Source) -> None:
@@ -89,7 +115,14 @@ class Life:
     def ack_batch(self, source: Source) -> None:
         ledger, entry = self.place()
         size = 2 + entry % 3
-        source.ack(partial(ledger, entry, self.rng.choice([0, size]), set(self.rng.sample(range(size), self.rng.randint(1, size - 1)))))
+        source.ack(
+            partial(
+                ledger,
+                entry,
+                self.rng.choice([0, size]),
+                set(self.rng.sample(range(size), self.rng.randint(1, size - 1))),
+            )
+        )
 
     def ack_upto(self, source: Source) -> None:
         if self.rng.random() < 0.5:
@@ -100,12 +133,18 @@ class Life:
         if self.rng.random() < 0.3:
             self.trimmed = self.rng.randint(self.trimmed, self.reach - 1)
         source.seq += 1
-        source.send(ev.SetLayout(source.attach, source.seq, source.machine.generation, self.layout()))
+        source.send(
+            ev.SetLayout(source.attach, source.seq, source.machine.generation, self.layout())
+        )
 
     def reset(self, source: Source) -> None:
         if not source.machine.flow.resets:
             source.seq += 1
-            source.send(ev.Reset(source.attach, source.seq, source.machine.generation, Position(*self.place())))
+            source.send(
+                ev.Reset(
+                    source.attach, source.seq, source.machine.generation, Position(*self.place())
+                )
+            )
 
 
 def lived_case(seed: int) -> Case:

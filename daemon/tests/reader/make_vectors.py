@@ -1,8 +1,9 @@
-"""Makes `testdata/format/vectors.json`: small cursors, each for one rule of docs/reference/data-format.md, with what it must be read as.
+"""Makes `testdata/format/vectors.json`: small cursors, each for one rule of
+docs/reference/data-format.md, with what it must be read as.
 
-What is expected is written here by hand, from the page; the rest of the state is filled in by the daemon's reading and looked over when the
-file changes. `python -m daemon.tests.reader.make_vectors` writes the file anew; vectors that are there already do not change without a
-change of the page.
+What is expected is written here by hand, from the page; the rest of the state is filled in by the
+daemon's reading and looked over when the file changes. `python -m daemon.tests.reader.make_vectors`
+writes the file anew; vectors that are there already do not change without a change of the page.
 """
 
 from __future__ import annotations
@@ -18,7 +19,17 @@ from google_crc32c import value as crc32c
 from pyroaring import BitMap
 
 from cursorkeeper.core.checksums import combined
-from cursorkeeper.core.footer import Base, ChainLedger, EmptyBase, EntryAddress, Footer, FooterState, InlineBase, Previous, SnapshotBase
+from cursorkeeper.core.footer import (
+    Base,
+    ChainLedger,
+    EmptyBase,
+    EntryAddress,
+    Footer,
+    FooterState,
+    InlineBase,
+    Previous,
+    SnapshotBase,
+)
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import (
@@ -54,14 +65,20 @@ TOO_NEW: Json = {"refused": "too new"}
 TOO_LARGE: Json = {"refused": "too large"}
 
 
-def rec(body: RecordBody, epoch: int = EPOCH, generation: int = GENERATION, name: CursorName = NAME) -> bytes:
+def rec(
+    body: RecordBody, epoch: int = EPOCH, generation: int = GENERATION, name: CursorName = NAME
+) -> bytes:
     return record.encode(Record(name.record_hash, epoch, generation, 1, body), PLAIN)
 
 
-def raw(kind: Kind, body: bytes, *, version: int = 1, flags: int = 0, length: int | None = None) -> bytes:
+def raw(
+    kind: Kind, body: bytes, *, version: int = 1, flags: int = 0, length: int | None = None
+) -> bytes:
     """A record with a right checksum, whatever is in it."""
     size = len(body) if length is None else length
-    head = record.HEADER.pack(b"CK", version, kind, flags, NAME.record_hash, EPOCH, GENERATION, 1, size, 0)
+    head = record.HEADER.pack(
+        b"CK", version, kind, flags, NAME.record_hash, EPOCH, GENERATION, 1, size, 0
+    )
     return head[:36] + struct.pack("<I", crc32c(head + body)) + body
 
 
@@ -101,7 +118,14 @@ def numbers(epoch: int, sequence: int, **values: int) -> Delta:
     return Delta(mark_delete_properties=MarkDeleteProperties(Stamp(epoch, sequence), values))
 
 
-def part(ledger: int, first: int, last: int, *, acked: Sequence[int] = (), holes: Sequence[int] | None = None) -> Slice:
+def part(
+    ledger: int,
+    first: int,
+    last: int,
+    *,
+    acked: Sequence[int] = (),
+    holes: Sequence[int] | None = None,
+) -> Slice:
     return Slice(ledger, first, last, holes is not None, BitMap(acked if holes is None else holes))
 
 
@@ -115,20 +139,45 @@ class Cursor:
     previous: Previous | None = None
     changes: dict[str, Any] = field(default_factory=dict)
 
-    def ledger(self, *entries: Entry, last: int | None = None, is_open: bool = False, name: int | None = None) -> Cursor:
+    def ledger(
+        self,
+        *entries: Entry,
+        last: int | None = None,
+        is_open: bool = False,
+        name: int | None = None,
+    ) -> Cursor:
         """One more in the chain."""
         ledger = name or 100 + len(self.ledgers)
         self.ledgers[ledger] = Stored(entries)
-        self.chain.append(ChainLedger(ledger, None if is_open else len(entries) - 1 if last is None else last))
+        self.chain.append(
+            ChainLedger(ledger, None if is_open else len(entries) - 1 if last is None else last)
+        )
         return self
 
-    def snapshot(self, *entries: Entry, listed: Sequence[int], at: int, end: Delta | None = None, crcs: Sequence[int] = ()) -> Cursor:
-        """A ledger whose entry `at` becomes the end record of those `listed`; None stands where it goes."""
+    def snapshot(
+        self,
+        *entries: Entry,
+        listed: Sequence[int],
+        at: int,
+        end: Delta | None = None,
+        crcs: Sequence[int] = (),
+    ) -> Cursor:
+        """A ledger whose entry `at` becomes the end record of those `listed`; None stands where it
+        goes.
+        """
         whole = list(entries)
         checks = crcs or [record.peek(whole[x] or b"").crc32c for x in listed]
         length = sum(len(whole[x] or b"") for x in listed)
         body = SnapshotEnd(
-            1, EPOCH, GENERATION, tuple(listed), (end and end.mark_delete) or Position(5, -1), None, None, length, combined(checks)
+            1,
+            EPOCH,
+            GENERATION,
+            tuple(listed),
+            (end and end.mark_delete) or Position(5, -1),
+            None,
+            None,
+            length,
+            combined(checks),
         )
         whole[at] = rec(body)
         self.ledger(*whole)
@@ -186,7 +235,11 @@ def mark_deletes() -> list[Vector]:
     two = laid(closed(5, 3), opened(6))
     return [
         ("nothing but the base", Cursor().case, state([5, -1], acked={}, highWaters={})),
-        ("mark-delete takes the acked prefix after the joins", of(acks(l5=[0, 2]), acks(l5=[1, 4])), state([5, 2], acked={"5": [[4, 4]]})),
+        (
+            "mark-delete takes the acked prefix after the joins",
+            of(acks(l5=[0, 2]), acks(l5=[1, 4])),
+            state([5, 2], acked={"5": [[4, 4]]}),
+        ),
         (
             "mark-delete crosses a closed ledger to an acked entry 0",
             of(acks(l5=[0, 1, 2], l6=[0, 1]), two),
@@ -197,8 +250,16 @@ def mark_deletes() -> list[Vector]:
             of(acks(l5=[0, 1, 2], l6=[1]), two),
             state([5, 2], acked={"6": [[1, 1]]}),
         ),
-        ("it does not cross an open ledger", of(acks(l5=[0, 1, 2], l6=[0]), laid(opened(5), opened(6))), state([5, 2])),
-        ("it does not cross where the ledger is not in the layout", of(acks(l5=[0, 1, 2], l6=[0]), laid(opened(6))), state([5, 2])),
+        (
+            "it does not cross an open ledger",
+            of(acks(l5=[0, 1, 2], l6=[0]), laid(opened(5), opened(6))),
+            state([5, 2]),
+        ),
+        (
+            "it does not cross where the ledger is not in the layout",
+            of(acks(l5=[0, 1, 2], l6=[0]), laid(opened(6))),
+            state([5, 2]),
+        ),
         (
             "it crosses empty and trimmed ledgers on its way",
             of(acks(l5=[0], l9=[0]), laid(closed(5, 1), closed(6, 0), trimmed(7), opened(9))),
@@ -209,14 +270,26 @@ def mark_deletes() -> list[Vector]:
             of(acks(l5=[0], l9=[1]), laid(closed(5, 1), closed(6, 0), opened(9))),
             state([5, 0]),
         ),
-        ("acks beyond the end of a closed ledger count", of(acks(l5=[0, 1, 2, 3, 4]), two), state([5, 4])),
-        ("a mark-delete is believed beyond the end of its ledger", of(to(5, 9), acks(l6=[0]), two), state([6, 0])),
+        (
+            "acks beyond the end of a closed ledger count",
+            of(acks(l5=[0, 1, 2, 3, 4]), two),
+            state([5, 4]),
+        ),
+        (
+            "a mark-delete is believed beyond the end of its ledger",
+            of(to(5, 9), acks(l6=[0]), two),
+            state([6, 0]),
+        ),
         (
             "a mark-delete before the first entry is later than one in the ledger before",
             of(to(6, -1), acks(l5=[4], l6=[1])),
             state([6, -1]),
         ),
-        ("the footer's mark-delete joins", Cursor().ledger(OPEN, rec(to(5, 1))).footer(mark_delete=Position(5, 3)).case, state([5, 3])),
+        (
+            "the footer's mark-delete joins",
+            Cursor().ledger(OPEN, rec(to(5, 1))).footer(mark_delete=Position(5, 3)).case,
+            state([5, 3]),
+        ),
     ]
 
 
@@ -227,8 +300,16 @@ def layouts() -> list[Vector]:
             of(laid(closed(5, 4), opened(6)), laid(closed(5, 3)), acks(l5=[0, 1, 2], l6=[0])),
             state([5, 2]),
         ),
-        ("the same, the shorter first", of(laid(closed(5, 3)), laid(closed(5, 4), opened(6)), acks(l5=[0, 1, 2], l6=[0])), state([5, 2])),
-        ("closed after trimmed is trimmed", of(laid(trimmed(5), opened(6)), laid(closed(5, 9)), acks(l6=[0])), state([6, 0])),
+        (
+            "the same, the shorter first",
+            of(laid(closed(5, 3)), laid(closed(5, 4), opened(6)), acks(l5=[0, 1, 2], l6=[0])),
+            state([5, 2]),
+        ),
+        (
+            "closed after trimmed is trimmed",
+            of(laid(trimmed(5), opened(6)), laid(closed(5, 9)), acks(l6=[0])),
+            state([6, 0]),
+        ),
         (
             "layout below mark-delete is forgotten",
             of(laid(closed(3, 1), closed(4, 2), closed(5, 9), opened(6))),
@@ -239,7 +320,11 @@ def layouts() -> list[Vector]:
             of(acks(l6=[1]), laid(trimmed(6))),
             state([5, -1], acked={}, highWaters={}),
         ),
-        ("and those after", of(laid(trimmed(6)), acks(l6=[1])), state([5, -1], acked={}, highWaters={})),
+        (
+            "and those after",
+            of(laid(trimmed(6)), acks(l6=[1])),
+            state([5, -1], acked={}, highWaters={}),
+        ),
         (
             "batches of a trimmed ledger are forgotten",
             of(batch(6, 1, 3, 0), laid(trimmed(6)), batch(6, 2, 3, 0)),
@@ -250,8 +335,16 @@ def layouts() -> list[Vector]:
             of(acks(l5=[4, 7]), laid(trimmed(5)), to(5, 2), acks(l5=[9])),
             state([5, 2], acked={}, highWaters={"5": 3}),
         ),
-        ("nothing is taken as prefix in a trimmed ledger", of(acks(l5=[0, 1]), laid(trimmed(5), opened(6))), state([5, -1])),
-        ("acks below mark-delete are forgotten", of(acks(l4=[7], l5=[1]), to(5, 3)), state([5, 3], acked={}, highWaters={"5": 4})),
+        (
+            "nothing is taken as prefix in a trimmed ledger",
+            of(acks(l5=[0, 1]), laid(trimmed(5), opened(6))),
+            state([5, -1]),
+        ),
+        (
+            "acks below mark-delete are forgotten",
+            of(acks(l4=[7], l5=[1]), to(5, 3)),
+            state([5, 3], acked={}, highWaters={"5": 4}),
+        ),
     ]
 
 
@@ -272,14 +365,26 @@ def batches() -> list[Vector]:
             of(batch(5, 1, 2, 0), acks(l5=[1])),
             state([5, -1], acked={"5": [[1, 1]]}, batches=[]),
         ),
-        ("and acked before", of(acks(l5=[1]), batch(5, 1, 2, 0)), state([5, -1], acked={"5": [[1, 1]]}, batches=[])),
+        (
+            "and acked before",
+            of(acks(l5=[1]), batch(5, 1, 2, 0)),
+            state([5, -1], acked={"5": [[1, 1]]}, batches=[]),
+        ),
         (
             "nor has one at or below mark-delete",
             of(batch(5, 1, 2, 0), batch(4, 9, 2, 0), to(5, 1), batch(5, 0, 2, 0)),
             state([5, 1], batches=[]),
         ),
-        ("nor one that the prefix passes", of(acks(l5=[0, 1, 2]), batch(5, 1, 2, 0)), state([5, 2], batches=[])),
-        ("a batch raises the high water", of(batch(5, 7, 2, 0)), state([5, -1], highWaters={"5": 8})),
+        (
+            "nor one that the prefix passes",
+            of(acks(l5=[0, 1, 2]), batch(5, 1, 2, 0)),
+            state([5, 2], batches=[]),
+        ),
+        (
+            "a batch raises the high water",
+            of(batch(5, 7, 2, 0)),
+            state([5, -1], highWaters={"5": 8}),
+        ),
     ]
 
 
@@ -291,7 +396,11 @@ def stamps_and_owners() -> list[Vector]:
             of(numbers(3, 9, a=1), numbers(3, 2, b=2), numbers(2, 99, c=3)),
             {"markDeleteProperties": {"stamp": [3, 9], "values": {"a": 1}}},
         ),
-        ("an empty map clears", of(numbers(3, 9, a=1), numbers(3, 10)), {"markDeleteProperties": {"stamp": [3, 10], "values": {}}}),
+        (
+            "an empty map clears",
+            of(numbers(3, 9, a=1), numbers(3, 10)),
+            {"markDeleteProperties": {"stamp": [3, 10], "values": {}}},
+        ),
         (
             "of two maps of one stamp the greater counts",
             of(numbers(3, 9, a=1, b=5), numbers(3, 9, a=2)),
@@ -317,7 +426,11 @@ def stamps_and_owners() -> list[Vector]:
         ),
         ("earlier epochs count", of(rec(acks(l5=[0]), epoch=1)), state([5, 0])),
         ("a delta at entry 0 counts", Cursor().ledger(rec(acks(l5=[0]))).case, state([5, 0])),
-        ("a deleted cursor has no state", Cursor().footer(state=FooterState.DELETED).case, {"state": "deleted"}),
+        (
+            "a deleted cursor has no state",
+            Cursor().footer(state=FooterState.DELETED).case,
+            {"state": "deleted"},
+        ),
     ]
 
 
@@ -330,7 +443,9 @@ def whole(*slices: Slice, **others: Any) -> bytes:
 
 
 def kept(*, ahead: Delta | None = None) -> Cursor:
-    """Previous: entry 1 in a ledger of deltas. Then a ledger with entry 2 in front of the snapshot of 1 and 2, 3 inside, 4 behind."""
+    """Previous: entry 1 in a ledger of deltas. Then a ledger with entry 2 in front of the snapshot
+    of 1 and 2, 3 inside, 4 behind.
+    """
     first = Cursor().ledger(OPEN, rec(acks(l5=[1])))
     second = Cursor(ledgers=dict(first.ledgers))
     front = rec(ahead or acks(l5=[2]))
@@ -354,11 +469,23 @@ ONE_TO_FOUR = state([5, -1], acked={"5": [[1, 4]], "6": [[5, 5]]}, fellBack=Fals
 def bases() -> list[Vector]:
     return [
         ("a snapshot, deltas around it, and what is in front of it", kept().case, ONE_TO_FOUR),
-        ("a delta in front of firstEntry does not count", kept(ahead=acks(l5=[2, 8])).case, ONE_TO_FOUR),
+        (
+            "a delta in front of firstEntry does not count",
+            kept(ahead=acks(l5=[2, 8])).case,
+            ONE_TO_FOUR,
+        ),
         (
             "a hole takes nothing back, slices overlap in any order",
             Cursor()
-            .snapshot(OPEN, whole(part(5, 2, 6, holes=[2, 5]), part(5, 0, 4, acked=[2]), part(5, 0, 0, acked=[])), None, listed=[1], at=2)
+            .snapshot(
+                OPEN,
+                whole(
+                    part(5, 2, 6, holes=[2, 5]), part(5, 0, 4, acked=[2]), part(5, 0, 0, acked=[])
+                ),
+                None,
+                listed=[1],
+                at=2,
+            )
             .case,
             state([5, -1], acked={"5": [[2, 4], [6, 6]]}),
         ),
@@ -369,14 +496,29 @@ def bases() -> list[Vector]:
         ),
         (
             "segments that the end record does not list do not count",
-            Cursor().snapshot(OPEN, whole(part(5, 0, 9, acked=[1])), whole(part(5, 0, 9, acked=[2])), None, listed=[1], at=3).case,
+            Cursor()
+            .snapshot(
+                OPEN,
+                whole(part(5, 0, 9, acked=[1])),
+                whole(part(5, 0, 9, acked=[2])),
+                None,
+                listed=[1],
+                at=3,
+            )
+            .case,
             state([5, -1], acked={"5": [[1, 1]]}),
         ),
         (
             "nor do the bodies of those have to be right",
             Cursor()
             .snapshot(
-                OPEN, whole(part(5, 0, 9, acked=[1])), raw(Kind.SEGMENT, b"\xff"), raw(Kind.SNAPSHOT_END, b""), None, listed=[1], at=4
+                OPEN,
+                whole(part(5, 0, 9, acked=[1])),
+                raw(Kind.SEGMENT, b"\xff"),
+                raw(Kind.SNAPSHOT_END, b""),
+                None,
+                listed=[1],
+                at=4,
             )
             .case,
             state([5, -1], acked={"5": [[1, 1]]}),
@@ -386,14 +528,33 @@ def bases() -> list[Vector]:
             of(whole(part(5, 0, 9, acked=[1])), acks(l5=[2])),
             state([5, -1], acked={"5": [[2, 2]]}),
         ),
-        ("the end record's mark-delete joins", Cursor().snapshot(OPEN, whole(), None, listed=[1], at=2, end=to(5, 3)).case, state([5, 3])),
+        (
+            "the end record's mark-delete joins",
+            Cursor().snapshot(OPEN, whole(), None, listed=[1], at=2, end=to(5, 3)).case,
+            state([5, 3]),
+        ),
         (
             "an inline base is a segment",
-            of(base=InlineBase(Segment(Position(5, 1), slices=(part(5, 0, 3, acked=[2]),)), EPOCH, GENERATION, 1)),
+            of(
+                base=InlineBase(
+                    Segment(Position(5, 1), slices=(part(5, 0, 3, acked=[2]),)),
+                    EPOCH,
+                    GENERATION,
+                    1,
+                )
+            ),
             state([5, 2]),
         ),
-        ("of the footer's generation", of(base=InlineBase(Segment(), EPOCH, GENERATION - 1, 1)), DAMAGED),
-        ("and not of a later epoch", of(base=InlineBase(Segment(), EPOCH + 1, GENERATION, 1)), DAMAGED),
+        (
+            "of the footer's generation",
+            of(base=InlineBase(Segment(), EPOCH, GENERATION - 1, 1)),
+            DAMAGED,
+        ),
+        (
+            "and not of a later epoch",
+            of(base=InlineBase(Segment(), EPOCH + 1, GENERATION, 1)),
+            DAMAGED,
+        ),
     ]
 
 
@@ -407,15 +568,33 @@ def fall_backs() -> list[Vector]:
     above.snapshot(OPEN, whole(part(5, 0, 3, acked=[1])), None, listed=[1], at=2)
     above.before(twice)
     return [
-        ("a damaged segment: fall back, the next ledgers are read, too", kept().spoilt(101, 2).case, fallen),
+        (
+            "a damaged segment: fall back, the next ledgers are read, too",
+            kept().spoilt(101, 2).case,
+            fallen,
+        ),
         ("a damaged end record: fall back", kept().spoilt(101, 5).case, fallen),
         ("a listed entry that is a delta: fall back", kept().spoilt(101, 4, plain).case, fallen),
-        ("a listed segment of another generation: fall back", kept().spoilt(101, 2, rec(Segment(), generation=1)).case, fallen),
-        ("a listed segment of a later epoch: fall back", kept().spoilt(101, 2, rec(Segment(), epoch=EPOCH + 1)).case, fallen),
-        ("segments that are not those of the checksum: fall back", kept().spoilt(101, 4, rec(Segment())).case, fallen),
+        (
+            "a listed segment of another generation: fall back",
+            kept().spoilt(101, 2, rec(Segment(), generation=1)).case,
+            fallen,
+        ),
+        (
+            "a listed segment of a later epoch: fall back",
+            kept().spoilt(101, 2, rec(Segment(), epoch=EPOCH + 1)).case,
+            fallen,
+        ),
+        (
+            "segments that are not those of the checksum: fall back",
+            kept().spoilt(101, 4, rec(Segment())).case,
+            fallen,
+        ),
         (
             "an end record that is not the one of the footer: fall back",
-            kept().spoilt(101, 5, rec(SnapshotEnd(2, 1, 1, (2, 4), Position(5, 9), None, None))).case,
+            kept()
+            .spoilt(101, 5, rec(SnapshotEnd(2, 1, 1, (2, 4), Position(5, 9), None, None)))
+            .case,
             fallen,
         ),
         (
@@ -425,22 +604,54 @@ def fall_backs() -> list[Vector]:
         ),
         ("nothing to fall back to", bare.spoilt(101, 2).case, DAMAGED),
         ("both snapshots damaged", above.spoilt(101, 1).spoilt(102, 1).case, DAMAGED),
-        ("falling back, all listed segments may be damaged", kept().spoilt(101, 2).spoilt(101, 4).case, fallen),
-        ("unless the end record that lists them is damaged as well", kept().spoilt(101, 2).spoilt(101, 5).case, DAMAGED),
+        (
+            "falling back, all listed segments may be damaged",
+            kept().spoilt(101, 2).spoilt(101, 4).case,
+            fallen,
+        ),
+        (
+            "unless the end record that lists them is damaged as well",
+            kept().spoilt(101, 2).spoilt(101, 5).case,
+            DAMAGED,
+        ),
         (
             "but for those that the footer calls damaged",
             kept().spoilt(101, 2).spoilt(101, 5).footer(damaged=(EntryAddress(101, 2),)).case,
             fallen,
         ),
-        ("falling back needs the deltas in front of the snapshot", kept().spoilt(101, 1).spoilt(101, 5).case, DAMAGED),
-        ("falling back needs the previous chain", kept().spoilt(100, 1).spoilt(101, 5).case, DAMAGED),
+        (
+            "falling back needs the deltas in front of the snapshot",
+            kept().spoilt(101, 1).spoilt(101, 5).case,
+            DAMAGED,
+        ),
+        (
+            "falling back needs the previous chain",
+            kept().spoilt(100, 1).spoilt(101, 5).case,
+            DAMAGED,
+        ),
         ("which is not looked at otherwise", kept().spoilt(100, 1).case, ONE_TO_FOUR),
         ("damage in front of the snapshot is harmless", kept().spoilt(101, 1).case, ONE_TO_FOUR),
-        ("even a record of another cursor", kept().spoilt(101, 1, rec(acks(l5=[9]), name=CursorName("t", "s"))).case, ONE_TO_FOUR),
+        (
+            "even a record of another cursor",
+            kept().spoilt(101, 1, rec(acks(l5=[9]), name=CursorName("t", "s"))).case,
+            ONE_TO_FOUR,
+        ),
         ("damage behind the snapshot is refused", kept().spoilt(101, 6).case, DAMAGED),
-        ("a too new segment is no reason to fall back", kept().spoilt(101, 2, raw(Kind.SEGMENT, b"", version=2)).case, TOO_NEW),
-        ("nor a too new end record", kept().spoilt(101, 5, raw(Kind.SNAPSHOT_END, b"", version=2)).case, TOO_NEW),
-        ("nor may anything too new be skipped", kept().spoilt(101, 1, raw(Kind.DELTA, b"", version=9)).case, TOO_NEW),
+        (
+            "a too new segment is no reason to fall back",
+            kept().spoilt(101, 2, raw(Kind.SEGMENT, b"", version=2)).case,
+            TOO_NEW,
+        ),
+        (
+            "nor a too new end record",
+            kept().spoilt(101, 5, raw(Kind.SNAPSHOT_END, b"", version=2)).case,
+            TOO_NEW,
+        ),
+        (
+            "nor may anything too new be skipped",
+            kept().spoilt(101, 1, raw(Kind.DELTA, b"", version=9)).case,
+            TOO_NEW,
+        ),
     ]
 
 
@@ -463,14 +674,25 @@ def damage() -> list[Vector]:
             whole().spoilt(100, 0, rec(OpenRecord(other.canonical, 1, 1, "w"), name=other)).case,
             DAMAGED,
         ),
-        ("and one of a later epoch", whole().spoilt(100, 0, rec(OpenRecord(NAME.canonical, 8, 2, "w"), epoch=8)).case, DAMAGED),
+        (
+            "and one of a later epoch",
+            whole().spoilt(100, 0, rec(OpenRecord(NAME.canonical, 8, 2, "w"), epoch=8)).case,
+            DAMAGED,
+        ),
         ("and a too new one", whole().spoilt(100, 0, b"CK\x02").case, TOO_NEW),
         ("a damaged delta is refused", of(None), DAMAGED),
         ("an empty entry is damage", of(b""), DAMAGED),
-        ("a later epoch is refused, whatever its generation", of(rec(acks(l5=[0]), epoch=8, generation=1)), DAMAGED),
+        (
+            "a later epoch is refused, whatever its generation",
+            of(rec(acks(l5=[0]), epoch=8, generation=1)),
+            DAMAGED,
+        ),
         (
             "damaged entries that the footer lists are skipped",
-            Cursor().ledger(OPEN, None, rec(acks(l5=[0]))).footer(damaged=(EntryAddress(100, 1),)).case,
+            Cursor()
+            .ledger(OPEN, None, rec(acks(l5=[0])))
+            .footer(damaged=(EntryAddress(100, 1),))
+            .case,
             state([5, 0]),
         ),
         (
@@ -478,11 +700,31 @@ def damage() -> list[Vector]:
             Cursor().ledger(OPEN, rec(acks(l5=[0]))).footer(damaged=(EntryAddress(100, 1),)).case,
             state([5, 0]),
         ),
-        ("a ledger shorter than lastEntry is refused", Cursor().ledger(OPEN, rec(acks(l5=[0])), last=2).case, DAMAGED),
-        ("entries behind lastEntry are not read", Cursor().ledger(OPEN, rec(acks(l5=[0])), None, last=1).case, state([5, 0])),
-        ("without lastEntry everything is read", Cursor().ledger(OPEN, rec(acks(l5=[0])), is_open=True).case, state([5, 0])),
-        ("a ledger that is empty need not exist", replace(Cursor().ledger(), ledgers={}).case, state([5, -1])),
-        ("one that is not has to", replace(Cursor().ledger(OPEN), ledgers={}).case, {"refused": "missing"}),
+        (
+            "a ledger shorter than lastEntry is refused",
+            Cursor().ledger(OPEN, rec(acks(l5=[0])), last=2).case,
+            DAMAGED,
+        ),
+        (
+            "entries behind lastEntry are not read",
+            Cursor().ledger(OPEN, rec(acks(l5=[0])), None, last=1).case,
+            state([5, 0]),
+        ),
+        (
+            "without lastEntry everything is read",
+            Cursor().ledger(OPEN, rec(acks(l5=[0])), is_open=True).case,
+            state([5, 0]),
+        ),
+        (
+            "a ledger that is empty need not exist",
+            replace(Cursor().ledger(), ledgers={}).case,
+            state([5, -1]),
+        ),
+        (
+            "one that is not has to",
+            replace(Cursor().ledger(OPEN), ledgers={}).case,
+            {"refused": "missing"},
+        ),
         (
             "the body of a delta of another generation is not read",
             of(raw(Kind.DELTA, b"\xff")[:20] + b"\x01\0\0\0" + raw(Kind.DELTA, b"\xff")[24:]),
@@ -495,7 +737,11 @@ def damage() -> list[Vector]:
         ("reserved bytes are ignored", of(reserved(acks(l5=[0]))), state([5, 0])),
         ("a body shorter than announced", of(raw(Kind.DELTA, b"\0", length=2)), DAMAGED),
         ("a body longer than announced", of(raw(Kind.DELTA, b"\0\0", length=1)), DAMAGED),
-        ("a body of more than 4 MiB, announced", of(raw(Kind.DELTA, b"\0", length=(4 << 20) + 1)), DAMAGED),
+        (
+            "a body of more than 4 MiB, announced",
+            of(raw(Kind.DELTA, b"\0", length=(4 << 20) + 1)),
+            DAMAGED,
+        ),
     ]
 
 
@@ -524,8 +770,21 @@ def segment(*parts: int | bytes) -> Case:
     return Cursor().snapshot(OPEN, raw(Kind.SEGMENT, joined(parts)), None, listed=[1], at=2).case
 
 
-def one_slice(bitmap: bytes, *, first: int = 0, last: int = 9, flags: int = 0, ledger: int = 5, size: int | None = None) -> Case:
-    return segment(0, 1, struct.pack("<QIIBI", ledger, first, last, flags, len(bitmap) if size is None else size), bitmap)
+def one_slice(
+    bitmap: bytes,
+    *,
+    first: int = 0,
+    last: int = 9,
+    flags: int = 0,
+    ledger: int = 5,
+    size: int | None = None,
+) -> Case:
+    return segment(
+        0,
+        1,
+        struct.pack("<QIIBI", ledger, first, last, flags, len(bitmap) if size is None else size),
+        bitmap,
+    )
 
 
 TOP = (1 << 32) - 1
@@ -556,11 +815,19 @@ def fields() -> list[Vector]:
         ),
         ("keys that do not ascend", delta(4, 2, 1, 1, 1, b"b", 0, 1, b"a", 0), DAMAGED),
         ("a key twice", delta(4, 2, 1, 1, 1, b"a", 0, 1, b"a", 0), DAMAGED),
-        ("an empty key", delta(4, 1, 1, 1, 0, 1, b"x"), {"cursorProperties": {"stamp": [1, 1], "values": {"": "x"}}}),
+        (
+            "an empty key",
+            delta(4, 1, 1, 1, 0, 1, b"x"),
+            {"cursorProperties": {"stamp": [1, 1], "values": {"": "x"}}},
+        ),
         ("a text that is not UTF-8", delta(4, 1, 1, 1, 1, b"\xff", 0), DAMAGED),
         ("more properties than bytes", delta(4, 200, 1, 1), DAMAGED),
         ("a layout of none", delta(8, 0), DAMAGED),
-        ("a closed ledger of 2^32 entries", delta(8, 1, 5, 1, TOP + 1), {"layout": [[5, "closed", TOP + 1]]}),
+        (
+            "a closed ledger of 2^32 entries",
+            delta(8, 1, 5, 1, TOP + 1),
+            {"layout": [[5, "closed", TOP + 1]]},
+        ),
         ("and of one more", delta(8, 1, 5, 1, TOP + 2), DAMAGED),
         ("an open ledger with entries", delta(8, 1, 5, 0, 1), DAMAGED),
         ("a layout state of 3", delta(8, 1, 5, 3, 0), DAMAGED),
@@ -574,11 +841,19 @@ def sets() -> list[Vector]:
     return [
         ("ledger 0, and its entry 0", acked(0, 0, 0), state([5, -1], acked={})),
         ("GAPS of one member", acked(5, 0, 0), state([5, 0])),
-        ("GAPS with gaps", acked(5, 2 << 2, 1, 0, 3), state([5, -1], acked={"5": [[1, 2], [6, 6]]})),
+        (
+            "GAPS with gaps",
+            acked(5, 2 << 2, 1, 0, 3),
+            state([5, -1], acked={"5": [[1, 2], [6, 6]]}),
+        ),
         ("RUNS", acked(5, 3 << 2 | 1, 1, 2, 0, 1), state([5, -1], acked={"5": [[1, 3], [5, 6]]})),
         ("RUNS that end inside a run", acked(5, 2 << 2 | 1, 1, 2, 0), DAMAGED),
         ("empty RUNS", acked(5, 1, 1), DAMAGED),
-        ("BITS", acked(5, 2 << 2 | 2, 1, b"\x05\x80"), state([5, -1], acked={"5": [[1, 1], [3, 3], [16, 16]]})),
+        (
+            "BITS",
+            acked(5, 2 << 2 | 2, 1, b"\x05\x80"),
+            state([5, -1], acked={"5": [[1, 1], [3, 3], [16, 16]]}),
+        ),
         ("BITS without the first", acked(5, 1 << 2 | 2, 1, b"\x04"), DAMAGED),
         ("BITS that end in zero", acked(5, 2 << 2 | 2, 1, b"\x01\0"), DAMAGED),
         ("empty BITS", acked(5, 2, 1), DAMAGED),
@@ -589,15 +864,31 @@ def sets() -> list[Vector]:
         ("RUNS beyond it", acked(5, 1 << 2 | 1, TOP, 1), DAMAGED),
         ("BITS beyond it", acked(5, 1 << 2 | 2, TOP, 3), DAMAGED),
         ("a gap of 2^64 - 1", acked(5, 10 << 2, 1, (1 << 64) - 1), DAMAGED),
-        ("more than 2^32 members in one record", delta(16, 2, 6, 5 << 2 | 1, 0, TOP, 1, 0, 0), DAMAGED),
-        ("the last entry of each of 60 ledgers", delta(16, 60, *(5, 0, TOP), *(1, 0, TOP) * 59), state([5, -1])),
-        ("of 70 ledgers: 358 MB of entries that are known and not acked", delta(16, 70, *(5, 0, TOP), *(1, 0, TOP) * 69), TOO_LARGE),
+        (
+            "more than 2^32 members in one record",
+            delta(16, 2, 6, 5 << 2 | 1, 0, TOP, 1, 0, 0),
+            DAMAGED,
+        ),
+        (
+            "the last entry of each of 60 ledgers",
+            delta(16, 60, *(5, 0, TOP), *(1, 0, TOP) * 59),
+            state([5, -1]),
+        ),
+        (
+            "of 70 ledgers: 358 MB of entries that are known and not acked",
+            delta(16, 70, *(5, 0, TOP), *(1, 0, TOP) * 69),
+            TOO_LARGE,
+        ),
     ]
 
 
 def partly_acked() -> list[Vector]:
     return [
-        ("a batch of size 2^32", delta(32, 1, 5, 1, TOP + 1, 1, 0, 0), {"batches": [[5, 1, TOP + 1, [[0, 0]]]]}),
+        (
+            "a batch of size 2^32",
+            delta(32, 1, 5, 1, TOP + 1, 1, 0, 0),
+            {"batches": [[5, 1, TOP + 1, [[0, 0]]]]},
+        ),
         ("and of one more", delta(32, 1, 5, 1, TOP + 2, 1, 0, 0), DAMAGED),
         ("a batch whose index is its size", delta(32, 1, 5, 1, 3, 1, 0, 3), DAMAGED),
         ("a batch that announces two and misses one", delta(32, 1, 5, 1, 3, 2, 0, 0), DAMAGED),
@@ -618,8 +909,16 @@ def slices() -> list[Vector]:
     return [
         ("acks in a segment", segment(16, 1, 5, 0, 0, 0), DAMAGED),
         ("no slices", segment(0, 0), state([5, -1])),
-        ("a slice", one_slice(good), state([5, -1], acked={"5": [[1, 1], [4, 4]]}, highWaters={"5": 10})),
-        ("a slice of holes", one_slice(good, flags=1), state([5, 0], acked={"5": [[2, 3], [5, 9]]})),
+        (
+            "a slice",
+            one_slice(good),
+            state([5, -1], acked={"5": [[1, 1], [4, 4]]}, highWaters={"5": 10}),
+        ),
+        (
+            "a slice of holes",
+            one_slice(good, flags=1),
+            state([5, 0], acked={"5": [[2, 3], [5, 9]]}),
+        ),
         ("a slice with an empty bitmap", one_slice(BitMap().serialize(), flags=1), state([5, 9])),
         ("another flag", one_slice(good, flags=2), DAMAGED),
         ("first above last", one_slice(good, first=9, last=8), DAMAGED),
@@ -635,7 +934,11 @@ def slices() -> list[Vector]:
             state([5, -1], acked={"5": [[1, 1], [4, 4]]}, highWaters={"5": TOP + 1}),
         ),
         ("and five times: 262,145 are too many", segment(0, 5, wide * 5), DAMAGED),
-        ("fewer slices than announced", segment(0, 2, struct.pack("<QIIBI", 5, 0, 9, 0, len(good)), good), DAMAGED),
+        (
+            "fewer slices than announced",
+            segment(0, 2, struct.pack("<QIIBI", 5, 0, 9, 0, len(good)), good),
+            DAMAGED,
+        ),
     ]
 
 
@@ -651,18 +954,26 @@ def footers() -> list[Vector]:
         changed = data.replace(old.encode(), new.encode(), count)
         assert changed != data, old
         body = changed[: changed.rindex(b',"crc32c"')]
-        return replace(plain.case, footer=changed if keep else body + b',"crc32c":"%08x"}' % crc32c(body))
+        return replace(
+            plain.case, footer=changed if keep else body + b',"crc32c":"%08x"}' % crc32c(body)
+        )
 
     def fenced(token: int) -> Case:
-        head, count, _ = plain.case.footer.replace(b'{"version":1', b'{"version":2', 1).rpartition(b',"crc32c"')
+        head, count, _ = plain.case.footer.replace(b'{"version":1', b'{"version":2', 1).rpartition(
+            b',"crc32c"'
+        )
         body = head + b',"fencingToken":%d' % token
         return replace(plain.case, footer=body + count + b':"%08x"}' % crc32c(body))
 
     def written(version: int, write: int = 3) -> Case:
-        return text('"write":3', f'"znode":{{"version":{version},"epoch":7,"write":{write}}},"write":3')
+        return text(
+            '"write":3', f'"znode":{{"version":{version},"epoch":7,"write":{write}}},"write":3'
+        )
 
     read, base = state([5, 0]), '"base":{"empty":[5,-1]}'
-    snapshot = '{"ledger":99,"firstEntry":1,"lastEntry":2,"numParts":1,"length":9,"crc32c":"00000000"}'
+    snapshot = (
+        '{"ledger":99,"firstEntry":1,"lastEntry":2,"numParts":1,"length":9,"crc32c":"00000000"}'
+    )
     long = Cursor().snapshot(OPEN, rec(Segment()), None, listed=[1], at=2)
     assert isinstance(long.base, SnapshotBase)
     long.base = replace(long.base, length=long.base.length + 1)
@@ -670,7 +981,11 @@ def footers() -> list[Vector]:
     return [
         ("a footer", plain.case, read),
         ("a wrong checksum", text('"epoch":7', '"epoch":8', keep=True), DAMAGED),
-        ("a newer version is too new before its checksum is looked at", text('"version":1', '"version":3', keep=True), TOO_NEW),
+        (
+            "a newer version is too new before its checksum is looked at",
+            text('"version":1', '"version":3', keep=True),
+            TOO_NEW,
+        ),
         ("a fencing token makes version 2", fenced(812), read),
         ("the highest one", fenced((1 << 63) - 1), read),
         ("one of 2^63", fenced(1 << 63), DAMAGED),
@@ -679,16 +994,40 @@ def footers() -> list[Vector]:
         ("version 1 with one", text('"previous"', '"fencingToken":812,"previous"'), DAMAGED),
         ("version 0", text('"version":1', '"version":0'), DAMAGED),
         ("another format, too", text('"format":"native"', '"format":"newest"', keep=True), TOO_NEW),
-        ("a format that the parts are not", text('"format":"native"', '"format":"pulsar"'), DAMAGED),
-        ("a ledger of another format", text('"lastEntry":1}', '"lastEntry":1,"format":"newest"}'), TOO_NEW),
-        ("unknown members are ignored", text('"previous"', '"later":{"a":[1.5,null]},"previous"'), read),
-        ("another subscription", replace(plain.case, name=CursorName(NAME.topic, "other")), DAMAGED),
-        ("a canonical name that is not that of the topic", text('"subscription":"billing"', '"subscription":"billinG"'), DAMAGED),
+        (
+            "a format that the parts are not",
+            text('"format":"native"', '"format":"pulsar"'),
+            DAMAGED,
+        ),
+        (
+            "a ledger of another format",
+            text('"lastEntry":1}', '"lastEntry":1,"format":"newest"}'),
+            TOO_NEW,
+        ),
+        (
+            "unknown members are ignored",
+            text('"previous"', '"later":{"a":[1.5,null]},"previous"'),
+            read,
+        ),
+        (
+            "another subscription",
+            replace(plain.case, name=CursorName(NAME.topic, "other")),
+            DAMAGED,
+        ),
+        (
+            "a canonical name that is not that of the topic",
+            text('"subscription":"billing"', '"subscription":"billinG"'),
+            DAMAGED,
+        ),
         ("an epoch that is a float", text('"epoch":7', '"epoch":7.0'), DAMAGED),
         ("an epoch with an exponent", text('"epoch":7', '"epoch":7e0'), DAMAGED),
         ("a write number of 2^63", text('"write":3', f'"write":{1 << 63}'), DAMAGED),
         ("a negative generation", text('"generation":2', '"generation":-2'), DAMAGED),
-        ("an entry of 2^32 in a position", text(base, f'"base":{{"empty":[5,{1 << 32}]}}'), DAMAGED),
+        (
+            "an entry of 2^32 in a position",
+            text(base, f'"base":{{"empty":[5,{1 << 32}]}}'),
+            DAMAGED,
+        ),
         ("a base of two kinds", text(base, '"base":{"empty":[5,-1],"inline":""}'), DAMAGED),
         ("a base of no kind", text(base, '"base":{}'), DAMAGED),
         ("an unknown base", text(base, '"base":{"later":1}'), DAMAGED),
@@ -701,13 +1040,25 @@ def footers() -> list[Vector]:
         ("escaped text", text('"writer":"host/1/ab"', '"writer":"h\\u00f6st"'), read),
         ("half a character", text('"writer":"host/1/ab"', '"writer":"h\\ud800st"'), DAMAGED),
         ("a member twice", text('"epoch":7', '"epoch":7,"epoch":7'), DAMAGED),
-        ("a member twice inside of an unknown one", text('"epoch":7', '"epoch":7,"later":{"a":1,"a":1}'), DAMAGED),
+        (
+            "a member twice inside of an unknown one",
+            text('"epoch":7', '"epoch":7,"later":{"a":1,"a":1}'),
+            DAMAGED,
+        ),
         ("an epoch of 2^32", text('"epoch":7', f'"epoch":{1 << 32}'), DAMAGED),
         ("a lastEntry of 2^32", text('"lastEntry":1', f'"lastEntry":{1 << 32}'), DAMAGED),
         ("a ledger twice in the chain", text('"chain":[', '"chain":[{"ledger":100},'), DAMAGED),
-        ("a snapshot outside of its chain", text(base, f'"base":{{"snapshot":{snapshot}}}'), DAMAGED),
+        (
+            "a snapshot outside of its chain",
+            text(base, f'"base":{{"snapshot":{snapshot}}}'),
+            DAMAGED,
+        ),
         ("one in its chain whose length is not that of its end record", other_length, DAMAGED),
-        ("the znode's version is the one that was written", replace(written(4), znode_version=4), read),
+        (
+            "the znode's version is the one that was written",
+            replace(written(4), znode_version=4),
+            read,
+        ),
         ("and another one", replace(written(4), znode_version=5), {"refused": "replaced"}),
         ("of another write it does not count", replace(written(4, write=2), znode_version=5), read),
         ("not JSON", replace(plain.case, footer=b"{{{"), DAMAGED),
@@ -718,15 +1069,29 @@ def footers() -> list[Vector]:
 
 def whole_states() -> list[Vector]:
     def ledger(*entries: bytes, last: int | None = None, **metadata: str) -> Case:
-        told = {"cursor": NAME.canonical, "format": "pulsar", "epoch": "6", "generation": "2", "entry-bytes-max": "64", **metadata}
+        told = {
+            "cursor": NAME.canonical,
+            "format": "pulsar",
+            "epoch": "6",
+            "generation": "2",
+            "entry-bytes-max": "64",
+            **metadata,
+        }
         kept = {k.replace("codec", "pulsar/cursor-compressionType"): v for k, v in told.items()}
         cursor = Cursor(ledgers={100: Stored(entries, kept)})
         cursor.chain = [ChainLedger(100, len(entries) - 1 if last is None else last, "pulsar")]
         return cursor.case
 
-    head, ranged, array = (bytes.fromhex(told) for told in ("08051001", "1a0c0a0408051002120408051004", "320408061001"))
-    crossing, batched, number = (bytes.fromhex(told) for told in ("1a0c0a0408051002120408061000", "2a080a04080510071006", "22050a016b1007"))
-    long = head + b"".join(bytes.fromhex("22050a01") + bytes([97 + n]) + b"\x10\x07" for n in range(12))
+    head, ranged, array = (
+        bytes.fromhex(told) for told in ("08051001", "1a0c0a0408051002120408051004", "320408061001")
+    )
+    crossing, batched, number = (
+        bytes.fromhex(told)
+        for told in ("1a0c0a0408051002120408061000", "2a080a04080510071006", "22050a016b1007")
+    )
+    long = head + b"".join(
+        bytes.fromhex("22050a01") + bytes([97 + n]) + b"\x10\x07" for n in range(12)
+    )
     first, second = long[:64], long[64:]
     foot, huge = b'{"numParts":2,"length":%d}' % len(long), b'{"numParts":1,"length":2147483646}'
     ranges = state([5, 1], acked={"5": [[3, 4]]})
@@ -735,27 +1100,51 @@ def whole_states() -> list[Vector]:
         ("the newest one counts", ledger(head + array, head + ranged), ranges),
         ("long arrays", ledger(head + array), state([5, 1], acked={"6": [[0, 0]]})),
         ("ranges and long arrays: the ranges count", ledger(head + array + ranged), ranges),
-        ("a batch, whose size is not known", ledger(head + batched), state([5, 1], batches=[[5, 7, 0, [[1, 2]]]])),
-        ("properties have the ledger's epoch", ledger(head + number), {"markDeleteProperties": {"stamp": [6, 0], "values": {"k": 7}}}),
+        (
+            "a batch, whose size is not known",
+            ledger(head + batched),
+            state([5, 1], batches=[[5, 7, 0, [[1, 2]]]]),
+        ),
+        (
+            "properties have the ledger's epoch",
+            ledger(head + number),
+            {"markDeleteProperties": {"stamp": [6, 0], "values": {"k": 7}}},
+        ),
         ("slices and their footer", ledger(first, second, foot), state([5, 1])),
         ("slices without a footer are walked over", ledger(head + ranged, first, second), ranges),
         ("but not what is behind them", ledger(first, second, b"\x08"), DAMAGED),
         ("a footer whose last slice is missing", ledger(head, first, foot), DAMAGED),
         ("a footer of another length", ledger(first, second[:-1], foot), DAMAGED),
-        ("a footer of two gigabytes", ledger(head, huge, **{"entry-bytes-max": "2147483647"}), DAMAGED),
+        (
+            "a footer of two gigabytes",
+            ledger(head, huge, **{"entry-bytes-max": "2147483647"}),
+            DAMAGED,
+        ),
         ("an entry longer than a slice", ledger(long), DAMAGED),
         ("nothing but slices", ledger(first, second), DAMAGED),
         ("an empty ledger", ledger(), DAMAGED),
         ("damage is no reason for an older state", ledger(head, b"\xff"), DAMAGED),
         ("a range across ledgers", ledger(head + crossing), DAMAGED),
-        ("one that ends before mark-delete", ledger(bytes.fromhex("08061005") + crossing), state([6, 5])),
-        ("a newer field inside of a range", ledger(head + bytes.fromhex("1a0e") + ranged[2:] + bytes.fromhex("1801")), TOO_NEW),
+        (
+            "one that ends before mark-delete",
+            ledger(bytes.fromhex("08061005") + crossing),
+            state([6, 5]),
+        ),
+        (
+            "a newer field inside of a range",
+            ledger(head + bytes.fromhex("1a0e") + ranged[2:] + bytes.fromhex("1801")),
+            TOO_NEW,
+        ),
         ("a newer field at the top", ledger(head + ranged + bytes.fromhex("3807")), ranges),
         ("a ledger of another generation", ledger(head, generation="1"), DAMAGED),
         ("a ledger of a later epoch", ledger(head, epoch="8"), DAMAGED),
         ("a ledger of another cursor", ledger(head, cursor="other|one"), DAMAGED),
         ("a codec that is not known", ledger(head, codec="BROTLI"), TOO_NEW),
-        ("codec NONE: the length is there", ledger(bytes([0, 0, 0, 4]) + head, codec="NONE"), state([5, 1])),
+        (
+            "codec NONE: the length is there",
+            ledger(bytes([0, 0, 0, 4]) + head, codec="NONE"),
+            state([5, 1]),
+        ),
         ("and must be right", ledger(bytes([0, 0, 0, 5]) + head, codec="NONE"), DAMAGED),
     ]
 
@@ -793,7 +1182,11 @@ def main() -> None:
         for what, case, expected in vectors():
             read = daemon_reading(case)
             read.pop("why", None)
-            wrong = {key: (value, read.get(key)) for key, value in expected.items() if read.get(key) != value}
+            wrong = {
+                key: (value, read.get(key))
+                for key, value in expected.items()
+                if read.get(key) != value
+            }
             if wrong:
                 print(f"{chapter}: {what}: expected and read: {wrong} {read}")
                 continue

@@ -1,8 +1,10 @@
-"""Random cursors as they might be stored, from a seed: records of any content in any order, snapshots, earlier generations and owners,
-whole states in Pulsar's form, and damage anywhere. The bytes are made by the daemon's own encoders.
+"""Random cursors as they might be stored, from a seed: records of any content in any order,
+snapshots, earlier generations and owners, whole states in Pulsar's form, and damage anywhere. The
+bytes are made by the daemon's own encoders.
 
-Small numbers, so that records meet; some huge ones, so that limits are met. What no writer would make (two lengths of a closed ledger, two
-maps of one stamp, overlapping slices) is made as well: the page says what it means.
+Small numbers, so that records meet; some huge ones, so that limits are met. What no writer would
+make (two lengths of a closed ledger, two maps of one stamp, overlapping slices) is made as well:
+the page says what it means.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ class Maker:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.name = CursorName(f"persistent://t/ns/{self.rng.choice(['topic', 'Größe %', 'a|b 日本', '~x_y.z'])}", f"sub {seed}")
+        self.name = CursorName(
+            f"persistent://t/ns/{self.rng.choice(['topic', 'Größe %', 'a|b 日本', '~x_y.z'])}",
+            f"sub {seed}",
+        )
         self.epoch, self.generation = self.rng.randint(1, 4), self.rng.randint(1, 3)
         self.topic = self.rng.choice([(0, 1, 2, 3), (7, 8, 20), (5,), (3, 1 << 40, LEDGER_ID_MAX)])
         self.dense = self.rng.random() < 0.6
@@ -80,7 +85,9 @@ class Maker:
     # ---- values
 
     def position(self) -> Position:
-        return Position(self.rng.choice(self.topic), self.rng.choice([-1, 0, 1, 2, 3, self.rng.randint(0, 12)]))
+        return Position(
+            self.rng.choice(self.topic), self.rng.choice([-1, 0, 1, 2, 3, self.rng.randint(0, 12)])
+        )
 
     def entries(self) -> BitMap:
         rng, out = self.rng, BitMap()
@@ -89,7 +96,11 @@ class Maker:
         if self.happens(0.01):
             return BitMap([ENTRY_ID_MAX - rng.randint(0, 1)])
         if self.happens(0.05):
-            return BitMap(n for n in range(rng.randint(0, 50), 9_000) if rng.random() < rng.choice([0.01, 0.5, 0.99])) | BitMap([9])
+            return BitMap(
+                n
+                for n in range(rng.randint(0, 50), 9_000)
+                if rng.random() < rng.choice([0.01, 0.5, 0.99])
+            ) | BitMap([9])
         for _ in range(rng.randint(1, 4)):
             first = rng.randint(0, 8)
             out.add_range(first, first + rng.choice([1, 1, 2, 6] if self.dense else [1, 1, 1, 2]))
@@ -100,32 +111,52 @@ class Maker:
 
     def numbers(self) -> MarkDeleteProperties:
         values = {
-            self.rng.choice(["a", "é", "\uffff", "😀"]): self.rng.choice([0, 1, -1, (1 << 63) - 1, -(1 << 63)])
+            self.rng.choice(["a", "é", "\uffff", "😀"]): self.rng.choice(
+                [0, 1, -1, (1 << 63) - 1, -(1 << 63)]
+            )
             for _ in range(self.rng.randint(0, 2))
         }
         return MarkDeleteProperties(self.stamp(), values)
 
     def texts(self) -> CursorProperties:
         values = {
-            self.rng.choice(["a", "b", "\uffff", "😀"]): self.rng.choice(["", "x", "\uffff", "😀"]) for _ in range(self.rng.randint(0, 2))
+            self.rng.choice(["a", "b", "\uffff", "😀"]): self.rng.choice(["", "x", "\uffff", "😀"])
+            for _ in range(self.rng.randint(0, 2))
         }
         return CursorProperties(self.stamp(), values)
 
     def layout(self) -> tuple[LayoutItem, ...]:
         chosen = sorted(x for x in self.topic if self.happens(0.8))
-        states = [self.rng.choice([LayoutState.OPEN, LayoutState.CLOSED, LayoutState.CLOSED, LayoutState.TRIMMED]) for _ in chosen]
+        states = [
+            self.rng.choice(
+                [LayoutState.OPEN, LayoutState.CLOSED, LayoutState.CLOSED, LayoutState.TRIMMED]
+            )
+            for _ in chosen
+        ]
         lengths = [self.rng.choice([0, 1, 6, 9, 9, 9, self.rng.randint(0, 12)]) for _ in chosen]
-        return tuple(LayoutItem(x, s, n if s is LayoutState.CLOSED else 0) for x, s, n in zip(chosen, states, lengths, strict=True))
+        return tuple(
+            LayoutItem(x, s, n if s is LayoutState.CLOSED else 0)
+            for x, s, n in zip(chosen, states, lengths, strict=True)
+        )
 
     def partials(self) -> dict[PartialKey, Partial]:
         found = {}
         for _ in range(self.rng.randint(0, 3)):
             missing = BitMap(self.rng.sample(range(6), self.rng.randint(1, 3)))
             size = self.rng.choice([0, 0, missing.max() + 1, 6, 50])
-            found[PartialKey(self.rng.choice(self.topic), self.rng.randint(0, 12))] = Partial(size, missing)
+            found[PartialKey(self.rng.choice(self.topic), self.rng.randint(0, 12))] = Partial(
+                size, missing
+            )
         return found
 
-    def head(self) -> tuple[Position | None, MarkDeleteProperties | None, CursorProperties | None, tuple[LayoutItem, ...]]:
+    def head(
+        self,
+    ) -> tuple[
+        Position | None,
+        MarkDeleteProperties | None,
+        CursorProperties | None,
+        tuple[LayoutItem, ...],
+    ]:
         return (
             self.position() if self.happens(0.3) else None,
             self.numbers() if self.happens(0.2) else None,
@@ -149,10 +180,18 @@ class Maker:
 
     # ---- records
 
-    def encoded(self, body: RecordBody, generation: int | None = None, epoch: int | None = None) -> bytes:
+    def encoded(
+        self, body: RecordBody, generation: int | None = None, epoch: int | None = None
+    ) -> bytes:
         self.sequence += 1
         owner = epoch if epoch is not None else self.rng.randint(1, self.epoch)
-        made = Record(self.name.record_hash, owner, self.generation if generation is None else generation, self.sequence, body)
+        made = Record(
+            self.name.record_hash,
+            owner,
+            self.generation if generation is None else generation,
+            self.sequence,
+            body,
+        )
         return record.encode(made, self.settings)
 
     def opened(self) -> bytes:
@@ -174,7 +213,10 @@ class Maker:
         return ledger
 
     def records(self) -> ChainLedger:
-        entries = [self.opened() if self.happens(0.9) else self.noise(), *(self.noise() for _ in range(self.rng.randint(0, 7)))]
+        entries = [
+            self.opened() if self.happens(0.9) else self.noise(),
+            *(self.noise() for _ in range(self.rng.randint(0, 7))),
+        ]
         return self.chained(self.store(entries if self.happens(0.95) else []))
 
     def chained(self, ledger: int, form: str = "native") -> ChainLedger:
@@ -190,8 +232,21 @@ class Maker:
             entries.append(self.encoded(self.segment()))
             entries += [self.noise() for _ in range(self.rng.choice([0, 0, 1, 2]))]
         segments = [entries[x] for x in at]
-        checksum, length = combined([record.peek(x).crc32c for x in segments]), sum(map(len, segments))
-        end = SnapshotEnd(1, self.epoch, self.generation, tuple(at), self.position(), self.head()[1], self.head()[2], length, checksum)
+        checksum, length = (
+            combined([record.peek(x).crc32c for x in segments]),
+            sum(map(len, segments)),
+        )
+        end = SnapshotEnd(
+            1,
+            self.epoch,
+            self.generation,
+            tuple(at),
+            self.position(),
+            self.head()[1],
+            self.head()[2],
+            length,
+            checksum,
+        )
         last = len(entries)
         entries.append(self.encoded(end))
         base = SnapshotBase(0, at[0], last, len(at), length, record.peek(entries[last]).crc32c)
@@ -229,9 +284,17 @@ class Maker:
                 return self.records()
             entries += taken.entries
         if self.happens(0.3) and len(taken.entries) > 1:
-            entries += taken.entries[: self.rng.randint(1, len(taken.entries) - 1)]  # a flush that was cut off
-        told = {"cursor": self.name.canonical, "format": FORMAT_PULSAR, "epoch": str(self.rng.randint(1, self.epoch))}
-        told |= {"generation": str(self.generation), **{key: value.decode() for key, value in writer.ledger_metadata.items()}}
+            # a flush that was cut off
+            entries += taken.entries[: self.rng.randint(1, len(taken.entries) - 1)]
+        told = {
+            "cursor": self.name.canonical,
+            "format": FORMAT_PULSAR,
+            "epoch": str(self.rng.randint(1, self.epoch)),
+        }
+        told |= {
+            "generation": str(self.generation),
+            **{key: value.decode() for key, value in writer.ledger_metadata.items()},
+        }
         return self.chained(self.store(entries, told), FORMAT_PULSAR)
 
     # ---- the footer
@@ -242,15 +305,24 @@ class Maker:
         if kind == "empty":
             return EmptyBase(self.position()), ()
         if kind == "inline":
-            return InlineBase(self.segment(), self.rng.randint(1, self.epoch), self.generation, 7), ()
+            return InlineBase(
+                self.segment(), self.rng.randint(1, self.epoch), self.generation, 7
+            ), ()
         if kind == "pulsar":
             info = self.writer().inline(self.state(), 1 << 20)
-            return (PulsarBase(info, self.rng.randint(1, self.epoch)) if info else EmptyBase(self.position())), ()
+            return (
+                PulsarBase(info, self.rng.randint(1, self.epoch))
+                if info
+                else EmptyBase(self.position())
+            ), ()
         base, own = self.snapshot()
         return base, (own,)
 
     def chain(self) -> tuple[ChainLedger, ...]:
-        return tuple(self.whole_states() if self.happens(0.1) else self.records() for _ in range(self.rng.choice([0, 1, 1, 2])))
+        return tuple(
+            self.whole_states() if self.happens(0.1) else self.records()
+            for _ in range(self.rng.choice([0, 1, 1, 2]))
+        )
 
     def footer(self) -> Footer:
         previous = None
@@ -262,14 +334,25 @@ class Maker:
         if previous is not None and self.happens(0.3):  # a ledger that both name
             chain = chain + previous.chain[-1:]
         damaged = (
-            [EntryAddress(self.rng.choice(list(self.ledgers)), self.rng.randint(0, 6)) for _ in range(self.rng.randint(0, 2))]
+            [
+                EntryAddress(self.rng.choice(list(self.ledgers)), self.rng.randint(0, 6))
+                for _ in range(self.rng.randint(0, 2))
+            ]
             if self.ledgers
             else []
         )
         return Footer(
             self.name.topic,
             self.name.subscription,
-            self.rng.choice([FooterState.OPEN, FooterState.CLOSED, FooterState.OPEN, FooterState.CLOSED, FooterState.DELETED])
+            self.rng.choice(
+                [
+                    FooterState.OPEN,
+                    FooterState.CLOSED,
+                    FooterState.OPEN,
+                    FooterState.CLOSED,
+                    FooterState.DELETED,
+                ]
+            )
             if self.happens(0.2)
             else FooterState.OPEN,
             self.epoch,
@@ -282,7 +365,9 @@ class Maker:
             previous,
             damaged=tuple(damaged) if self.happens(0.2) else (),
             cursor_properties=self.texts() if self.happens(0.15) else None,
-            written=Written(6, self.rng.choice([self.epoch, 1]), self.rng.choice([self.write, 1])) if self.happens(0.7) else None,
+            written=Written(6, self.rng.choice([self.epoch, 1]), self.rng.choice([self.write, 1]))
+            if self.happens(0.7)
+            else None,
             extra={"later": [1.5, None]} if self.happens(0.1) else {},
             fencing_token=self.rng.choice([1, 812, (1 << 63) - 1]) if self.happens(0.3) else 0,
         )
@@ -291,7 +376,13 @@ class Maker:
         footer = self.footer()
         found_as = self.rng.choice([None, 6, 6, 6, 6, 6, 7])
         faults = () if found_as != 7 else ("another version of the znode",)
-        case = Case(self.name, footer_bytes.encode(footer, self.settings), dict(self.ledgers), faults, found_as)
+        case = Case(
+            self.name,
+            footer_bytes.encode(footer, self.settings),
+            dict(self.ledgers),
+            faults,
+            found_as,
+        )
         for _ in range(self.rng.choice([0, 0, 1, 1, 1, 2])):
             case = self.damaged(case, footer)
         return case
@@ -311,16 +402,26 @@ class Maker:
         if own is None or not 0 <= at < len(own.entries):
             return case
         how, changed = self.spoilt(own.entries[at])
-        entries = own.entries[:at] if how == "cut" else (*own.entries[:at], changed, *own.entries[at + 1 :])
+        entries = (
+            own.entries[:at]
+            if how == "cut"
+            else (*own.entries[:at], changed, *own.entries[at + 1 :])
+        )
         said = f"{how} {ledger}:{at}"
-        return replace(case, ledgers={**case.ledgers, ledger: replace(own, entries=entries)}, faults=(*case.faults, said))
+        return replace(
+            case,
+            ledgers={**case.ledgers, ledger: replace(own, entries=entries)},
+            faults=(*case.faults, said),
+        )
 
     def place(self, case: Case, footer: Footer) -> tuple[int, int]:
         ledger = self.rng.choice(list(case.ledgers))
         if isinstance(footer.base, SnapshotBase) and self.happens(0.6):
             base = footer.base
             places = [base.first_entry, base.last_entry]
-            return base.ledger, self.rng.choice([0, base.first_entry - 1, *places, *places, *places, base.last_entry + 1])
+            return base.ledger, self.rng.choice(
+                [0, base.first_entry - 1, *places, *places, *places, base.last_entry + 1]
+            )
         return ledger, self.rng.randrange(max(1, len(case.ledgers[ledger].entries)))
 
     def spoilt(self, entry: bytes | None) -> tuple[str, bytes | None]:
@@ -366,7 +467,9 @@ class Maker:
         elif how == "format":
             data = data.replace(b'"format":"native"', b'"format":"newest"', 1)
         else:
-            return replace(case, name=replace(case.name, subscription="other"), faults=(*case.faults, how))
+            return replace(
+                case, name=replace(case.name, subscription="other"), faults=(*case.faults, how)
+            )
         return replace(case, footer=data, faults=(*case.faults, f"footer {how}"))
 
 

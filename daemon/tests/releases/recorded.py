@@ -1,6 +1,7 @@
 """The recordings of `testdata/releases/`, as values; their README has the form of the files.
 
-Owns the reading of those files, and that they are what was recorded. Does not own what a cursor's bytes mean.
+Owns the reading of those files, and that they are what was recorded. Does not own what a cursor's
+bytes mean.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class RecordedLedger:
 
 @dataclass(frozen=True)
 class Recorded:
-    """One cursor at the end of its story. `expected`: what was confirmed; `sent`: what may be there too, if that is more.
+    """One cursor at the end of its story. `expected`: what was confirmed; `sent`: what may be there
+    too, if that is more.
 
     `end`: killed, closed or deleted; `epoch`: of its last owner.
     """
@@ -60,7 +62,13 @@ class Recorded:
 
     def with_entries(self, ledger: int, entries: tuple[bytes, ...]) -> Recorded:
         """The same, with other entries in one ledger."""
-        return replace(self, ledgers=tuple(replace(own, entries=entries) if own.ledger == ledger else own for own in self.ledgers))
+        return replace(
+            self,
+            ledgers=tuple(
+                replace(own, entries=entries) if own.ledger == ledger else own
+                for own in self.ledgers
+            ),
+        )
 
 
 @cache
@@ -79,7 +87,9 @@ def each(*, deleted: bool = False) -> pytest.MarkDecorator:
     """Runs a test for every recorded cursor that was not deleted, or for every one that was."""
     found = [recorded for recorded in recordings() if (recorded.end == "deleted") is deleted]
     assert found, f"no recordings in {RELEASES}"
-    return pytest.mark.parametrize("recorded", found, ids=[f"{recorded.release}-{recorded.story}" for recorded in found])
+    return pytest.mark.parametrize(
+        "recorded", found, ids=[f"{recorded.release}-{recorded.story}" for recorded in found]
+    )
 
 
 def _of(folder: Path) -> list[Recorded]:
@@ -102,14 +112,28 @@ def _one(folder: Path, story: str, shared: Json) -> Recorded:
     assert at == len(body), f"{packed} holds {len(body)} bytes, the manifest speaks of {at}"
     znode, name = told["znode"], CursorName(**told["cursor"])
     return Recorded(
-        shared["release"], story, name, shared["root"], shared["deployment"], znode["path"], znode["data"].encode(), tuple(ledgers),
-        told["end"], told["epoch"], told["expected"], told.get("sent"),
-    )  # fmt: skip
+        shared["release"],
+        story,
+        name,
+        shared["root"],
+        shared["deployment"],
+        znode["path"],
+        znode["data"].encode(),
+        tuple(ledgers),
+        told["end"],
+        told["epoch"],
+        told["expected"],
+        told.get("sent"),
+    )
 
 
 def _ledger(told: Json, entries: tuple[bytes, ...]) -> RecordedLedger:
     closed = told["state"] == "CLOSED"
-    assert not closed or told["lastEntry"] == len(entries) - 1, f"ledger {told['ledger']} is not complete"
-    spec = LedgerSpec(told["ensemble"], told["writeQuorum"], told["ackQuorum"], Digest[told["digest"]])
+    assert not closed or told["lastEntry"] == len(entries) - 1, (
+        f"ledger {told['ledger']} is not complete"
+    )
+    spec = LedgerSpec(
+        told["ensemble"], told["writeQuorum"], told["ackQuorum"], Digest[told["digest"]]
+    )
     metadata = {key: value.encode() for key, value in told["customMetadata"].items()}
     return RecordedLedger(told["ledger"], closed, spec, metadata, entries)

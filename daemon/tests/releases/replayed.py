@@ -1,6 +1,8 @@
-"""A cursor from its footer and its entries by the format's own functions, with no runtime: as the data format's "Reading a cursor" says.
+"""A cursor from its footer and its entries by the format's own functions, with no runtime: as the
+data format's "Reading a cursor" says.
 
-Short because nothing is damaged here; what damage means is the runtime's (`cursorkeeper.runtime.chain`).
+Short because nothing is damaged here; what damage means is the runtime's
+(`cursorkeeper.runtime.chain`).
 """
 
 from __future__ import annotations
@@ -8,9 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cursorkeeper.core.checksums import combined
-from cursorkeeper.core.footer import Base, ChainLedger, Footer, InlineBase, PulsarBase, SnapshotBase, is_pulsar
+from cursorkeeper.core.footer import (
+    Base,
+    ChainLedger,
+    Footer,
+    InlineBase,
+    PulsarBase,
+    SnapshotBase,
+    is_pulsar,
+)
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Delta, MarkDeleteProperties, Partial, Segment, SnapshotEnd, Stamp
+from cursorkeeper.core.values import (
+    Delta,
+    MarkDeleteProperties,
+    Partial,
+    Segment,
+    SnapshotEnd,
+    Stamp,
+)
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.format.pulsar import chunks
@@ -20,7 +37,9 @@ from daemon.tests.releases.recorded import Recorded, RecordedLedger
 
 
 def replayed(recorded: Recorded, footer: Footer | None = None) -> AckState:
-    """The state that a footer (the recorded one, if none is given) leads to. Raises DamageError, TooNewError."""
+    """The state that a footer (the recorded one, if none is given) leads to. Raises DamageError,
+    TooNewError.
+    """
     footer = footer or footer_bytes.decode(recorded.footer, recorded.name)
     ledgers = {own.ledger: own for own in recorded.ledgers}
     state = AckState(footer.mark_delete)
@@ -42,7 +61,9 @@ def _join_base(state: AckState, base: Base) -> None:
         state.join_delta(_delta_of(footer_bytes.pulsar_state(base), base.epoch))
 
 
-def _join_records(state: AckState, recorded: Recorded, footer: Footer, item: ChainLedger, entries: Sequence[bytes]) -> None:
+def _join_records(
+    state: AckState, recorded: Recorded, footer: Footer, item: ChainLedger, entries: Sequence[bytes]
+) -> None:
     if item.last_entry is not None:
         assert len(entries) == item.last_entry + 1
     records = [record.decode(entry, recorded.name.record_hash) for entry in entries]
@@ -58,7 +79,13 @@ def _join_records(state: AckState, recorded: Recorded, footer: Footer, item: Cha
         elif at in listed and isinstance(one.body, Segment):
             state.join_segment(one.body)
         elif isinstance(one.body, SnapshotEnd) and listed:
-            state.join_segment(Segment(one.body.mark_delete, one.body.mark_delete_properties, one.body.cursor_properties))
+            state.join_segment(
+                Segment(
+                    one.body.mark_delete,
+                    one.body.mark_delete_properties,
+                    one.body.cursor_properties,
+                )
+            )
 
 
 def _listed(base: SnapshotBase, end: object, entries: Sequence[bytes]) -> tuple[int, ...]:
@@ -78,7 +105,12 @@ def newest(ledger: RecordedLedger) -> tuple[PositionInfo, int]:
     codec = metadata.get(chunks.COMPRESSION_KEY)
     compression = None if codec is None else Compression[codec.decode()]
     size = int(metadata[ENTRY_BYTES_KEY])
-    asking = chunks.newest_state(len(ledger.entries) - 1, compression=compression, max_entry_bytes=size, limit_bytes=STATE_BYTES_MAX)
+    asking = chunks.newest_state(
+        len(ledger.entries) - 1,
+        compression=compression,
+        max_entry_bytes=size,
+        limit_bytes=STATE_BYTES_MAX,
+    )
     try:
         wanted = next(asking)
         while True:
@@ -88,5 +120,12 @@ def newest(ledger: RecordedLedger) -> tuple[PositionInfo, int]:
 
 
 def _delta_of(info: PositionInfo, epoch: int) -> Delta:
-    properties = MarkDeleteProperties(Stamp(epoch, 0), dict(info.properties)) if info.properties else None
-    return Delta(info.mark_delete, properties, acks=info.acked, partials={k: Partial(0, m) for k, m in info.batches.items()})
+    properties = (
+        MarkDeleteProperties(Stamp(epoch, 0), dict(info.properties)) if info.properties else None
+    )
+    return Delta(
+        info.mark_delete,
+        properties,
+        acks=info.acked,
+        partials={k: Partial(0, m) for k, m in info.batches.items()},
+    )

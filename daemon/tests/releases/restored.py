@@ -1,4 +1,6 @@
-"""A recorded cursor in the fakes: ledgers under their own ids, its znode, and the deployment id of the root."""
+"""A recorded cursor in the fakes: ledgers under their own ids, its znode, and the deployment id of
+the root.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ async def restored(recorded: Recorded, state_writer: StateWriter | None = None) 
     """A world in which the recorded release has just ended."""
     world = World(state_writer=state_writer)
     for own in recorded.ledgers:
-        world.bookkeeper.restore(own.ledger, own.spec, own.custom_metadata, own.entries, closed=own.closed)
+        world.bookkeeper.restore(
+            own.ledger, own.spec, own.custom_metadata, own.entries, closed=own.closed
+        )
     session = world.zookeeper.session()
     await session.start()
     await session.ensure_path(recorded.root)

@@ -1,4 +1,6 @@
-"""Every footer and every entry that a release wrote is read by today's format, and says what had been confirmed."""
+"""Every footer and every entry that a release wrote is read by today's format, and says what had
+been confirmed.
+"""
 
 from __future__ import annotations
 
@@ -87,16 +89,28 @@ def test_a_wrong_byte_of_any_record_is_noticed(recorded: Recorded) -> None:
 
 @each()
 def test_a_missing_entry_is_noticed(recorded: Recorded) -> None:
-    """The last confirmed delta of the chain's last ledger is not there: what was confirmed does not come out."""
+    """The last confirmed delta of the chain's last ledger is not there: what was confirmed does not
+    come out.
+    """
     footer = footer_bytes.decode(recorded.footer, recorded.name)
-    own = {own.ledger: own for own in recorded.ledgers}.get(footer.chain[-1].ledger) if footer.chain else None
+    own = (
+        {own.ledger: own for own in recorded.ledgers}.get(footer.chain[-1].ledger)
+        if footer.chain
+        else None
+    )
     if own is None or own.custom_metadata["format"] == b"pulsar" or recorded.sent is not None:
         assert not footer.chain or recorded.is_pulsar or recorded.sent is not None
         return
     deltas = [at for at, entry in enumerate(own.entries) if record.peek(entry).kind is Kind.DELTA]
-    if not deltas or (isinstance(footer.base, SnapshotBase) and footer.base.ledger == own.ledger and deltas[-1] < footer.base.last_entry):
+    if not deltas or (
+        isinstance(footer.base, SnapshotBase)
+        and footer.base.ledger == own.ledger
+        and deltas[-1] < footer.base.last_entry
+    ):
         return
-    cut = recorded.with_entries(own.ledger, own.entries[: deltas[-1]] + own.entries[deltas[-1] + 1 :])
+    cut = recorded.with_entries(
+        own.ledger, own.entries[: deltas[-1]] + own.entries[deltas[-1] + 1 :]
+    )
     try:
         found = described(replayed(cut), footer.generation)
     except (AssertionError, DamageError):

@@ -1,4 +1,5 @@
-"""Today's keeper takes a cursor over from a release: it claims, fences, reads, goes on, closes, and finds all of it again.
+"""Today's keeper takes a cursor over from a release: it claims, fences, reads, goes on, closes, and
+finds all of it again.
 
 Both of today's formats take over from both of the release's.
 """
@@ -21,7 +22,10 @@ from daemon.tests.releases.restored import footer_of, next_owner, restored
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import Source, World, acks, partial
 
-FORMATS = {"native": None, "pulsar": PulsarStateWriter(WholeStateSettings(multiple=True, state_bytes_max=None))}
+FORMATS = {
+    "native": None,
+    "pulsar": PulsarStateWriter(WholeStateSettings(multiple=True, state_bytes_max=None)),
+}
 BATCH_SIZE = 20
 into_each_format = pytest.mark.parametrize("writer", FORMATS.values(), ids=FORMATS)
 
@@ -33,7 +37,12 @@ def state_of(source: Source) -> Json:
 
 def somewhere_new(told: Json) -> tuple[int, int]:
     """(ledger, entry) above everything that is known."""
-    ledgers = [told["markDelete"][0], *map(int, told["acked"]), *(item[0] for item in told["layout"]), *(p[0] for p in told["partials"])]
+    ledgers = [
+        told["markDelete"][0],
+        *map(int, told["acked"]),
+        *(item[0] for item in told["layout"]),
+        *(p[0] for p in told["partials"]),
+    ]
     ledger = max(ledgers)
     acked = set_of(told["acked"].get(str(ledger), []))
     batches = [p[1] for p in told["partials"] if p[0] == ledger]
@@ -57,7 +66,11 @@ def as_kept(told: Json, writer: StateWriter | None) -> Json:
     """Pulsar's form keeps neither batch sizes nor the layout."""
     if writer is None:
         return told
-    return {**told, "layout": [], "partials": [[ledger, entry, 0, missing] for ledger, entry, _, missing in told["partials"]]}
+    return {
+        **told,
+        "layout": [],
+        "partials": [[ledger, entry, 0, missing] for ledger, entry, _, missing in told["partials"]],
+    }
 
 
 def named(recorded: Recorded) -> set[int]:
@@ -95,14 +108,18 @@ def test_a_cursor_goes_on(recorded: Recorded, writer: StateWriter | None) -> Non
 
 
 @each()
-def test_garbage_collection_takes_what_no_footer_can_name_and_nothing_else(recorded: Recorded) -> None:
+def test_garbage_collection_takes_what_no_footer_can_name_and_nothing_else(
+    recorded: Recorded,
+) -> None:
     @virtual
     async def story() -> None:
         world = await restored(recorded)
         keeper = await world.keeper("collects")
         before = {own.ledger for own in recorded.ledgers}
         await collect(keeper.ledgers, keeper.footers)
-        assert named(recorded) <= set(world.bookkeeper.ledgers) <= before, "while the last owner may live"
+        assert named(recorded) <= set(world.bookkeeper.ledgers) <= before, (
+            "while the last owner may live"
+        )
         first = await next_owner(world, recorded, takeover=True)
         found = state_of(first)
         assert await first.keeper.close() == []
@@ -116,7 +133,9 @@ def test_garbage_collection_takes_what_no_footer_can_name_and_nothing_else(recor
 
 @each(deleted=True)
 @into_each_format
-def test_a_deleted_cursor_stays_deleted_and_epochs_go_on(recorded: Recorded, writer: StateWriter | None) -> None:
+def test_a_deleted_cursor_stays_deleted_and_epochs_go_on(
+    recorded: Recorded, writer: StateWriter | None
+) -> None:
     @virtual
     async def story() -> None:
         world = await restored(recorded, writer)

@@ -1,4 +1,6 @@
-"""The recordings hold what their names promise, so that reading them shows something; and the sources are the release's."""
+"""The recordings hold what their names promise, so that reading them shows something; and the
+sources are the release's.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState, InlineBase, PulsarBase, SnapshotBase, is_pulsar
+from cursorkeeper.core.footer import (
+    ChainLedger,
+    EmptyBase,
+    Footer,
+    FooterState,
+    InlineBase,
+    PulsarBase,
+    SnapshotBase,
+    is_pulsar,
+)
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.format.codec import Codec
@@ -41,8 +52,12 @@ class Seen:
 
     def heads(self, *kinds: Kind) -> list[record.RecordHeader]:
         """Of every record of these kinds."""
-        native = [own for own in self.recorded.ledgers if own.custom_metadata["format"] == b"native"]
-        return [head for own in native for head in map(record.peek, own.entries) if head.kind in kinds]
+        native = [
+            own for own in self.recorded.ledgers if own.custom_metadata["format"] == b"native"
+        ]
+        return [
+            head for own in native for head in map(record.peek, own.entries) if head.kind in kinds
+        ]
 
 
 def snapshot(seen: Seen) -> SnapshotBase:
@@ -55,7 +70,9 @@ def has_codec(codec: Codec) -> Callable[[Seen], bool]:
 
 
 def compressed(compression: Compression) -> Callable[[Seen], bool]:
-    return lambda seen: seen.newest.custom_metadata[chunks.COMPRESSION_KEY] == compression.name.encode()
+    return lambda seen: (
+        seen.newest.custom_metadata[chunks.COMPRESSION_KEY] == compression.name.encode()
+    )
 
 
 def sliced(seen: Seen) -> bool:
@@ -64,14 +81,24 @@ def sliced(seen: Seen) -> bool:
 
 PROMISES: dict[str, Callable[[Seen], bool]] = {
     "created": lambda s: isinstance(s.footer.base, InlineBase) and not s.footer.chain,
-    "native-deltas": lambda s: has_codec(Codec.ZSTD)(s) and len(s.recorded.ledgers) == 1 and isinstance(s.footer.base, EmptyBase),
+    "native-deltas": lambda s: (
+        has_codec(Codec.ZSTD)(s)
+        and len(s.recorded.ledgers) == 1
+        and isinstance(s.footer.base, EmptyBase)
+    ),
     "native-deltas-lz4": has_codec(Codec.LZ4),
     "native-deltas-none": lambda s: {head.codec for head in s.heads(*Kind)} == {Codec.NONE},
     "native-digest-mac": lambda s: s.newest.spec.digest.name == "MAC",
     "native-power-cut": lambda s: not s.newest.closed and len(s.footer.chain) == 2,
-    "native-killed-in-traffic": lambda s: s.recorded.sent is not None and s.recorded.expected["acked"] != s.recorded.sent["acked"],
-    "native-snapshot-and-chain": lambda s: snapshot(s).num_parts >= 3 and len(s.footer.chain) >= 5 and bool(s.heads(Kind.DELTA)),
-    "native-two-snapshots": lambda s: s.footer.previous is not None and isinstance(s.footer.previous.base, SnapshotBase),
+    "native-killed-in-traffic": lambda s: (
+        s.recorded.sent is not None and s.recorded.expected["acked"] != s.recorded.sent["acked"]
+    ),
+    "native-snapshot-and-chain": lambda s: (
+        snapshot(s).num_parts >= 3 and len(s.footer.chain) >= 5 and bool(s.heads(Kind.DELTA))
+    ),
+    "native-two-snapshots": lambda s: (
+        s.footer.previous is not None and isinstance(s.footer.previous.base, SnapshotBase)
+    ),
     "native-killed-in-snapshot": lambda s: (
         s.footer.previous is not None
         and snapshot(s).ledger != s.newest.ledger
@@ -79,16 +106,32 @@ PROMISES: dict[str, Callable[[Seen], bool]] = {
         and Kind.SNAPSHOT_END not in {record.peek(entry).kind for entry in s.newest.entries}
     ),
     "native-closed-inline": lambda s: isinstance(s.footer.base, InlineBase) and not s.footer.chain,
-    "native-closed-in-ledger": lambda s: s.footer.state is FooterState.CLOSED and s.footer.chain[0].last_entry is not None,
-    "native-inline-backstop": lambda s: (
-        isinstance(s.footer.base, InlineBase) and s.footer.state is FooterState.OPEN and not s.footer.chain and bool(s.ledgers)
+    "native-closed-in-ledger": lambda s: (
+        s.footer.state is FooterState.CLOSED and s.footer.chain[0].last_entry is not None
     ),
-    "native-reset": lambda s: s.footer.generation == 2 and isinstance(s.footer.base, InlineBase) and bool(s.footer.chain),
-    "native-batch-indexes": lambda s: len(s.recorded.expected["partials"]) >= 4 and 0 in {p[2] for p in s.recorded.expected["partials"]},
+    "native-inline-backstop": lambda s: (
+        isinstance(s.footer.base, InlineBase)
+        and s.footer.state is FooterState.OPEN
+        and not s.footer.chain
+        and bool(s.ledgers)
+    ),
+    "native-reset": lambda s: (
+        s.footer.generation == 2 and isinstance(s.footer.base, InlineBase) and bool(s.footer.chain)
+    ),
+    "native-batch-indexes": lambda s: (
+        len(s.recorded.expected["partials"]) >= 4
+        and 0 in {p[2] for p in s.recorded.expected["partials"]}
+    ),
     "native-mark-delete-over-ledgers": lambda s: s.recorded.expected["markDelete"][0] == 40,
-    "native-trimmed-ledger": lambda s: "TRIMMED" in {item[1] for item in s.recorded.expected["layout"]},
-    "native-properties": lambda s: bool(s.recorded.expected["markDeleteProperties"]) and not s.recorded.name.topic.isascii(),
-    "pulsar-one-entry": lambda s: newest(s.newest)[0].form is Form.LONG_ARRAY and s.footer.cursor_properties is not None,
+    "native-trimmed-ledger": lambda s: (
+        "TRIMMED" in {item[1] for item in s.recorded.expected["layout"]}
+    ),
+    "native-properties": lambda s: (
+        bool(s.recorded.expected["markDeleteProperties"]) and not s.recorded.name.topic.isascii()
+    ),
+    "pulsar-one-entry": lambda s: (
+        newest(s.newest)[0].form is Form.LONG_ARRAY and s.footer.cursor_properties is not None
+    ),
     "pulsar-ranges": lambda s: newest(s.newest)[0].form is Form.RANGES,
     "pulsar-lz4": compressed(Compression.LZ4),
     "pulsar-zlib": compressed(Compression.ZLIB),
@@ -96,11 +139,16 @@ PROMISES: dict[str, Callable[[Seen], bool]] = {
     "pulsar-snappy": compressed(Compression.SNAPPY),
     "pulsar-several-entries": lambda s: sliced(s) and not s.newest.closed,
     "pulsar-several-entries-lz4": lambda s: sliced(s) and compressed(Compression.LZ4)(s),
-    "pulsar-cut-off": lambda s: len(s.newest.entries[-1]) == int(s.newest.custom_metadata["entry-bytes-max"]),
-    "pulsar-closed-inline": lambda s: (
-        isinstance(s.footer.base, PulsarBase) and cursor_info.unwrap(s.footer.base.info, limit_bytes=1 << 20)[1] is Compression.ZSTD
+    "pulsar-cut-off": lambda s: (
+        len(s.newest.entries[-1]) == int(s.newest.custom_metadata["entry-bytes-max"])
     ),
-    "pulsar-closed-in-ledger": lambda s: is_pulsar(s.footer.chain[0]) and s.footer.chain[0].last_entry is not None,
+    "pulsar-closed-inline": lambda s: (
+        isinstance(s.footer.base, PulsarBase)
+        and cursor_info.unwrap(s.footer.base.info, limit_bytes=1 << 20)[1] is Compression.ZSTD
+    ),
+    "pulsar-closed-in-ledger": lambda s: (
+        is_pulsar(s.footer.chain[0]) and s.footer.chain[0].last_entry is not None
+    ),
     "pulsar-reset": lambda s: s.footer.generation == 2 and is_pulsar(s.footer.chain[0]),
     "pulsar-truncated": lambda s: s.footer.truncated is not None and s.footer.truncated.acks > 0,
     "pulsar-to-native": lambda s: [item.format for item in s.footer.chain] == ["pulsar", "native"],
@@ -149,8 +197,19 @@ def test_the_sources_are_those_of_the_release_and_nothing_that_was_built(release
         "README.md",
         "LICENSE",
     }
-    needed |= {"tools/build_protos.py", "tools/hatch_build.py", "daemon/cursorkeeper/app.py", "clients/cursorkeeper_clients/py.typed"}
+    needed |= {
+        "tools/build_protos.py",
+        "tools/hatch_build.py",
+        "daemon/cursorkeeper/app.py",
+        "clients/cursorkeeper_clients/py.typed",
+    }
     assert needed <= set(found)
-    assert not [name for name in found if name.endswith((".jar", ".class", ".pyc", "_pb2.py")) or "target" in name.split("/")]
-    assert {(member.uid, member.mtime) for member in found.values()} == {(0, found["LICENSE"].mtime)}
+    assert not [
+        name
+        for name in found
+        if name.endswith((".jar", ".class", ".pyc", "_pb2.py")) or "target" in name.split("/")
+    ]
+    assert {(member.uid, member.mtime) for member in found.values()} == {
+        (0, found["LICENSE"].mtime)
+    }
     assert list(found) == sorted(found)

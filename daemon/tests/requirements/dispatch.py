@@ -1,9 +1,10 @@
-"""A broker's dispatcher and its consumers, as far as batch indexes and permits go (Pulsar's rules of redelivery and flow).
+"""A broker's dispatcher and its consumers, as far as batch indexes and permits go (Pulsar's rules
+of redelivery and flow).
 
-Owns: who holds which entry, permits, the unacked counters, what each client filters. Does not own the cursor: what is acked
-is asked of the keeper (`remaining`), and acks are handed to it (`send`).
-Invariants checked on every delivery: no index is delivered after its ack was confirmed; the keeper never claims an index
-that nobody acked.
+Owns: who holds which entry, permits, the unacked counters, what each client filters. Does not own
+the cursor: what is acked is asked of the keeper (`remaining`), and acks are handed to it (`send`).
+Invariants checked on every delivery: no index is delivered after its ack was confirmed; the keeper
+never claims an index that nobody acked.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Client:
     queue: deque[Message] = field(default_factory=deque)
     held: list[Message] = field(default_factory=list)
     credits_whole_batches: bool = False
-    """The fault of old clients: permits come back for messages that were filtered out (apache/pulsar #22091)."""
+    """The fault of old clients: permits come back for messages that were filtered out
+    (apache/pulsar #22091).
+    """
     owed: int = 0
     """Permits to send back with the next flow command."""
 
@@ -48,7 +51,9 @@ class Client:
             self.owed += 1
 
     def forget(self) -> None:
-        """Everything un-acked will come again. The permits of messages that were received go back."""
+        """Everything un-acked will come again. The permits of messages that were received go
+        back.
+        """
         self.owed += len(self.queue)
         self.queue.clear()
         self.held.clear()
@@ -72,7 +77,14 @@ class Attached:
 class Dispatcher:
     """A Shared subscription: entries in order, to consumers in turn, one at a time."""
 
-    def __init__(self, topic: Mapping[Entry, int], consumers: int, receiver_queue: int, remaining: Remaining, send: Send) -> None:
+    def __init__(
+        self,
+        topic: Mapping[Entry, int],
+        consumers: int,
+        receiver_queue: int,
+        remaining: Remaining,
+        send: Send,
+    ) -> None:
         self.topic, self.receiver_queue = topic, receiver_queue
         self._remaining, self._send = remaining, send
         self.clients = [Client() for _ in range(consumers)]
@@ -112,7 +124,9 @@ class Dispatcher:
                 return at
         return None
 
-    def _dispatch_one(self, to: int, entry: Entry, size: int, ack_set: set[int] | None, confirmed: set[Message]) -> None:
+    def _dispatch_one(
+        self, to: int, entry: Entry, size: int, ack_set: set[int] | None, confirmed: set[Message]
+    ) -> None:
         open_indexes = set(range(size)) if ack_set is None else set(ack_set)
         one = self.attached[to]
         one.permits -= size if self.charges_acked_indexes else len(open_indexes)

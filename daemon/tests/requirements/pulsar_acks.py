@@ -1,7 +1,9 @@
-"""CommandAck as Pulsar's client sends it, handed to the ack stream as a broker's plugin would hand it on.
+"""CommandAck as Pulsar's client sends it, handed to the ack stream as a broker's plugin would hand
+it on.
 
-Owns the bit rule on the sending side (PULSAR's `ack_set`: words of a BitSet over the batch, 1 = NOT acknowledged, trailing
-zero words trimmed, empty = the whole entry) and its translation. Goes through real messages and the daemon's own codec.
+Owns the bit rule on the sending side (PULSAR's `ack_set`: words of a BitSet over the batch, 1 = NOT
+acknowledged, trailing zero words trimmed, empty = the whole entry) and its translation. Goes
+through real messages and the daemon's own codec.
 """
 
 from __future__ import annotations
@@ -28,15 +30,21 @@ def ack_set(batch_size: int, acked: Iterable[int]) -> list[int]:
     return words
 
 
-def individual(seq: int, at: Entry, words: list[int], batch_size: int, generation: int = 1) -> AckBatch:
+def individual(
+    seq: int, at: Entry, words: list[int], batch_size: int, generation: int = 1
+) -> AckBatch:
     """AckType.Individual with one message id; `batch_size` 0: the command did not say."""
     ledger = pb.LedgerAcks(ledger_id=at[0])
     _put(ledger, at[1], words, batch_size)
     return codec.batch_of(pb.AckBatch(seq=seq, generation=generation, ledgers=[ledger]), "c")
 
 
-def cumulative(seq: int, at: Entry, words: list[int], batch_size: int, generation: int = 1) -> AckBatch:
-    """AckType.Cumulative: up to this entry, or (inside a batch) up to the entry before it and a part of this one."""
+def cumulative(
+    seq: int, at: Entry, words: list[int], batch_size: int, generation: int = 1
+) -> AckBatch:
+    """AckType.Cumulative: up to this entry, or (inside a batch) up to the entry before it and a
+    part of this one.
+    """
     message = pb.AckBatch(seq=seq, generation=generation)
     message.mark_delete.ledger, message.mark_delete.entry = at[0], at[1] - 1 if words else at[1]
     if words:

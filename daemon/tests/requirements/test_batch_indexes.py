@@ -1,8 +1,9 @@
-"""R15: batch indexes are tracked and persisted, a fully acked batch becomes an acked entry, and a crash changes nothing.
+"""R15: batch indexes are tracked and persisted, a fully acked batch becomes an acked entry, and a
+crash changes nothing.
 
-The judge is a model of one bit per message: a topic is a row of messages, an ack sets bits, mark-delete is how many
-entries from the start have all their bits set. Pulsar's rules (4.1 to 4.4 of its reference page) follow from that, or the
-cursor is wrong.
+The judge is a model of one bit per message: a topic is a row of messages, an ack sets bits,
+mark-delete is how many entries from the start have all their bits set. Pulsar's rules (4.1 to 4.4
+of its reference page) follow from that, or the cursor is wrong.
 """
 
 from __future__ import annotations
@@ -23,10 +24,22 @@ from cursorkeeper.core.values import LayoutItem, LayoutState
 from daemon.tests.requirements.pulsar_acks import Entry, ack_set, cumulative, individual
 from daemon.tests.support.machine_bench import Bench, Owner
 
-TOPIC: dict[int, tuple[int, ...]] = {10: (1, 3, 64, 65), 14: (), 21: (2, 130, 1), 22: (3,), 40: (5, 64, 3, 3)}
-"""Ledger -> the batch sizes of its entries. 64, 65 and 130 lie at the ends of the words of an ack set."""
-ORDER: list[Entry] = [(ledger, entry) for ledger, sizes in TOPIC.items() for entry in range(len(sizes))]
-SIZE = {(ledger, entry): size for ledger, sizes in TOPIC.items() for entry, size in enumerate(sizes)}
+TOPIC: dict[int, tuple[int, ...]] = {
+    10: (1, 3, 64, 65),
+    14: (),
+    21: (2, 130, 1),
+    22: (3,),
+    40: (5, 64, 3, 3),
+}
+"""Ledger -> the batch sizes of its entries. 64, 65 and 130 lie at the ends of the words of an ack
+set.
+"""
+ORDER: list[Entry] = [
+    (ledger, entry) for ledger, sizes in TOPIC.items() for entry in range(len(sizes))
+]
+SIZE = {
+    (ledger, entry): size for ledger, sizes in TOPIC.items() for entry, size in enumerate(sizes)
+}
 START = Position(10, -1)
 SNAPSHOTS = {"snapshot_bytes_min": 1, "snapshot_cost_ratio": 0.0, "snapshot_interval_min_s": 0.0}
 
@@ -54,12 +67,16 @@ class Model:
         return next((n for n, at in enumerate(ORDER) if self.remaining(at)), len(ORDER))
 
     def assert_same(self, state: AckState) -> None:
-        assert sum(Position(*at) <= state.mark_delete for at in ORDER) == self.prefix, state.mark_delete
+        assert sum(Position(*at) <= state.mark_delete for at in ORDER) == self.prefix, (
+            state.mark_delete
+        )
         for at in ORDER:
             remaining = self.remaining(at)
             assert remaining_of(state, at) == remaining, at
             untouched = not self.acked[at]
-            assert (state.partial(*at) is None) == (not remaining or untouched), f"{at}: an element that says nothing"
+            assert (state.partial(*at) is None) == (not remaining or untouched), (
+                f"{at}: an element that says nothing"
+            )
 
 
 def remaining_of(state: AckState, at: Entry) -> set[int]:
@@ -96,9 +113,17 @@ class Crash:
     keep_tail: bool
 
 
-INDEXES = st.frozensets(st.integers(0, 129), max_size=6) | st.integers(0, 130).map(lambda n: frozenset(range(n)))
+INDEXES = st.frozensets(st.integers(0, 129), max_size=6) | st.integers(0, 130).map(
+    lambda n: frozenset(range(n))
+)
 STEPS = (
-    st.builds(Ack, st.integers(0, len(ORDER) - 1), INDEXES, st.sampled_from([False, False, False, True]), st.booleans())
+    st.builds(
+        Ack,
+        st.integers(0, len(ORDER) - 1),
+        INDEXES,
+        st.sampled_from([False, False, False, True]),
+        st.booleans(),
+    )
     | st.just(Rolled())
     | st.builds(Crash, st.booleans(), st.booleans())
 )
@@ -133,7 +158,10 @@ class Play:
                 self.owner.step(ev.SetLayout(1, self.owner.seq, 1, self._layout()))
             case Crash():
                 self._crash(step)
-        assert self.owner.refused is None and self.owner.refused_handle is None, (self.owner.refused, self.owner.refused_handle)
+        assert self.owner.refused is None and self.owner.refused_handle is None, (
+            self.owner.refused,
+            self.owner.refused_handle,
+        )
 
     def _ack(self, ack: Ack) -> None:
         known = [at for at in ORDER if at[0] in list(TOPIC)[: self.ledgers]]
@@ -148,7 +176,9 @@ class Play:
         make = cumulative if ack.is_cumulative else individual
         self.owner.seq += 1
         self.unconfirmed.append((self.owner.seq, ack))
-        batch: AckBatch = make(self.owner.seq, at, ack_set(SIZE[at], ack.indexes), SIZE[at] if ack.with_size else 0)
+        batch: AckBatch = make(
+            self.owner.seq, at, ack_set(SIZE[at], ack.indexes), SIZE[at] if ack.with_size else 0
+        )
         self.owner.step(ev.Acks(1, batch))
 
     def flush(self) -> None:
@@ -174,7 +204,9 @@ class Play:
         """Everything confirmed is there; nothing is there that was never sent."""
         for at in ORDER:
             found = set(range(SIZE[at])) - remaining_of(self.owner.machine.acks, at)
-            assert found <= self.model.acked[at], f"{at}: {found - self.model.acked[at]} acked by nobody"
+            assert found <= self.model.acked[at], (
+                f"{at}: {found - self.model.acked[at]} acked by nobody"
+            )
             perhaps = {i for ack in lost for i in _acks_of(ack, at)}
             assert self.model.acked[at] - perhaps <= found, f"{at}: confirmed and lost"
 
@@ -188,7 +220,9 @@ def _acks_of(ack: Ack, at: Entry) -> set[int]:
 
 @given(st.lists(STEPS, min_size=1, max_size=25), st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_r15_batch_indexes_follow_pulsars_rules_over_crashes(history: list[Ack | Rolled | Crash], with_snapshots: bool) -> None:
+def test_r15_batch_indexes_follow_pulsars_rules_over_crashes(
+    history: list[Ack | Rolled | Crash], with_snapshots: bool
+) -> None:
     play = Play(Limits(**SNAPSHOTS) if with_snapshots else Limits())
     for step in history:
         play.step(step)
@@ -201,10 +235,19 @@ def test_r15_batch_indexes_follow_pulsars_rules_over_crashes(history: list[Ack |
 
 
 def opened() -> Owner:
-    return Bench().owner("A").open(start=START, layout=(LayoutItem(10, LayoutState.CLOSED, 4), LayoutItem(21, LayoutState.OPEN, 0)))
+    return (
+        Bench()
+        .owner("A")
+        .open(
+            start=START,
+            layout=(LayoutItem(10, LayoutState.CLOSED, 4), LayoutItem(21, LayoutState.OPEN, 0)),
+        )
+    )
 
 
-def send(owner: Owner, at: Entry, size: int, acked: Iterable[int], *, is_cumulative: bool = False) -> None:
+def send(
+    owner: Owner, at: Entry, size: int, acked: Iterable[int], *, is_cumulative: bool = False
+) -> None:
     owner.seq += 1
     make = cumulative if is_cumulative else individual
     owner.step(ev.Acks(1, make(owner.seq, at, ack_set(size, acked), size)))
@@ -258,7 +301,9 @@ def test_r15_a_whole_ack_drops_the_partial_state() -> None:
 
 
 def test_r15_a_cumulative_ack_inside_a_batch() -> None:
-    """Mark-delete is the entry before; of this entry remains what neither it nor an earlier individual ack acked."""
+    """Mark-delete is the entry before; of this entry remains what neither it nor an earlier
+    individual ack acked.
+    """
     owner = opened()
     send(owner, (10, 2), 10, [7])
     send(owner, (10, 2), 10, range(4), is_cumulative=True)

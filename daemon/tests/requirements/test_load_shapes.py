@@ -1,4 +1,5 @@
-"""R14: the four loads of PIP-299, with small numbers on the core: nothing acked is lost, nothing else is skipped.
+"""R14: the four loads of PIP-299, with small numbers on the core: nothing acked is lost, nothing
+else is skipped.
 
 The benchmark `load_shapes` runs the same generators with large numbers on the real stack.
 """
@@ -25,9 +26,16 @@ SNAPSHOTS = Limits(snapshot_bytes_min=2_000, snapshot_interval_min_s=0.0)
 
 def send(owner: Owner, batch: Batch) -> None:
     owner.seq += 1
-    columns = tuple(LedgerColumns(ledger, BitMap(entries)) for ledger, entries in batch.columns.items())
+    columns = tuple(
+        LedgerColumns(ledger, BitMap(entries)) for ledger, entries in batch.columns.items()
+    )
     mark_delete = Position(*batch.mark_delete) if batch.mark_delete else None
-    owner.step(ev.Acks(owner.attach, AckBatch(owner.seq, 1, mark_delete, columns, batch.properties, 100, batch.acks)))
+    owner.step(
+        ev.Acks(
+            owner.attach,
+            AckBatch(owner.seq, 1, mark_delete, columns, batch.properties, 100, batch.acks),
+        )
+    )
     assert owner.refused_handle is None, owner.refused_handle
 
 
@@ -37,7 +45,9 @@ def acked_in(state: AckState, ledger: int, entries: int) -> BitMap:
 
 @pytest.mark.parametrize("shape", SMALL, ids=lambda shape: shape.name.split(":")[0])
 def test_r14_nothing_is_lost_and_nothing_is_skipped(shape: Shape) -> None:
-    """Sent in its order, with snapshots on the way and a crash of the owner in the middle and at the end."""
+    """Sent in its order, with snapshots on the way and a crash of the owner in the middle and at
+    the end.
+    """
     layout = tuple(closed(*item) for item in shape.layout())
     bench = Bench(SNAPSHOTS)
     bench.keep_tail = False
@@ -62,8 +72,15 @@ def test_r14_nothing_is_lost_and_nothing_is_skipped(shape: Shape) -> None:
 
 @pytest.mark.parametrize("shape", SMALL[:3], ids=lambda shape: shape.name.split(":")[0])
 def test_r14_the_shapes_pile_up_holes(shape: Shape) -> None:
-    """Each entry is acked once at most, out of order; mark-delete cannot move; holes are left in most ledgers."""
-    keys = [(ledger, int(e)) for batch in shape.batches() for ledger, entries in batch.columns.items() for e in entries]
+    """Each entry is acked once at most, out of order; mark-delete cannot move; holes are left in
+    most ledgers.
+    """
+    keys = [
+        (ledger, int(e))
+        for batch in shape.batches()
+        for ledger, entries in batch.columns.items()
+        for e in entries
+    ]
     assert len(keys) == len(set(keys)) == sum(map(len, shape.acked().values()))
     assert keys != sorted(keys)
     first = shape.layout()[0][0]
@@ -75,7 +92,9 @@ def test_r14_the_shapes_pile_up_holes(shape: Shape) -> None:
 def test_r14_a_deduplication_cursor_carries_every_producer() -> None:
     shape = SMALL[3]
     assert len(shape.properties()) == shape.producers
-    assert sum(shape.properties().values()) == shape.entries - shape.producers, "every entry is somebody's next one"
+    assert sum(shape.properties().values()) == shape.entries - shape.producers, (
+        "every entry is somebody's next one"
+    )
     owner = Bench().owner("A").open(layout=tuple(closed(*item) for item in shape.layout()))
     for batch in shape.batches():
         send(owner, batch)

@@ -1,5 +1,5 @@
-"""R9, R11, R12, R25 in the native format: no cap on what is persisted, a pause when it cannot be, the footer only as a backstop,
-and sequence ids of more producers than a record holds.
+"""R9, R11, R12, R25 in the native format: no cap on what is persisted, a pause when it cannot be,
+the footer only as a backstop, and sequence ids of more producers than a record holds.
 
 `format=pulsar`, where Pulsar's own limits count, has its tests under the same names.
 """
@@ -29,7 +29,9 @@ PARTIALS = 12_000
 
 
 def test_r09_no_number_of_ranges_is_a_limit() -> None:
-    """300,000 ranges of one entry and 12,000 half-acked batches: more than any cap of any Pulsar release. All of it survives."""
+    """300,000 ranges of one entry and 12,000 half-acked batches: more than any cap of any Pulsar
+    release. All of it survives.
+    """
     bench = Bench()
     bench.keep_tail = False
     owner = bench.opened("A")
@@ -38,13 +40,22 @@ def test_r09_no_number_of_ranges_is_a_limit() -> None:
         owner.send(LedgerColumns(ledger, BitMap(odd)))
     halves = tuple((2 * n, Partial(4, BitMap([1, n % 2 * 2]))) for n in range(PARTIALS))
     owner.seq += 1
-    owner.step(ev.Acks(1, AckBatch(owner.seq, 1, None, (LedgerColumns(10, partials=halves),), None, 100, PARTIALS)))
+    owner.step(
+        ev.Acks(
+            1,
+            AckBatch(
+                owner.seq, 1, None, (LedgerColumns(10, partials=halves),), None, 100, PARTIALS
+            ),
+        )
+    )
     owner.go()
     assert owner.durable == owner.seq and owner.refused_handle is None
     recovered = bench.opened("B").machine.acks
     for ledger in LEDGERS:
         assert recovered.acked_of(ledger) == BitMap(odd)
-    assert {k.entry: set(p.missing) for k, p in recovered.iter_partials()} == {e: set(p.missing) for e, p in halves}
+    assert {k.entry: set(p.missing) for k, p in recovered.iter_partials()} == {
+        e: set(p.missing) for e, p in halves
+    }
 
 
 def footer(world: World) -> Footer:
@@ -61,7 +72,9 @@ async def opened(world: World) -> Source:
 
 @virtual
 async def test_r11_a_source_is_told_to_pause_while_acks_cannot_be_persisted() -> None:
-    """One signal for the whole cursor, so for delayed messages and redeliveries too; what was accepted is kept meanwhile."""
+    """One signal for the whole cursor, so for delayed messages and redeliveries too; what was
+    accepted is kept meanwhile.
+    """
     world = World(limits=Limits(inline_state_max_bytes=0))
     made = await opened(world)
     world.bookkeeper.bookies_up = 0
@@ -86,30 +99,45 @@ async def test_r12_the_metadata_store_is_only_a_backstop_for_small_states() -> N
     for entry in range(3, 400, 7):
         made.ack(acks(10, entry))
         await made.durable()
-    assert not isinstance(footer(world).base, InlineBase), "BookKeeper first: no ack is in the footer"
+    assert not isinstance(footer(world).base, InlineBase), (
+        "BookKeeper first: no ack is in the footer"
+    )
 
     world.bookkeeper.bookies_up = 0
     await made.durable(made.ack(acks(10, 500)))
     assert isinstance(footer(world).base, InlineBase), "small enough: confirmed from the footer"
     assert made.machine.counters.inline_backstops == 1
 
-    seq = made.ack(LedgerColumns(10, BitMap(np.random.default_rng(12).choice(200_000, 5_000, replace=False).astype(np.uint32))))
+    seq = made.ack(
+        LedgerColumns(
+            10,
+            BitMap(
+                np.random.default_rng(12).choice(200_000, 5_000, replace=False).astype(np.uint32)
+            ),
+        )
+    )
     await asyncio.sleep(30)
-    assert made.told.durable < seq and made.machine.state is State.NOT_PERSISTABLE, "too large: nothing is cut to fit"
+    assert made.told.durable < seq and made.machine.state is State.NOT_PERSISTABLE, (
+        "too large: nothing is cut to fit"
+    )
     assert made.machine.counters.inline_backstops == 1
     world.bookkeeper.bookies_up = 3
     await made.durable(seq)
 
 
 def test_r25_too_many_producers_are_refused_with_the_numbers_and_nothing_else_is_lost() -> None:
-    """Their overflow is a non-goal: the one message is refused whole, and what was confirmed before it stays."""
+    """Their overflow is a non-goal: the one message is refused whole, and what was confirmed before
+    it stays.
+    """
     bench = Bench()
     owner = bench.opened("A")
 
     def deduplicated(producers: int, mark_delete: int) -> None:
         owner.seq += 1
         properties = {f"producer-{n:06}": n for n in range(producers)}
-        owner.step(ev.Acks(1, AckBatch(owner.seq, 1, Position(10, mark_delete), (), properties, 100, 1)))
+        owner.step(
+            ev.Acks(1, AckBatch(owner.seq, 1, Position(10, mark_delete), (), properties, 100, 1))
+        )
         owner.go()
 
     deduplicated(10_000, 999)
@@ -121,4 +149,6 @@ def test_r25_too_many_producers_are_refused_with_the_numbers_and_nothing_else_is
     recovered = bench.opened("B").machine.acks
     assert recovered.mark_delete == Position(10, 999)
     assert recovered.mark_delete_properties is not None
-    assert dict(recovered.mark_delete_properties.values) == {f"producer-{n:06}": n for n in range(10_000)}
+    assert dict(recovered.mark_delete_properties.values) == {
+        f"producer-{n:06}": n for n in range(10_000)
+    }

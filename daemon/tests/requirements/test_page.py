@@ -1,4 +1,6 @@
-"""docs/reference/requirements.md against the tests: every requirement has one that names it, and every such test is on the page."""
+"""docs/reference/requirements.md against the tests: every requirement has one that names it, and
+every such test is on the page.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ FUNCTION = re.compile(r"^ *(?:async )?def (test_r(\d\d)_\w+)\(", re.MULTILINE)
 
 def rows() -> dict[int, list[str]]:
     """Requirement -> the cells behind its number."""
-    found = {int(number): [cell.strip() for cell in cells.split("|")] for number, cells in ROW.findall(PAGE.read_text())}
+    found = {
+        int(number): [cell.strip() for cell in cells.split("|")]
+        for number, cells in ROW.findall(PAGE.read_text())
+    }
     assert list(found) == list(range(1, COUNT + 1)), "one row for each, in order"
     return found
 
@@ -30,13 +35,21 @@ def cited() -> dict[int, list[str]]:
 
 def named() -> dict[str, int]:
     """Every test that names a requirement, in every tracked Python file."""
-    out = subprocess.run(["git", "ls-files", "-z", "*.py"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    out = subprocess.run(
+        ["git", "ls-files", "-z", "*.py"], cwd=ROOT, capture_output=True, check=True
+    ).stdout.decode()
     files = [ROOT / name for name in out.split("\0") if name and (ROOT / name).is_file()]
-    return {name: int(number) for file in files for name, number in FUNCTION.findall(file.read_text())}
+    return {
+        name: int(number) for file in files for name, number in FUNCTION.findall(file.read_text())
+    }
 
 
 def test_every_requirement_cites_a_test_of_its_own() -> None:
-    bare = [f"R{number}" for number, names in cited().items() if not any(n.startswith(f"test_r{number:02}_") for n in names)]
+    bare = [
+        f"R{number}"
+        for number, names in cited().items()
+        if not any(n.startswith(f"test_r{number:02}_") for n in names)
+    ]
     assert not bare, f"no test_rNN_... is cited for {bare}"
 
 
@@ -51,7 +64,9 @@ def test_every_cited_test_exists_and_stands_in_its_row() -> None:
 
 def test_every_test_that_names_a_requirement_is_on_the_page() -> None:
     on_the_page = {name for names in cited().values() for name in names}
-    missing = sorted(f"R{number}: `{name}`" for name, number in named().items() if name not in on_the_page)
+    missing = sorted(
+        f"R{number}: `{name}`" for name, number in named().items() if name not in on_the_page
+    )
     assert not missing, "add to docs/reference/requirements.md:\n" + "\n".join(missing)
 
 
@@ -62,7 +77,9 @@ def test_every_row_says_what_it_asks_for_whence_and_where_it_is_met() -> None:
 
 
 def test_r05_the_page_names_every_setting_of_pulsar_with_its_default() -> None:
-    """PIP-381's and PIP-299's names, and the released ones; the defaults are what `Settings` really has."""
+    """PIP-381's and PIP-299's names, and the released ones; the defaults are what `Settings` really
+    has.
+    """
     found = SETTING.findall(PAGE.read_text())
     assert {theirs: ours for theirs, ours, _ in found} == ALIASES
     for theirs, ours, default in found:

@@ -52,7 +52,9 @@ def started(**limits: int) -> Owner:
 
 @pytest.mark.parametrize("interval_ms", [1, 10, 250, 1000])
 def test_r13_the_window_is_the_flush_interval(interval_ms: int) -> None:
-    """A lone ack waits exactly so long before it is sent, and is confirmed only when it is durable."""
+    """A lone ack waits exactly so long before it is sent, and is confirmed only when it is
+    durable.
+    """
     owner = started(flush_interval_ms=interval_ms)
     began, before = owner.bench.now, len(deltas(owner))
     seq = owner.ack(5)
@@ -118,7 +120,9 @@ async def test_r13_the_window_is_published() -> None:
     source.ack(acks(DATA, 1))
     began = source.keeper._services.clock()
     await source.told.until(lambda: bool(source.told.pauses))
-    assert metric("cursorkeeper_oldest_unconfirmed_seconds") == pytest.approx(source.keeper._services.clock() - began)
+    assert metric("cursorkeeper_oldest_unconfirmed_seconds") == pytest.approx(
+        source.keeper._services.clock() - began
+    )
     world.bookkeeper.stall_acks(False)
     await source.durable()
     assert metric("cursorkeeper_oldest_unconfirmed_seconds") == 0
@@ -131,7 +135,9 @@ def holes_in(ledgers: range) -> Owner:
     """A backlog with holes in every ledger, all of it durable."""
     owner = started(snapshot_bytes_min=1 << 40)
     for ledger in ledgers:
-        even = 2 * np.flatnonzero(np.random.default_rng(ledger).random(2_500) < 0.3).astype(np.uint32)
+        even = 2 * np.flatnonzero(np.random.default_rng(ledger).random(2_500) < 0.3).astype(
+            np.uint32
+        )
         owner.send(LedgerColumns(ledger, BitMap(even)))
     owner.go()
     return owner
@@ -145,11 +151,17 @@ def test_r19_a_flush_costs_what_changed_whatever_the_backlog(ledgers: int) -> No
     owner.ack(*range(1, 1_400, 14), ledger=999)
     owner.go()
     (new,) = bodies(owner, Delta)[before:]
-    assert len(record.encode(new)) == 63, "the same bytes for the same change, be there one ledger or 300"
+    assert len(record.encode(new)) == 63, (
+        "the same bytes for the same change, be there one ledger or 300"
+    )
     assert ledgers < 300 or state_bytes > FULL_STATE_BYTES_MIN
 
 
-ACKED = st.lists(st.tuples(st.sampled_from([DATA, 17, 23]), st.integers(0, 60), st.integers(0, 12)), min_size=1, max_size=5)
+ACKED = st.lists(
+    st.tuples(st.sampled_from([DATA, 17, 23]), st.integers(0, 60), st.integers(0, 12)),
+    min_size=1,
+    max_size=5,
+)
 
 
 @given(st.lists(ACKED, min_size=1, max_size=25))
@@ -165,12 +177,16 @@ def test_r19_no_ack_is_written_twice(history: list[list[tuple[int, int, int]]]) 
         found = {(ledger, entry) for ledger, entries in delta.acks.items() for entry in entries}
         assert not found & written
         written |= found
-    assert len(written) == sum(map(len, (d for delta in deltas(owner) for d in delta.acks.values())))
+    assert len(written) == sum(
+        map(len, (d for delta in deltas(owner) for d in delta.acks.values()))
+    )
     assert owner.durable == owner.seq
 
 
 def test_r19_snapshots_cost_no_more_than_the_deltas_between_them() -> None:
-    """The one thing that is written again is paid for: the next one waits until the deltas have cost as much as the last."""
+    """The one thing that is written again is paid for: the next one waits until the deltas have
+    cost as much as the last.
+    """
     rng = np.random.default_rng(19)
     owner = started(snapshot_bytes_min=4_000, snapshot_interval_min_s=0)
     flushes = 400
@@ -178,22 +194,34 @@ def test_r19_snapshots_cost_no_more_than_the_deltas_between_them() -> None:
         owner.send(LedgerColumns(DATA, BitMap(rng.integers(0, 2_000_000, 300).astype(np.uint32))))
         owner.go()
     delta_bytes = sum(len(record.encode(r)) for r in bodies(owner, Delta))
-    snapshots = [r.body.length for r in bodies(owner, SnapshotEnd) if isinstance(r.body, SnapshotEnd)]
+    snapshots = [
+        r.body.length for r in bodies(owner, SnapshotEnd) if isinstance(r.body, SnapshotEnd)
+    ]
     assert len(snapshots) > 5
     assert sum(snapshots[:-1]) <= delta_bytes
     whole_states = sum(snapshots) / len(snapshots) * flushes
-    assert delta_bytes + sum(snapshots) < whole_states / 15, "against the whole state with every flush"
+    assert delta_bytes + sum(snapshots) < whole_states / 15, (
+        "against the whole state with every flush"
+    )
 
 
 # ---- R20: an entry holds a bounded range, by worst-case bounds
 
 
-@pytest.mark.parametrize(("max_entry_bytes", "entries"), [(64 * KIB, 458_752), (256 * KIB, 2_031_616), (MIB, 8_323_072)])
-def test_r20_the_range_of_an_entry_follows_from_the_worst_case(max_entry_bytes: int, entries: int) -> None:
+@pytest.mark.parametrize(
+    ("max_entry_bytes", "entries"), [(64 * KIB, 458_752), (256 * KIB, 2_031_616), (MIB, 8_323_072)]
+)
+def test_r20_the_range_of_an_entry_follows_from_the_worst_case(
+    max_entry_bytes: int, entries: int
+) -> None:
     containers = sizes.containers_per_segment(max_entry_bytes)
     assert containers * CONTAINER == entries
     room = sizes.record_body_bytes_max(max_entry_bytes)
-    assert sizes.slice_bytes_max(0, entries - 1) <= room < sizes.slice_bytes_max(0, entries + CONTAINER - 1) + 30
+    assert (
+        sizes.slice_bytes_max(0, entries - 1)
+        <= room
+        < sizes.slice_bytes_max(0, entries + CONTAINER - 1) + 30
+    )
 
 
 def acked_in(kind: str, entries: int, seed: int) -> np.ndarray:
@@ -210,12 +238,19 @@ def acked_in(kind: str, entries: int, seed: int) -> np.ndarray:
 @given(
     st.sampled_from([64 * KIB, 100_000, 256 * KIB]),
     st.lists(
-        st.tuples(st.sampled_from(["random half", "every other", "few holes", "runs"]), st.integers(1, 1_500_000)), min_size=1, max_size=4
+        st.tuples(
+            st.sampled_from(["random half", "every other", "few holes", "runs"]),
+            st.integers(1, 1_500_000),
+        ),
+        min_size=1,
+        max_size=4,
     ),
     st.integers(0, 1 << 20),
 )
 @settings(max_examples=25, deadline=None)
-def test_r20_every_entry_of_a_snapshot_is_bounded(max_entry_bytes: int, ledgers: list[tuple[str, int]], seed: int) -> None:
+def test_r20_every_entry_of_a_snapshot_is_bounded(
+    max_entry_bytes: int, ledgers: list[tuple[str, int]], seed: int
+) -> None:
     """Uncompressed, whatever the bitmaps hold; and the ranges are all there, once, in order."""
     state = AckState(Position(1, -1))
     for at, (kind, entries) in enumerate(ledgers):
@@ -224,19 +259,25 @@ def test_r20_every_entry_of_a_snapshot_is_bounded(max_entry_bytes: int, ledgers:
     plan, parts = SnapshotPlan(state, max_entry_bytes - sizes.RECORD_HEADER_BYTES), list[Segment]()
     while not plan.is_done:
         parts.append(plan.take(state))
-        data = record.encode(Record(0, 1, 1, 1, parts[-1]), EncodeSettings(max_entry_bytes, Codec.NONE))
+        data = record.encode(
+            Record(0, 1, 1, 1, parts[-1]), EncodeSettings(max_entry_bytes, Codec.NONE)
+        )
         assert len(data) <= max_entry_bytes
     widest = sizes.containers_per_segment(max_entry_bytes) * CONTAINER
     slices = [s for part in parts for s in part.slices]
     assert all(s.last - s.first < widest for s in slices)
     for ledger, mine in state.ledgers.items():
         edges = [(s.first, s.last) for s in slices if s.ledger == ledger]
-        assert [first for first, _ in edges] == [0, *(last + 1 for _, last in edges[:-1])][: len(edges)]
+        assert [first for first, _ in edges] == [0, *(last + 1 for _, last in edges[:-1])][
+            : len(edges)
+        ]
         assert (edges[-1][1] + 1 if edges else 0) == mine.high_water
 
 
 def test_r20_a_flush_that_is_too_large_for_an_entry_becomes_several() -> None:
-    """A random half of 1.5 M entries at once, with entries of 64 KiB; every part is durable before the one confirmation."""
+    """A random half of 1.5 M entries at once, with entries of 64 KiB; every part is durable before
+    the one confirmation.
+    """
     owner = Bench(Limits(max_entry_bytes=64 * KIB)).opened("A")
     half = acked_in("random half", 1_500_000, 20).astype(np.uint32)
     seq = owner.send(LedgerColumns(DATA, BitMap(half)))
@@ -244,6 +285,8 @@ def test_r20_a_flush_that_is_too_large_for_an_entry_becomes_several() -> None:
     assert owner.durable == seq
     parts = bodies(owner, Delta)
     assert len(parts) >= 3
-    assert all(len(record.encode(part, EncodeSettings(64 * KIB, Codec.NONE))) <= 64 * KIB for part in parts)
+    assert all(
+        len(record.encode(part, EncodeSettings(64 * KIB, Codec.NONE))) <= 64 * KIB for part in parts
+    )
     recovered = owner.bench.opened("B").machine.acks
     assert recovered.acked_of(DATA) == bitmaps.from_sorted(half)

@@ -1,7 +1,8 @@
 """R16: what remains of a batch is handed out, clients filter by it, and permits come out even.
 
-Consumers of a Shared subscription work through a topic of batches while keepers and brokers crash. The keeper is the real
-one on fakes, in virtual time; the broker and its clients follow Pulsar's rules (see `dispatch`).
+Consumers of a Shared subscription work through a topic of batches while keepers and brokers crash.
+The keeper is the real one on fakes, in virtual time; the broker and its clients follow Pulsar's
+rules (see `dispatch`).
 """
 
 from __future__ import annotations
@@ -30,8 +31,21 @@ from daemon.tests.stream.served import ServedKeeper
 from daemon.tests.support.virtual_loop import run as in_virtual_time
 from daemon.tests.support.world import NAME, Source, World
 
-TOPIC: dict[Entry, int] = {(3, 0): 1, (3, 1): 5, (3, 2): 64, (7, 0): 3, (7, 1): 65, (7, 2): 1, (9, 0): 10, (9, 1): 2}
-LAYOUT = (LayoutItem(3, LayoutState.CLOSED, 3), LayoutItem(7, LayoutState.CLOSED, 3), LayoutItem(9, LayoutState.OPEN, 0))
+TOPIC: dict[Entry, int] = {
+    (3, 0): 1,
+    (3, 1): 5,
+    (3, 2): 64,
+    (7, 0): 3,
+    (7, 1): 65,
+    (7, 2): 1,
+    (9, 0): 10,
+    (9, 1): 2,
+}
+LAYOUT = (
+    LayoutItem(3, LayoutState.CLOSED, 3),
+    LayoutItem(7, LayoutState.CLOSED, 3),
+    LayoutItem(9, LayoutState.OPEN, 0),
+)
 RECEIVER_QUEUE = 8
 CONSUMERS = 2
 ROUNDS_MAX = 400
@@ -67,16 +81,31 @@ class Cluster:
         cursor = pb.CursorRef(topic=NAME.topic, subscription=NAME.subscription)
         for ledger in {ledger for ledger, _ in entries}:
             asked = [e for owner, e in entries if owner == ledger]
-            reply = await service.AckState(pb.AckStateRequest(cursor=cursor, ledger_id=ledger, entries=asked), None)
-            partials = {p.entry: {i for i in range(64 * len(p.ack_set)) if p.ack_set[i // 64] >> i % 64 & 1} for p in reply.partials}
+            reply = await service.AckState(
+                pb.AckStateRequest(cursor=cursor, ledger_id=ledger, entries=asked), None
+            )
+            partials = {
+                p.entry: {i for i in range(64 * len(p.ack_set)) if p.ack_set[i // 64] >> i % 64 & 1}
+                for p in reply.partials
+            }
             for entry, mark in zip(asked, reply.acked, strict=True):
-                found[ledger, entry] = {ACKED: set[int](), UNACKED: None, PARTLY: partials.get(entry)}[mark]
+                found[ledger, entry] = {
+                    ACKED: set[int](),
+                    UNACKED: None,
+                    PARTLY: partials.get(entry),
+                }[mark]
         return [found[entry] for entry in entries]
 
     def _send(self, entry: Entry, indexes: frozenset[int]) -> None:
         self.source.seq += 1
         self._waiting[self.source.seq] = (entry, indexes)
-        batch = individual(self.source.seq, entry, ack_set(TOPIC[entry], indexes), TOPIC[entry], self.source.machine.generation)
+        batch = individual(
+            self.source.seq,
+            entry,
+            ack_set(TOPIC[entry], indexes),
+            TOPIC[entry],
+            self.source.machine.generation,
+        )
         self.source.send(ev.Acks(self.source.attach, batch))
 
     async def keeper_crashes(self, *, broker_too: bool) -> None:
@@ -100,7 +129,9 @@ class Cluster:
         self.broker.broker_restarts()
 
     async def finish(self) -> None:
-        """Consumers work until nothing is left. A dispatcher without permits never comes to an end."""
+        """Consumers work until nothing is left. A dispatcher without permits never comes to an
+        end.
+        """
         for _ in range(ROUNDS_MAX):
             await self.broker.dispatch()
             for at, client in enumerate(self.broker.clients):
@@ -109,7 +140,9 @@ class Cluster:
             await self.source.durable()
             if all(left == set() for left in await self._remaining(list(TOPIC))):
                 return
-        raise AssertionError(f"stuck: {[a.permits for a in self.broker.attached]} permits, entries left")
+        raise AssertionError(
+            f"stuck: {[a.permits for a in self.broker.attached]} permits, entries left"
+        )
 
     def assert_even(self) -> None:
         everything = {(entry, i) for entry, size in TOPIC.items() for i in range(size)}
@@ -130,7 +163,19 @@ class Step:
     count: int
 
 
-KINDS = ["dispatch", "take", "ack", "dispatch", "take", "ack", "wait", "redeliver", "keeper", "broker", "both"]
+KINDS = [
+    "dispatch",
+    "take",
+    "ack",
+    "dispatch",
+    "take",
+    "ack",
+    "wait",
+    "redeliver",
+    "keeper",
+    "broker",
+    "both",
+]
 STEPS = st.builds(Step, st.sampled_from(KINDS), st.integers(0, CONSUMERS - 1), st.integers(1, 40))
 
 
@@ -186,8 +231,10 @@ async def half_acked(spoil: Callable[[Dispatcher], None]) -> Cluster:
 
 
 def test_r16_permits_rise_by_the_acked_indexes() -> None:
-    """The balance holds; and the two known ways to break it are seen: a broker that charges acked indexes stops for want of
-    permits (PIP-54's reason), a client that credits them makes permits grow without bound (apache/pulsar #22091)."""
+    """The balance holds; and the two known ways to break it are seen: a broker that charges acked
+    indexes stops for want of permits (PIP-54's reason), a client that credits them makes permits
+    grow without bound (apache/pulsar #22091).
+    """
 
     async def balanced() -> None:
         (await half_acked(lambda broker: None)).assert_even()
@@ -215,7 +262,9 @@ def test_r16_permits_rise_by_the_acked_indexes() -> None:
 
 
 async def test_r16_the_store_answers_with_what_remains() -> None:
-    """`CursorStore.AckState`: acked, un-acked, or the words of the indexes that remain; from another process, also after a crash."""
+    """`CursorStore.AckState`: acked, un-acked, or the words of the indexes that remain; from
+    another process, also after a crash.
+    """
     served = await ServedKeeper().start()
     topic = "persistent://t/ns/remaining"
     try:
@@ -223,7 +272,9 @@ async def test_r16_the_store_answers_with_what_remains() -> None:
             handle = session.open(topic, "sub")
             await handle.wait_opened()
             partials = [PartialBatch(2, 100, BitMap([0, 64, 99])), AckedIndexes(3, 4, ((0, 1),))]
-            await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(5, [0, 4], (), partials)])))
+            await handle.wait_durable(
+                await handle.send_acks(Acks([LedgerAcks(5, [0, 4], (), partials)]))
+            )
             before = await ask(served.address, topic, [0, 1, 2, 3, 4, 9])
             await served.kill()
         await served.start()
@@ -233,7 +284,10 @@ async def test_r16_the_store_answers_with_what_remains() -> None:
     finally:
         await served.kill()
     assert list(before.acked) == [ACKED, UNACKED, PARTLY, PARTLY, ACKED, UNACKED]
-    assert [(p.entry, p.batch_size, list(p.ack_set)) for p in before.partials] == [(2, 100, [1, 1 | 1 << 35]), (3, 4, [0b1100])]
+    assert [(p.entry, p.batch_size, list(p.ack_set)) for p in before.partials] == [
+        (2, 100, [1, 1 | 1 << 35]),
+        (3, 4, [0b1100]),
+    ]
     assert after == before
 
 
@@ -241,12 +295,16 @@ async def ask(address: str, topic: str, entries: list[int], ledger: int = 5) -> 
     async with grpc.aio.insecure_channel(address) as channel:
         store = rpc.CursorStoreStub(channel)  # type: ignore[no-untyped-call]
         cursor = pb.CursorRef(topic=topic, subscription="sub")
-        reply: pb.AckStateReply = await store.AckState(pb.AckStateRequest(cursor=cursor, ledger_id=ledger, entries=entries))
+        reply: pb.AckStateReply = await store.AckState(
+            pb.AckStateRequest(cursor=cursor, ledger_id=ledger, entries=entries)
+        )
         return reply
 
 
 async def test_r16_there_is_no_answer_before_the_state_is_recovered() -> None:
-    """While a cursor is opened nothing of it is known: "un-acked" would deliver everything again."""
+    """While a cursor is opened nothing of it is known: "un-acked" would deliver everything
+    again.
+    """
     served = await ServedKeeper().start()
     topic = "persistent://t/ns/early"
     try:
@@ -259,7 +317,9 @@ async def test_r16_there_is_no_answer_before_the_state_is_recovered() -> None:
         await served.start()
         async with SourceConnection(served.address) as session:
             session.open(topic, "sub", takeover=True)
-            with pytest.raises(grpc.aio.AioRpcError, match="ask again when its state is recovered") as refused:
+            with pytest.raises(
+                grpc.aio.AioRpcError, match="ask again when its state is recovered"
+            ) as refused:
                 async with asyncio.timeout(60):
                     await until_held(served.address, topic)
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -1,5 +1,6 @@
-"""Work that waits for its turn, in virtual time: bounded, the oldest first, sent only when it is let in; and what busyness is not
-evidence of."""
+"""Work that waits for its turn, in virtual time: bounded, the oldest first, sent only when it is
+let in; and what busyness is not evidence of.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +56,13 @@ async def test_the_oldest_goes_first_and_never_more_than_there_are_places() -> N
 
         return lane.enter((age, 0), begin)
 
-    assert [work(0, 5.0), work(1, 4.0), work(2, 3.0), work(3, 1.0), work(4, 2.0)] == [True, True, False, False, False]
+    assert [work(0, 5.0), work(1, 4.0), work(2, 3.0), work(3, 1.0), work(4, 2.0)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert (len(lane), lane.at_work) == (3, 2)
     for wanted in (3, 4, 2):
         lane.leave(begun[0][1] if wanted == 3 else begun[-1][1])
@@ -76,7 +83,9 @@ async def test_who_is_not_wanted_any_more_costs_no_place() -> None:
 
 @virtual
 async def test_work_that_is_stuck_keeps_its_place_from_nobody() -> None:
-    """Two recoveries are never answered: the third one waits for a lease, not for ever; and there is an end to that, too."""
+    """Two recoveries are never answered: the third one waits for a lease, not for ever; and there
+    is an end to that, too.
+    """
     lane, begun = Lane(2, lease_s=1.0), list[int]()
     for age in range(40):
         lane.enter((age, 0), lambda place: not begun.append(place))
@@ -104,7 +113,9 @@ async def test_a_pace_is_kept_from_the_first_to_the_last() -> None:
 
 
 @virtual
-async def test_who_waits_alone_is_let_in_when_the_lease_is_over_and_equal_ages_in_their_order() -> None:
+async def test_who_waits_alone_is_let_in_when_the_lease_is_over_and_equal_ages_in_their_order() -> (
+    None
+):
     lane, begun = Lane(1, lease_s=1.0), list[int]()
     for number in range(4):
         lane.enter((7.0, 0), lambda place, number=number: not begun.append(number))  # type: ignore[misc]
@@ -131,7 +142,9 @@ async def test_each_lease_ends_by_itself_and_one_timer_waits_for_the_first() -> 
 
 @virtual
 async def test_who_comes_while_others_are_let_in_does_not_go_before_them() -> None:
-    """Two leases end together: what the first one that is let in begins is younger than the second one."""
+    """Two leases end together: what the first one that is let in begins is younger than the second
+    one.
+    """
     lane, begun = Lane(2, lease_s=1.0), list[str]()
 
     def enter(name: str, age: float, then: str = "") -> None:
@@ -159,7 +172,12 @@ async def test_nobodys_turn_comes_after_a_close() -> None:
     pace.ask((0.0, 0), lambda: not begun.append(-1))
     lane.close()
     pace.close()
-    assert lane._timer is not None and lane._timer.cancelled() and pace._timer is not None and pace._timer.cancelled()
+    assert (
+        lane._timer is not None
+        and lane._timer.cancelled()
+        and pace._timer is not None
+        and pace._timer.cancelled()
+    )
     lane.leave(begun[0])
     await asyncio.sleep(5)
     assert begun == [1]
@@ -207,8 +225,10 @@ async def test_a_loop_that_was_busy_has_not_waited() -> None:
 
 @virtual
 async def test_cursors_that_wait_for_a_first_ledger_are_not_paused() -> None:
-    """Creating takes a second and one may be created at once: the last of six waits for six seconds, in our queue, and nobody is
-    away. Each gets one ledger, the oldest first, and no state goes into a footer."""
+    """Creating takes a second and one may be created at once: the last of six waits for six
+    seconds, in our queue, and nobody is away. Each gets one ledger, the oldest first, and no state
+    goes into a footer.
+    """
     world = World(keeper_limits=KeeperLimits(openings_at_once_max=1))
     keeper = await world.keeper()
     made = await sources(keeper, 6)
@@ -228,9 +248,13 @@ async def test_cursors_that_wait_for_a_first_ledger_are_not_paused() -> None:
 
 @virtual
 async def test_a_create_that_is_sent_and_not_answered_is_evidence() -> None:
-    """The same wait, but for somebody else: the one whose create is out is paused after two seconds; those behind it, whose
-    creates have not been sent, are not."""
-    world = World(limits=Limits(inline_state_max_bytes=0), keeper_limits=KeeperLimits(openings_at_once_max=1, detached_cursor_max_ms=10**9))
+    """The same wait, but for somebody else: the one whose create is out is paused after two
+    seconds; those behind it, whose creates have not been sent, are not.
+    """
+    world = World(
+        limits=Limits(inline_state_max_bytes=0),
+        keeper_limits=KeeperLimits(openings_at_once_max=1, detached_cursor_max_ms=10**9),
+    )
     keeper = await world.keeper()
     made = await sources(keeper, 8)
     world.bookkeeper.faults.delay_min_s = world.bookkeeper.faults.delay_max_s = 4.0
@@ -246,8 +270,9 @@ async def test_a_create_that_is_sent_and_not_answered_is_evidence() -> None:
 
 @virtual
 async def test_inline_states_are_written_at_the_daemons_pace() -> None:
-    """BookKeeper is away under thirty cursors: their states go into footers ten a second, the longest wait first, and no cursor
-    is asked meanwhile."""
+    """BookKeeper is away under thirty cursors: their states go into footers ten a second, the
+    longest wait first, and no cursor is asked meanwhile.
+    """
     world = World(keeper_limits=KeeperLimits(inline_states_per_s_max=10))
     keeper = await world.keeper()
     made = await sources(keeper, 30)
@@ -267,7 +292,9 @@ async def test_inline_states_are_written_at_the_daemons_pace() -> None:
 
 @virtual
 async def test_openings_take_turns() -> None:
-    """Two hundred opens, eight requests at once: never more are on their way, and one that was opened before is not held up."""
+    """Two hundred opens, eight requests at once: never more are on their way, and one that was
+    opened before is not held up.
+    """
     world = World(keeper_limits=KeeperLimits(openings_at_once_max=8))
     keeper = await world.keeper()
     [neighbour] = await sources(keeper, 1)
@@ -283,16 +310,22 @@ async def test_openings_take_turns() -> None:
     await neighbour.durable()
     assert not any(told.machine for told in recorders)
     await until(lambda: any(told.machine for told in recorders))
-    assert sum(told.machine is not None for told in recorders) <= 8, "the first ones go all their way before others begin"
+    assert sum(told.machine is not None for told in recorders) <= 8, (
+        "the first ones go all their way before others begin"
+    )
     await until(lambda: all(told.machine is not None for told in recorders))
     assert lane.at_work == 0
 
 
 @virtual
 async def test_an_open_that_waits_for_its_turn_does_not_wait_for_zookeeper() -> None:
-    """ZooKeeper answers every request in a second, one opening asks at once, and the tenth open waits for half a minute: longer
-    than anybody may wait for ZooKeeper, and it is opened all the same."""
-    world = World(limits=Limits(answer_wait_max_ms=10_000), keeper_limits=KeeperLimits(openings_at_once_max=1))
+    """ZooKeeper answers every request in a second, one opening asks at once, and the tenth open
+    waits for half a minute: longer than anybody may wait for ZooKeeper, and it is opened all the
+    same.
+    """
+    world = World(
+        limits=Limits(answer_wait_max_ms=10_000), keeper_limits=KeeperLimits(openings_at_once_max=1)
+    )
     keeper = await world.keeper()
     world.zookeeper.faults.latency_s = (0.5, 0.5)
     began = now()
@@ -304,8 +337,12 @@ async def test_an_open_that_waits_for_its_turn_does_not_wait_for_zookeeper() -> 
 
 @virtual
 async def test_opens_that_wait_for_their_turn_hear_that_zookeeper_answers_nobody() -> None:
-    """One opening asks at once, and nothing is answered: the twelfth open would get its turn after a minute and more."""
-    world = World(limits=Limits(answer_wait_max_ms=3_000), keeper_limits=KeeperLimits(openings_at_once_max=1))
+    """One opening asks at once, and nothing is answered: the twelfth open would get its turn after
+    a minute and more.
+    """
+    world = World(
+        limits=Limits(answer_wait_max_ms=3_000), keeper_limits=KeeperLimits(openings_at_once_max=1)
+    )
     keeper = await world.keeper()
     world.zookeeper.stop()
     recorders = [Recorder() for _ in range(12)]
@@ -320,8 +357,10 @@ async def test_opens_that_wait_for_their_turn_hear_that_zookeeper_answers_nobody
 
 @virtual
 async def test_the_first_ledger_is_part_of_an_opening() -> None:
-    """A hundred opens, eight requests at once, each answered in 0.1 s, a ledger created in a second, and each source acks as soon as
-    it is told Opened: its acks are durable in the time of a few requests, while others still wait to be opened."""
+    """A hundred opens, eight requests at once, each answered in 0.1 s, a ledger created in a
+    second, and each source acks as soon as it is told Opened: its acks are durable in the time of a
+    few requests, while others still wait to be opened.
+    """
     world = World(keeper_limits=KeeperLimits(openings_at_once_max=8, ledger_requests_at_once_max=8))
     keeper = await world.keeper()
     world.zookeeper.faults.latency_s = (0.05, 0.05)
@@ -357,8 +396,12 @@ def _costs(keeper: Keeper, append_s: float) -> None:
 
 
 @virtual
-async def test_of_messages_that_come_faster_than_they_can_be_written_many_become_one_record() -> None:
-    """A message takes 0.2 ms to be taken in and 0.5 ms to be written, and they come without a pause, fifty cursors in turn."""
+async def test_of_messages_that_come_faster_than_they_can_be_written_many_become_one_record() -> (
+    None
+):
+    """A message takes 0.2 ms to be taken in and 0.5 ms to be written, and they come without a
+    pause, fifty cursors in turn.
+    """
     world = World()
     keeper = await world.keeper()
     made = await sources(keeper, 50)
@@ -383,8 +426,9 @@ async def test_of_messages_that_come_faster_than_they_can_be_written_many_become
 
 @virtual
 async def test_a_slow_bookkeeper_is_not_left_idle() -> None:
-    """A round of appends takes more than a second, for want of room, while messages come without a pause: they are taken in then, and
-    need no time of their own behind it."""
+    """A round of appends takes more than a second, for want of room, while messages come without a
+    pause: they are taken in then, and need no time of their own behind it.
+    """
     world = World(keeper_limits=KeeperLimits(appends_in_flight_max=16))
     keeper = await world.keeper()
     made = await sources(keeper, 100)
@@ -440,7 +484,10 @@ async def test_a_place_that_rests_is_free_and_comes_again_with_its_new_age() -> 
     lane.enter((0.0, 0), lambda place: not places.append(place))
     turn = Turn(lane, places[0])
     for number in (1, 2):
-        lane.enter((float(number), 0), lambda place, number=number: not begun.append(number) and not places.append(place))  # type: ignore[misc]
+        lane.enter(
+            (float(number), 0),
+            lambda place, number=number: not begun.append(number) and not places.append(place),
+        )  # type: ignore[misc]
     turn.end()
     turn.end()
     assert begun == [1], "given back once"
@@ -455,8 +502,10 @@ async def test_a_place_that_rests_is_free_and_comes_again_with_its_new_age() -> 
 
 @virtual
 async def test_cursors_that_cannot_be_recovered_do_not_keep_others_from_opening() -> None:
-    """The recovery of a thousand ledgers takes ten seconds each time, and fails. 256 of them at a time are tried, so each has had
-    its first try after forty seconds; a cursor that comes last has its turn then, before their second."""
+    """The recovery of a thousand ledgers takes ten seconds each time, and fails. 256 of them at a
+    time are tried, so each has had its first try after forty seconds; a cursor that comes last has
+    its turn then, before their second.
+    """
     world = World()
     stuck = await _left_open(world, 1_000)
     bad = set(world.bookkeeper.ledgers)
@@ -484,7 +533,9 @@ async def test_cursors_that_cannot_be_recovered_do_not_keep_others_from_opening(
 
 @virtual
 async def test_cursors_that_cannot_be_read_hold_no_place_while_they_wait() -> None:
-    """Three hundred ledgers cannot be read: each read fails at once and is tried again, for ever."""
+    """Three hundred ledgers cannot be read: each read fails at once and is tried again, for
+    ever.
+    """
     world = World(keeper_limits=KeeperLimits(openings_at_once_max=16))
     stuck = await _left_open(world, 300)
     bad = set(world.bookkeeper.ledgers)
@@ -505,13 +556,17 @@ async def test_cursors_that_cannot_be_read_hold_no_place_while_they_wait() -> No
     await sources(keeper, 1, first=5_000)
     assert now() - began < 1.0
     bad.clear()
-    await until(lambda: all(runner.machine.state is State.READY for runner in keeper.cursors.values()))
+    await until(
+        lambda: all(runner.machine.state is State.READY for runner in keeper.cursors.values())
+    )
     assert keeper._lanes.openings.at_work == 0 and keeper.failures == []
 
 
 @virtual
 async def test_a_reader_whose_cursor_ended_in_the_queue_reads_nothing_more() -> None:
-    """It rests for five seconds, another opening has the only place when the rest is over, and a bug ends the cursor meanwhile."""
+    """It rests for five seconds, another opening has the only place when the rest is over, and a
+    bug ends the cursor meanwhile.
+    """
     world = World(keeper_limits=KeeperLimits(openings_at_once_max=1))
     [one] = await _left_open(world, 1)
     keeper = await world.keeper()
@@ -542,11 +597,15 @@ async def test_a_reader_whose_cursor_ended_in_the_queue_reads_nothing_more() -> 
 
 @virtual
 async def test_with_a_full_window_every_limit_in_milliseconds_holds() -> None:
-    """Eighty busy cursors, a window of sixteen appends, and bookies that fall silent: those in the window and those who wait for
-    room are paused after two seconds, small states go into footers, a new cursor opens, and a detached one closes in its time."""
+    """Eighty busy cursors, a window of sixteen appends, and bookies that fall silent: those in the
+    window and those who wait for room are paused after two seconds, small states go into footers, a
+    new cursor opens, and a detached one closes in its time.
+    """
     world = World(
         limits=Limits(bookkeeper_away_ms=2_000),
-        keeper_limits=KeeperLimits(appends_in_flight_max=16, detached_cursor_max_ms=3_000, inline_states_per_s_max=100),
+        keeper_limits=KeeperLimits(
+            appends_in_flight_max=16, detached_cursor_max_ms=3_000, inline_states_per_s_max=100
+        ),
     )
     keeper = await world.keeper()
     made = await sources(keeper, 80)
@@ -571,7 +630,9 @@ async def test_with_a_full_window_every_limit_in_milliseconds_holds() -> None:
     await until(lambda: leaves.name not in keeper.cursors)
     assert now() - began < 3.5
     await until(lambda: all(one.told.durable >= 2 for one in made))
-    assert now() - began < 4.5, "by the inline backstop, in turn; some got room meanwhile and waited for their own append"
+    assert now() - began < 4.5, (
+        "by the inline backstop, in turn; some got room meanwhile and waited for their own append"
+    )
     stored = footer_bytes.decode(world.zookeeper.tree.get(leaves.name.path()).data, leaves.name)
     assert stored.state is FooterState.CLOSED
     assert not late.told.ended and keeper.failures == []
@@ -582,7 +643,9 @@ async def test_with_a_full_window_every_limit_in_milliseconds_holds() -> None:
 
 @virtual
 async def test_a_stop_closes_what_the_time_allows() -> None:
-    """A footer write takes 0.2 s and ten cursors close at once: of two hundred, one second closes about fifty, and not none."""
+    """A footer write takes 0.2 s and ten cursors close at once: of two hundred, one second closes
+    about fifty, and not none.
+    """
     world = World(keeper_limits=KeeperLimits(closings_at_once_max=10))
     keeper = await world.keeper()
     await sources(keeper, 200)
@@ -595,7 +658,9 @@ async def test_a_stop_closes_what_the_time_allows() -> None:
 
 @virtual
 async def test_a_stop_is_not_held_up_by_cursors_that_cannot_be_opened() -> None:
-    """Ten cursors that were left open wait for bookies to be recovered, and five close at once: the open ones close all the same."""
+    """Ten cursors that were left open wait for bookies to be recovered, and five close at once: the
+    open ones close all the same.
+    """
     world = World(keeper_limits=KeeperLimits(closings_at_once_max=5))
     before = await world.keeper("before")
     for one in (made := await sources(before, 10)):
@@ -626,7 +691,9 @@ async def test_the_slow_poll_is_spread_over_its_period() -> None:
         most = max(most, sum(r.machine.turn._tokens for r in keeper.cursors.values()) - before)
     assert most <= 5
     await asyncio.sleep(11)
-    assert sum(r.machine.turn._tokens for r in keeper.cursors.values()) - began >= 2 * 50, "each of them twice"
+    assert sum(r.machine.turn._tokens for r in keeper.cursors.values()) - began >= 2 * 50, (
+        "each of them twice"
+    )
 
 
 def turns() -> int:
@@ -635,7 +702,9 @@ def turns() -> int:
 
 @virtual
 async def test_an_opening_that_nobody_waits_for_any_more_costs_no_turns() -> None:
-    """Its handle went long ago, and BookKeeper is away: there is nothing to close yet, and nothing to look at again and again."""
+    """Its handle went long ago, and BookKeeper is away: there is nothing to close yet, and nothing
+    to look at again and again.
+    """
     world = World(keeper_limits=KeeperLimits(detached_cursor_max_ms=1_000))
     made = Source(await world.keeper("first"), named(1))
     await made.open()
@@ -670,8 +739,9 @@ async def slowest_of_a_stream(made: Source) -> float:
 
 @virtual
 async def test_time_in_which_nobody_appends_is_no_share_that_intake_gets_back() -> None:
-    """A cursor was closed for want of a handle, then nothing happened for a while: messages that come without a pause are not taken in
-    for longer than it takes to write them."""
+    """A cursor was closed for want of a handle, then nothing happened for a while: messages that
+    come without a pause are not taken in for longer than it takes to write them.
+    """
     world = World(keeper_limits=KeeperLimits(detached_cursor_max_ms=1_000))
     keeper = await world.keeper()
     made, other = await sources(keeper, 2)

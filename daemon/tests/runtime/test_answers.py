@@ -1,4 +1,6 @@
-"""What a keeper answers whose cursor went to another one, while its own way to ZooKeeper is bad. In virtual time, on the fakes."""
+"""What a keeper answers whose cursor went to another one, while its own way to ZooKeeper is bad. In
+virtual time, on the fakes.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def link_of(keeper: Keeper) -> FakeZooKeeper:
 
 
 async def moved(world: World, *, reset: bool = False) -> tuple[Keeper, Source]:
-    """A holds the cursor with entry 1; its link stalls; B takes over, and what it does there is confirmed. A knows nothing."""
+    """A holds the cursor with entry 1; its link stalls; B takes over, and what it does there is
+    confirmed. A knows nothing.
+    """
     a = Source(await world.keeper("a"))
     await a.open()
     a.ack(acks(DATA, 1))
@@ -60,7 +64,9 @@ async def no_failures(world: World) -> None:
 @pytest.mark.parametrize("takeover", [False, True])
 @virtual
 async def test_a_link_that_comes_and_goes_keeps_nobody_waiting_longer(takeover: bool) -> None:
-    """The open waits for proof that A still holds the cursor, then, when it does not, for a claim: together no longer than for one."""
+    """The open waits for proof that A still holds the cursor, then, when it does not, for a claim:
+    together no longer than for one.
+    """
     world = World(limits=Limits(answer_wait_max_ms=10_000))
     keeper, b = await moved(world)
     if not takeover:
@@ -81,8 +87,12 @@ async def test_a_link_that_comes_and_goes_keeps_nobody_waiting_longer(takeover: 
 
 @pytest.mark.parametrize("stall_s", [2.0, 100.0])
 @virtual
-async def test_an_open_behind_a_close_that_zookeeper_does_not_answer_is_told_so_in_time(stall_s: float) -> None:
-    """The cursor is on its way out, and its end does not come: whoever waits for it is not kept waiting longer than anybody else."""
+async def test_an_open_behind_a_close_that_zookeeper_does_not_answer_is_told_so_in_time(
+    stall_s: float,
+) -> None:
+    """The cursor is on its way out, and its end does not come: whoever waits for it is not kept
+    waiting longer than anybody else.
+    """
     world = World(limits=Limits(answer_wait_max_ms=10_000))
     a = Source(await world.keeper("a"))
     await a.open()
@@ -98,7 +108,11 @@ async def test_an_open_behind_a_close_that_zookeeper_does_not_answer_is_told_so_
     if stall_s < 10:
         assert told.refused is None and again.machine.acks.is_acked(DATA, 1)
     else:
-        assert told.refused is not None and told.refused[0] == "UNAVAILABLE" and "ZooKeeper" in told.refused[1]
+        assert (
+            told.refused is not None
+            and told.refused[0] == "UNAVAILABLE"
+            and "ZooKeeper" in told.refused[1]
+        )
         assert 10 <= waited_s < 15
         await asyncio.sleep(stall_s)
         assert a.told.ended == "closed" and NAME not in a.keeper.cursors, "nobody wants it any more"
@@ -107,7 +121,9 @@ async def test_an_open_behind_a_close_that_zookeeper_does_not_answer_is_told_so_
 
 @pytest.mark.parametrize("reset", [False, True])
 @virtual
-async def test_an_open_with_takeover_waits_for_the_proof_and_then_shows_everything(reset: bool) -> None:
+async def test_an_open_with_takeover_waits_for_the_proof_and_then_shows_everything(
+    reset: bool,
+) -> None:
     world = World()
     keeper, b = await moved(world, reset=reset)
     again = Source(keeper)
@@ -141,7 +157,9 @@ async def test_an_open_without_takeover_finds_the_new_owner() -> None:
 
 @virtual
 async def test_that_another_handle_holds_it_is_an_answer_too() -> None:
-    """A's handle is still there, but the cursor is B's: the second open must not hear ALREADY_OPEN."""
+    """A's handle is still there, but the cursor is B's: the second open must not hear
+    ALREADY_OPEN.
+    """
     world = World()
     a = Source(await world.keeper("a"))
     await a.open()
@@ -156,7 +174,9 @@ async def test_that_another_handle_holds_it_is_an_answer_too() -> None:
 
 @virtual
 async def test_a_leader_that_was_deposed_proves_nothing() -> None:
-    """It answers A's sync and read with A's own footer; the open is answered when there is a quorum again."""
+    """It answers A's sync and read with A's own footer; the open is answered when there is a quorum
+    again.
+    """
     world = World()
     a = Source(await world.keeper("a"))
     await a.open()
@@ -186,10 +206,16 @@ async def test_zookeeper_away_is_said_in_time_and_the_cursor_stays() -> None:
     world.zookeeper.stop()
     began = asyncio.get_running_loop().time()
     told = await Source(a.keeper).open()
-    assert told.refused is not None and told.refused[0] == "UNAVAILABLE" and "ZooKeeper" in told.refused[1]
+    assert (
+        told.refused is not None
+        and told.refused[0] == "UNAVAILABLE"
+        and "ZooKeeper" in told.refused[1]
+    )
     assert asyncio.get_running_loop().time() - began == pytest.approx(3.0, abs=0.5)
     resumed = Source(a.keeper)
-    resumed.keeper.open(NAME, ev.Open(takeover=True, resume=ev.Resume(1, 1)), resumed.attach, resumed.told)
+    resumed.keeper.open(
+        NAME, ev.Open(takeover=True, resume=ev.Resume(1, 1)), resumed.attach, resumed.told
+    )
     assert resumed.told.continued, "who comes back with what it got goes on meanwhile"
     resumed.ack(acks(DATA, 5))
     await resumed.durable()
@@ -222,13 +248,17 @@ async def exported(service: CursorStoreService, context: Context) -> list[pb.Kee
 
 async def asked(service: CursorStoreService, context: Context) -> Any:
     ref = pb.CursorRef(topic=NAME.topic, subscription=NAME.subscription)
-    return await service.AckState(pb.AckStateRequest(cursor=ref, ledger_id=DATA, entries=[1, 2]), context)
+    return await service.AckState(
+        pb.AckStateRequest(cursor=ref, ledger_id=DATA, entries=[1, 2]), context
+    )
 
 
 @pytest.mark.parametrize("question", [asked, exported])
 @virtual
 async def test_what_is_told_of_a_held_cursor_is_proved(question: Any) -> None:
-    """AckState and Export at a daemon that has lost the cursor say so; where ZooKeeper is away they say that."""
+    """AckState and Export at a daemon that has lost the cursor say so; where ZooKeeper is away they
+    say that.
+    """
     world = World(limits=replace(Limits(), answer_wait_max_ms=3_000))
     keeper, b = await moved(world)
     service, context = CursorStoreService(keeper), Context()
@@ -275,7 +305,9 @@ async def test_a_delete_of_a_cursor_that_is_open_here_is_not_decided_without_zoo
 
 
 @virtual
-async def test_a_delete_of_a_cursor_that_is_held_elsewhere_by_now_is_not_refused_for_the_handle_it_had_here() -> None:
+async def test_a_delete_of_a_cursor_held_elsewhere_by_now_is_not_refused_for_its_handle_here() -> (
+    None
+):
     world = World()
     world.zookeeper.faults.watch_drop_probability = 1.0
     made = Source(await world.keeper("a"))

@@ -1,5 +1,6 @@
-"""Where there is little to do, an ack is appended at once; where there is more, the interval is the longest wait, and records are not
-smaller than they need be."""
+"""Where there is little to do, an ack is appended at once; where there is more, the interval is the
+longest wait, and records are not smaller than they need be.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ async def with_ledgers(count: int) -> list[Source]:
     """Sources of one daemon, each with a named ledger, at rest; an append takes `APPEND_S`."""
     world = World(limits=Limits(flush_interval_ms=round(INTERVAL_S * 1000)))
     keeper = await world.keeper()
-    made = [Source(keeper, CursorName("persistent://t/ns/a", f"s{number}")) for number in range(count)]
+    made = [
+        Source(keeper, CursorName("persistent://t/ns/a", f"s{number}")) for number in range(count)
+    ]
     for one in made:
         await one.open()
         one.ack(acks(DATA, 0))
@@ -46,7 +49,9 @@ async def waits_s(one: Source, entry: int) -> float:
 @virtual
 async def test_an_ack_with_nothing_in_flight_costs_one_append() -> None:
     [one] = await with_ledgers(1)
-    assert [await waits_s(one, entry) for entry in range(1, 50)] == pytest.approx([APPEND_S] * 49, abs=0.001)
+    assert [await waits_s(one, entry) for entry in range(1, 50)] == pytest.approx(
+        [APPEND_S] * 49, abs=0.001
+    )
 
 
 @virtual
@@ -88,4 +93,8 @@ def test_no_more_leave_at_once_than_so_many_a_second() -> None:
             spare.used(1, step / 100_000)
             count += 1
     assert count == pytest.approx(AT_ONCE_PER_S, abs=AT_ONCE_MAX + 1)
-    assert not spare.has(2, 1.0) and spare.has(AT_ONCE_MAX, 2.0) and not spare.has(AT_ONCE_MAX + 1, 2.0)
+    assert (
+        not spare.has(2, 1.0)
+        and spare.has(AT_ONCE_MAX, 2.0)
+        and not spare.has(AT_ONCE_MAX + 1, 2.0)
+    )

@@ -1,6 +1,8 @@
-"""What a reader makes of every kind of damage (ARCHITECTURE rules 18 and 41): harmless, fall back, or refuse loudly.
+"""What a reader makes of every kind of damage (ARCHITECTURE rules 18 and 41): harmless, fall back,
+or refuse loudly.
 
-The cursor of these tests has a snapshot with a delta in front of it, a delta behind it, and a previous chain to fall back to.
+The cursor of these tests has a snapshot with a delta in front of it, a delta behind it, and a
+previous chain to fall back to.
 """
 
 from __future__ import annotations
@@ -33,14 +35,17 @@ from daemon.tests.support.virtual_loop import VirtualLoop
 from daemon.tests.support.world import NAME, Source, World, acks
 
 DATA = 10
-EVERY = Limits(snapshot_bytes_min=1, snapshot_cost_ratio=0.0, snapshot_interval_min_s=0.0, flush_interval_ms=1)
+EVERY = Limits(
+    snapshot_bytes_min=1, snapshot_cost_ratio=0.0, snapshot_interval_min_s=0.0, flush_interval_ms=1
+)
 UNREADABLE = [Damage.FLIP, Damage.TRUNCATE, Damage.DIGEST]
 
 
 @dataclass
 class Kept:
-    """A cursor on disk, its owner gone. Acks 1 to 4 are confirmed: 1 in the previous chain, 2 in front of the snapshot's
-    first segment, 3 and 4 behind its end."""
+    """A cursor on disk, its owner gone. Acks 1 to 4 are confirmed: 1 in the previous chain, 2 in
+    front of the snapshot's first segment, 3 and 4 behind its end.
+    """
 
     world: World
     footer: Footer
@@ -56,7 +61,11 @@ class Kept:
         return self.footer.previous.chain[-1].ledger
 
     def entry_of(self, ledger: int, kind: Kind, last: bool = False) -> int:
-        found = [e for e, data in enumerate(self.world.bookkeeper.ledgers[ledger].entries) if record.peek(data).kind is kind]
+        found = [
+            e
+            for e, data in enumerate(self.world.bookkeeper.ledgers[ledger].entries)
+            if record.peek(data).kind is kind
+        ]
         return found[-1 if last else 0]
 
     async def change_footer(self, change: Callable[[Footer], Footer]) -> None:
@@ -92,7 +101,9 @@ class Kept:
         assert source.told.refused[2], "a remedy"
         claimed = footer_bytes.decode(self.world.zookeeper.tree.get(NAME.path()).data)
         untouched = footer_bytes.decode(before)
-        assert (claimed.base, claimed.previous) == (untouched.base, untouched.previous), "untouched on disk but for the claim"
+        assert (claimed.base, claimed.previous) == (untouched.base, untouched.previous), (
+            "untouched on disk but for the claim"
+        )
 
 
 async def kept() -> Kept:
@@ -104,7 +115,12 @@ async def kept() -> Kept:
     await source.open()
     source.ack(acks(DATA, 1))
     machine = source.machine
-    await until(lambda: machine.snapshots.run is not None and machine.snapshots.run.phase is SnapshotPhase.MOVING)
+    await until(
+        lambda: (
+            machine.snapshots.run is not None
+            and machine.snapshots.run.phase is SnapshotPhase.MOVING
+        )
+    )
     source.ack(acks(DATA, 2))
     await until(lambda: machine.counters.snapshots > 0)
     machine.turn.limits = Limits()
@@ -132,7 +148,8 @@ async def test_nothing_is_damaged() -> None:
 
 @virtual
 async def test_a_footer_whose_mark_delete_is_ahead_of_every_record_is_believed() -> None:
-    # written while acks were accepted and not yet durable: true acks, and `Opened` tells handles of them as a bound
+    # written while acks were accepted and not yet durable: true acks, and `Opened` tells handles of
+    # them as a bound
     here = await kept()
     ahead = Position(DATA, 15)
     await here.change_footer(lambda f: replace(f, mark_delete=ahead))
@@ -146,13 +163,17 @@ async def test_a_footer_whose_mark_delete_is_ahead_of_every_record_is_believed()
 @virtual
 async def test_rule_41_a_delta_that_previous_alone_holds_is_not_even_read(how: Damage) -> None:
     here = await kept()
-    here.world.bookkeeper.damage(here.previous_ledger, here.entry_of(here.previous_ledger, Kind.DELTA), how)
+    here.world.bookkeeper.damage(
+        here.previous_ledger, here.entry_of(here.previous_ledger, Kind.DELTA), how
+    )
     await here.assert_all_there(await here.opened())
 
 
 @pytest.mark.parametrize("how", UNREADABLE)
 @virtual
-async def test_rule_41_a_delta_in_front_of_the_snapshot_is_harmless_and_bars_the_fall_back(how: Damage) -> None:
+async def test_rule_41_a_delta_in_front_of_the_snapshot_is_harmless_and_bars_the_fall_back(
+    how: Damage,
+) -> None:
     here = await kept()
     here.world.bookkeeper.damage(here.base.ledger, 1, how)
     assert here.entry_of(here.base.ledger, Kind.DELTA) == 1
@@ -160,7 +181,11 @@ async def test_rule_41_a_delta_in_front_of_the_snapshot_is_harmless_and_bars_the
     await here.assert_all_there(source)
     await until(lambda: source.machine.counters.snapshots > 0)
     footer = source.machine.ownership.commit.committed
-    assert footer is not None and isinstance(footer.base, SnapshotBase) and footer.base.ledger != here.base.ledger
+    assert (
+        footer is not None
+        and isinstance(footer.base, SnapshotBase)
+        and footer.base.ledger != here.base.ledger
+    )
 
 
 @pytest.mark.parametrize("how", UNREADABLE)
@@ -198,15 +223,19 @@ async def test_a_damaged_snapshot_falls_back(how: Damage, part: str) -> None:
 
 async def _assert_fell_back(here: Kept) -> None:
     source = await here.opened(Limits())
-    assert here.footer.previous is not None and source.machine.ownership.base == here.footer.previous.base
+    assert (
+        here.footer.previous is not None
+        and source.machine.ownership.base == here.footer.previous.base
+    )
     await here.assert_all_there(source)
 
 
 @pytest.mark.parametrize("part", ["segment", "end"])
 @virtual
 async def test_a_record_that_the_next_one_was_not_made_of_falls_back(part: str) -> None:
-    """A segment that is whole and not the one whose checksum the end record has; an end record that is whole, lists the same
-    segments, and is not the one whose checksum the footer has."""
+    """A segment that is whole and not the one whose checksum the end record has; an end record that
+    is whole, lists the same segments, and is not the one whose checksum the footer has.
+    """
     here = await kept()
     entries = here.world.bookkeeper.ledgers[here.base.ledger].entries
     entry = here.base.first_entry if part == "segment" else here.base.last_entry
@@ -218,7 +247,9 @@ async def test_a_record_that_the_next_one_was_not_made_of_falls_back(part: str) 
 @virtual
 async def test_an_end_record_that_begins_elsewhere_than_the_footer_says_falls_back() -> None:
     here = await kept()
-    await here.change_footer(lambda f: replace(f, base=replace(here.base, first_entry=here.base.first_entry + 1)))
+    await here.change_footer(
+        lambda f: replace(f, base=replace(here.base, first_entry=here.base.first_entry + 1))
+    )
     await _assert_fell_back(here)
 
 
@@ -227,7 +258,9 @@ async def test_a_listed_segment_that_is_something_else_falls_back() -> None:
     here = await kept()
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
     good = record.decode(ledger.entries[here.base.first_entry], NAME.record_hash)
-    ledger.entries[here.base.first_entry] = record.encode(replace(good, body=Delta(acks={DATA: BitMap([1])})))
+    ledger.entries[here.base.first_entry] = record.encode(
+        replace(good, body=Delta(acks={DATA: BitMap([1])}))
+    )
     await _assert_fell_back(here)
 
 
@@ -236,45 +269,66 @@ async def test_a_damaged_snapshot_without_a_previous_one_is_refused() -> None:
     here = await kept()
     await here.change_footer(lambda f: replace(f, previous=None))
     here.world.bookkeeper.damage(here.base.ledger, here.base.first_entry, Damage.FLIP)
-    await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} entry {here.base.first_entry}", "no previous")
+    await here.assert_refused(
+        "DAMAGED", f"ledger {here.base.ledger} entry {here.base.first_entry}", "no previous"
+    )
     here.world.bookkeeper.damage(here.base.ledger, here.base.last_entry, Damage.FLIP)
-    await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} entry {here.base.last_entry} (snapshot end)", "no previous")
+    await here.assert_refused(
+        "DAMAGED",
+        f"ledger {here.base.ledger} entry {here.base.last_entry} (snapshot end)",
+        "no previous",
+    )
 
 
 # ---- what a read costs, and what it does not believe
 
 
-async def reader_of(here: Kept, window: StateWindow = WHOLE, budget: StateBudget = DEFAULT) -> ChainReader:
+async def reader_of(
+    here: Kept, window: StateWindow = WHOLE, budget: StateBudget = DEFAULT
+) -> ChainReader:
     gateway = here.world.bookkeeper.gateway()
     await gateway.start()
     return ChainReader(NAME, gateway, window=window, budget=budget)
 
 
 def ended(here: Kept, more: int | None = None) -> Footer:
-    """The footer with every end: of the last ledger the recovered one, or, without recovery, so many entries more than it has: the
-    last one cannot be read then."""
+    """The footer with every end: of the last ledger the recovered one, or, without recovery, so
+    many entries more than it has: the last one cannot be read then.
+    """
     last = here.footer.chain[-1]
     there = len(here.world.bookkeeper.ledgers[last.ledger].entries) - 1
-    end = there + more if more is not None else here.world.bookkeeper.fence_behind(last.ledger).last_entry
+    end = (
+        there + more
+        if more is not None
+        else here.world.bookkeeper.fence_behind(last.ledger).last_entry
+    )
     return replace(here.footer, chain=(*here.footer.chain[:-1], replace(last, last_entry=end)))
 
 
 @virtual
 async def test_what_was_read_behind_the_snapshot_is_counted() -> None:
-    """The next snapshot is due when the deltas have cost as much as the last one, whoever wrote them."""
+    """The next snapshot is due when the deltas have cost as much as the last one, whoever wrote
+    them.
+    """
     here = await kept()
     found = await (await reader_of(here)).read(7, ended(here))
     assert isinstance(found, ev.ChainRead) and not found.fell_back
     entries = here.world.bookkeeper.ledgers[here.base.ledger].entries[here.base.last_entry + 1 :]
     deltas = [data for data in entries if record.peek(data).kind is Kind.DELTA]
     assert len(deltas) == 2
-    assert (found.delta_records, found.delta_bytes, found.delta_acks) == (2, sum(map(len, deltas)), 2)
+    assert (found.delta_records, found.delta_bytes, found.delta_acks) == (
+        2,
+        sum(map(len, deltas)),
+        2,
+    )
 
 
 @virtual
 async def test_a_mark_delete_of_the_footer_takes_the_acks_behind_it_with_it() -> None:
     here = await kept()
-    found = await (await reader_of(here)).read(7, replace(ended(here), mark_delete=Position(DATA, 0)))
+    found = await (await reader_of(here)).read(
+        7, replace(ended(here), mark_delete=Position(DATA, 0))
+    )
     assert isinstance(found, ev.ChainRead) and found.state.mark_delete == Position(DATA, 4)
 
 
@@ -292,13 +346,22 @@ async def test_a_large_record_is_joined_beside_the_loop() -> None:
     here = await kept()
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
-    assert isinstance(await (await reader_of(here)).read(7, ended(here)), ev.ChainRead) and loop.ran_beside == 0
+    assert (
+        isinstance(await (await reader_of(here)).read(7, ended(here)), ev.ChainRead)
+        and loop.ran_beside == 0
+    )
     many = tuple(LayoutItem(DATA + i, LayoutState.CLOSED, 1) for i in range(1, THREAD_BYTES // 2))
     old = here.world.bookkeeper.ledgers[here.base.ledger].entries
     at = here.entry_of(here.base.ledger, Kind.DELTA, last=True)
-    old[at] = record.encode(replace(record.decode(old[at], NAME.record_hash), body=Delta(layout=many)))
+    old[at] = record.encode(
+        replace(record.decode(old[at], NAME.record_hash), body=Delta(layout=many))
+    )
     found = await (await reader_of(here)).read(7, ended(here))
-    assert isinstance(found, ev.ChainRead) and len(found.state.layout) >= len(many) and loop.ran_beside == 1
+    assert (
+        isinstance(found, ev.ChainRead)
+        and len(found.state.layout) >= len(many)
+        and loop.ran_beside == 1
+    )
 
 
 @virtual
@@ -310,7 +373,9 @@ async def test_a_ledger_that_was_not_recovered_is_not_read() -> None:
 
 @pytest.mark.parametrize("more", [0, 5])
 @virtual
-async def test_an_open_ledger_that_holds_less_than_the_footer_says_is_damage_and_no_wait(more: int) -> None:
+async def test_an_open_ledger_that_holds_less_than_the_footer_says_is_damage_and_no_wait(
+    more: int,
+) -> None:
     here = await kept()
     found = await (await reader_of(here)).read(7, ended(here, more))
     assert isinstance(found, ev.ChainDamaged) and "the footer says" in found.reason
@@ -320,7 +385,9 @@ async def test_an_open_ledger_that_holds_less_than_the_footer_says_is_damage_and
 async def test_segments_of_other_windows_are_not_read() -> None:
     here = await kept()
     base = here.base
-    window = StateWindow(Position(DATA + 1, 0), None, EntryAddress(base.ledger, base.last_entry), frozenset())
+    window = StateWindow(
+        Position(DATA + 1, 0), None, EntryAddress(base.ledger, base.last_entry), frozenset()
+    )
     here.world.bookkeeper.damage(base.ledger, base.first_entry, Damage.FLIP)
     found = await (await reader_of(here, window)).read(7, ended(here))
     assert isinstance(found, ev.ChainRead) and not found.fell_back
@@ -328,7 +395,9 @@ async def test_segments_of_other_windows_are_not_read() -> None:
 
 @virtual
 async def test_of_entries_that_cannot_be_read_together_each_is_read_alone() -> None:
-    """BookKeeper says of a range only that something in it is damaged: the others must not be given up."""
+    """BookKeeper says of a range only that something in it is damaged: the others must not be given
+    up.
+    """
     here = await kept()
     error = GatewayRefused("DIGEST_MISMATCH", Outcome.NOT_DONE)
     here.world.bookkeeper.faults.spare(Operation.READ)
@@ -372,21 +441,30 @@ async def test_rule_41_any_other_damaged_delta_is_refused(how: Damage) -> None:
 
 @pytest.mark.parametrize("change", [{"num_parts": 7}, {"length": 1}])
 @virtual
-async def test_a_snapshot_that_is_not_what_its_footer_says_is_refused(change: dict[str, int]) -> None:
+async def test_a_snapshot_that_is_not_what_its_footer_says_is_refused(
+    change: dict[str, int],
+) -> None:
     """The end record is the one that the footer names, so no older state is any truer."""
     here = await kept()
     await here.change_footer(lambda f: replace(f, base=replace(here.base, **change)))
-    await here.assert_refused("DAMAGED", f"ledger {here.base.ledger} entry {here.base.last_entry}", "the footer says")
+    await here.assert_refused(
+        "DAMAGED", f"ledger {here.base.ledger} entry {here.base.last_entry}", "the footer says"
+    )
 
 
 @virtual
 async def test_a_snapshot_outside_its_chain_is_refused() -> None:
     """Its segments would not be read, and the deltas alone would pass for the whole."""
     here = await kept()
-    await here.change_footer(lambda f: replace(f, chain=tuple(c for c in f.chain if c.ledger != here.base.ledger)))
+    await here.change_footer(
+        lambda f: replace(f, chain=tuple(c for c in f.chain if c.ledger != here.base.ledger))
+    )
     source = await here.opened()
     assert source.told.refused is not None and source.told.refused[0] == "DAMAGED"
-    assert f"the snapshot is in ledger {here.base.ledger}, which is not in the chain" in source.told.refused[1]
+    assert (
+        f"the snapshot is in ledger {here.base.ledger}, which is not in the chain"
+        in source.told.refused[1]
+    )
     assert "restore-footer" in source.told.refused[2]
 
 
@@ -407,7 +485,9 @@ async def test_rule_41_records_of_another_cursor_are_refused() -> None:
     other = CursorName("persistent://t/ns/topic", "another").record_hash
     foreign = record.decode(ledger.entries[-1], None)
     ledger.entries[-1] = record.encode(replace(foreign, cursor_hash=other))
-    await here.assert_refused("DAMAGED", "another cursor", f"ledger {here.base.ledger} entry {len(ledger.entries) - 1}")
+    await here.assert_refused(
+        "DAMAGED", "another cursor", f"ledger {here.base.ledger} entry {len(ledger.entries) - 1}"
+    )
 
 
 @virtual
@@ -425,11 +505,15 @@ async def test_rule_41_a_record_of_a_later_epoch_than_the_footer_is_refused() ->
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
     late = record.decode(ledger.entries[-1], None)
     ledger.entries[-1] = record.encode(replace(late, epoch=99))
-    await here.assert_refused("DAMAGED", "epoch 99", f"ledger {here.base.ledger} entry {len(ledger.entries) - 1}")
+    await here.assert_refused(
+        "DAMAGED", "epoch 99", f"ledger {here.base.ledger} entry {len(ledger.entries) - 1}"
+    )
 
 
 @virtual
-async def test_an_open_record_of_a_later_owner_is_refused_though_a_damaged_one_is_harmless() -> None:
+async def test_an_open_record_of_a_later_owner_is_refused_though_a_damaged_one_is_harmless() -> (
+    None
+):
     here = await kept()
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
     late = record.decode(ledger.entries[0], None)
@@ -439,9 +523,13 @@ async def test_an_open_record_of_a_later_owner_is_refused_though_a_damaged_one_i
 
 @pytest.mark.parametrize("change", [{"generation": 7}, {"epoch": 99}])
 @virtual
-async def test_an_inline_state_of_another_generation_or_a_later_owner_is_refused(change: dict[str, int]) -> None:
+async def test_an_inline_state_of_another_generation_or_a_later_owner_is_refused(
+    change: dict[str, int],
+) -> None:
     here = await kept()
-    base = InlineBase(Segment(mark_delete=Position(DATA, 9)), here.footer.epoch, here.footer.generation, 1)
+    base = InlineBase(
+        Segment(mark_delete=Position(DATA, 9)), here.footer.epoch, here.footer.generation, 1
+    )
     await here.change_footer(lambda f: replace(f, base=replace(base, **change)))  # type: ignore[arg-type]
     await here.assert_refused("DAMAGED", "inline state")
 
@@ -451,10 +539,14 @@ async def test_an_inline_state_of_another_generation_or_a_later_owner_is_refused
 async def test_a_newer_record_is_never_skipped(at: str) -> None:
     here = await kept()
     ledger = here.world.bookkeeper.ledgers[here.base.ledger]
-    entry = {"segment": here.base.first_entry, "delta": len(ledger.entries) - 1, "open record": 0}[at]
+    entry = {"segment": here.base.first_entry, "delta": len(ledger.entries) - 1, "open record": 0}[
+        at
+    ]
     data = ledger.entries[entry]
     ledger.entries[entry] = data[:2] + bytes([record.VERSION + 1]) + data[3:]
-    await here.assert_refused("FORMAT_TOO_NEW", "version", f"ledger {here.base.ledger} entry {entry}")
+    await here.assert_refused(
+        "FORMAT_TOO_NEW", "version", f"ledger {here.base.ledger} entry {entry}"
+    )
 
 
 @virtual

@@ -1,4 +1,6 @@
-"""Checks of many footers in few requests: what shares one, what becomes of one that fails, and what is never concluded."""
+"""Checks of many footers in few requests: what shares one, what becomes of one that fails, and what
+is never concluded.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ async def test_all_moved_costs_no_more_than_one_request_each() -> None:
     for number in range(60):
         await zk.set(f"/n{number}", b"x", 0)
     checks = FooterChecks(zk)
-    assert set(await asyncio.gather(*(checks.check(f"/n{n}", 0) for n in range(60)))) == {Verdict.OTHER}
+    assert set(await asyncio.gather(*(checks.check(f"/n{n}", 0) for n in range(60)))) == {
+        Verdict.OTHER
+    }
     assert len(zk.sizes) <= 60
 
 
@@ -81,7 +85,9 @@ async def test_an_unknown_outcome_is_nobodys_proof() -> None:
     server, zk = await nodes(2)
     checks = FooterChecks(zk)
     server.faults.next("multi", UnknownDone())
-    for failed in await asyncio.gather(checks.check("/n0", 0), checks.check("/n1", 0), return_exceptions=True):
+    for failed in await asyncio.gather(
+        checks.check("/n0", 0), checks.check("/n1", 0), return_exceptions=True
+    ):
         assert isinstance(failed, OutcomeUnknown)
     assert await checks.check("/n0", 0) is Verdict.SAME
 

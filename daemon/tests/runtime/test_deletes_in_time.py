@@ -1,5 +1,6 @@
-"""Whoever deletes a cursor is answered in time when ZooKeeper or BookKeeper is away; what was not sent by then is not done later, and what
-was sent is decided. In virtual time, on the fakes."""
+"""Whoever deletes a cursor is answered in time when ZooKeeper or BookKeeper is away; what was not
+sent by then is not done later, and what was sent is decided. In virtual time, on the fakes.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,11 @@ def deletes(keeper: Keeper, token: int = 0) -> Recorder:
 async def is_told_in_time(told: Recorder, began_s: float) -> str:
     """What it is told, by when an open is told at the latest."""
     await told.until(lambda: bool(told.ended), limit_s=60)
-    assert told.refused is not None and told.refused[0] == "UNAVAILABLE" and "delete it again" in told.refused[2]
+    assert (
+        told.refused is not None
+        and told.refused[0] == "UNAVAILABLE"
+        and "delete it again" in told.refused[2]
+    )
     assert LIMIT_S <= asyncio.get_running_loop().time() - began_s < LIMIT_S * 1.3
     return told.refused[1]
 
@@ -91,8 +96,12 @@ async def test_a_cursor_that_is_not_held_is_left_as_it_was() -> None:
 @pytest.mark.parametrize("lost", [UnknownDone(AWAY_S), UnknownNotDone(AWAY_S)])
 @pytest.mark.parametrize("token", [0, 1])
 @virtual
-async def test_a_tombstone_that_was_sent_is_decided(token: int, lost: UnknownDone | UnknownNotDone) -> None:
-    """Held here: by no handle any more, or by one of a lower token. The write's answer is lost, whether or not it was done."""
+async def test_a_tombstone_that_was_sent_is_decided(
+    token: int, lost: UnknownDone | UnknownNotDone
+) -> None:
+    """Held here: by no handle any more, or by one of a lower token. The write's answer is lost,
+    whether or not it was done.
+    """
     world = a_world()
     held = await holder(world)
     if not token:
@@ -100,7 +109,9 @@ async def test_a_tombstone_that_was_sent_is_decided(token: int, lost: UnknownDon
     world.zookeeper.faults.next("set", lost)
     began = asyncio.get_running_loop().time()
     assert "may be deleted yet" in await is_told_in_time(deletes(held.keeper, token), began)
-    assert footer(world).state is (FooterState.DELETED if isinstance(lost, UnknownDone) else FooterState.OPEN)
+    assert footer(world).state is (
+        FooterState.DELETED if isinstance(lost, UnknownDone) else FooterState.OPEN
+    )
     await until(lambda: not held.keeper.cursors)
     assert footer(world).state is FooterState.DELETED
     assert await goes_on(held.keeper, token) == "NOT_FOUND"
@@ -159,7 +170,11 @@ async def test_an_open_behind_a_delete_that_is_given_up_waits_no_longer_in_all()
     told = deletes(keeper)
     began = asyncio.get_running_loop().time()
     behind = await Source(keeper).open()
-    assert told.ended == "refused" and behind.refused is not None and behind.refused[0] == "UNAVAILABLE"
+    assert (
+        told.ended == "refused"
+        and behind.refused is not None
+        and behind.refused[0] == "UNAVAILABLE"
+    )
     assert LIMIT_S <= asyncio.get_running_loop().time() - began < LIMIT_S * 1.3
     assert footer(world).epoch == 1 and not keeper.cursors
 
@@ -167,7 +182,9 @@ async def test_an_open_behind_a_delete_that_is_given_up_waits_no_longer_in_all()
 @pytest.mark.parametrize("is_opened", [False, True])
 @virtual
 async def test_the_bookies_are_away(is_opened: bool) -> None:
-    """The claim is done, and its ledger cannot be fenced; or it is another handle's claim, which goes on."""
+    """The claim is done, and its ledger cannot be fenced; or it is another handle's claim, which
+    goes on.
+    """
     world = a_world()
     keeper = await left(world)
     world.bookkeeper.bookies_up = 0

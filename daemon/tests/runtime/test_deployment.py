@@ -1,4 +1,6 @@
-"""Several roots on one BookKeeper: each has an id, its ledgers carry it, and nobody deletes another's."""
+"""Several roots on one BookKeeper: each has an id, its ledgers carry it, and nobody deletes
+another's.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def ids() -> Callable[[], str]:
     return lambda: f"{next(numbers):032x}"
 
 
-async def store(server: FakeZooKeeperServer, new: Callable[[], str], root: str = ROOT) -> FooterStore:
+async def store(
+    server: FakeZooKeeperServer, new: Callable[[], str], root: str = ROOT
+) -> FooterStore:
     session = server.session()
     await session.start()
     return FooterStore(session, EncodeSettings(), root=root, new_deployment=new)
@@ -31,9 +35,16 @@ async def store(server: FakeZooKeeperServer, new: Callable[[], str], root: str =
 @virtual
 async def test_everybody_of_one_root_has_one_id() -> None:
     world, new = World(), ids()
-    first, second, other = [await store(world.zookeeper, new, root) for root in (ROOT, ROOT, "/elsewhere")]
+    first, second, other = [
+        await store(world.zookeeper, new, root) for root in (ROOT, ROOT, "/elsewhere")
+    ]
     assert await first.known_deployment() is None, "looking writes nothing"
-    assert await first.deployment() == await second.deployment() == await first.known_deployment() == f"{1:032x}"
+    assert (
+        await first.deployment()
+        == await second.deployment()
+        == await first.known_deployment()
+        == f"{1:032x}"
+    )
     assert await other.deployment() == f"{2:032x}"
     assert [n async for n in first.names()] == []
 
@@ -46,12 +57,16 @@ async def test_a_lost_answer_does_not_make_two_ids() -> None:
     assert made == f"{1:032x}" == await (await store(world.zookeeper, new)).deployment()
     world.zookeeper.faults.next("set", UnknownNotDone())
     made = await (await store(world.zookeeper, new, "/elsewhere")).deployment()
-    assert made == f"{3:032x}" == await (await store(world.zookeeper, new, "/elsewhere")).deployment()
+    assert (
+        made == f"{3:032x}" == await (await store(world.zookeeper, new, "/elsewhere")).deployment()
+    )
 
 
 @virtual
 async def test_a_root_is_asked_once() -> None:
-    """Every ledger that is created carries the id: it must not cost a read, or wait for a ZooKeeper that is away."""
+    """Every ledger that is created carries the id: it must not cost a read, or wait for a ZooKeeper
+    that is away.
+    """
     world = World()
     footers = await store(world.zookeeper, ids())
     made = await footers.deployment()
@@ -112,8 +127,13 @@ async def test_ledgers_without_an_id_and_those_of_a_warm_up_are_left_alone() -> 
     ledgers, footers = made.keeper.ledgers, made.keeper.footers
     old = custom_metadata(NAME, 1, 1, "w", await footers.deployment())
     garbage = await ledgers.create(LedgerSpec(), old)
-    nameless = await ledgers.create(LedgerSpec(), {k: v for k, v in old.items() if k != "deployment"})
+    nameless = await ledgers.create(
+        LedgerSpec(), {k: v for k, v in old.items() if k != "deployment"}
+    )
     warm_up = await ledgers.create(LedgerSpec(), {**old, "purpose": b"warm-up"})
     report = await gc.collect(ledgers, footers)
     assert (report.garbage, report.unknown) == (1, 2)
-    assert garbage not in world.bookkeeper.ledgers and {nameless, warm_up} <= world.bookkeeper.ledgers.keys()
+    assert (
+        garbage not in world.bookkeeper.ledgers
+        and {nameless, warm_up} <= world.bookkeeper.ledgers.keys()
+    )

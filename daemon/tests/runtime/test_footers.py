@@ -35,7 +35,9 @@ async def test_a_parent_that_is_missing_twice_is_tried_again() -> None:
     session = World().zookeeper.session()
     await session.start()
     footers = FooterStore(ParentsVanish(session, 1), EncodeSettings())  # type: ignore[arg-type]
-    assert isinstance(await footers.write(NAME, 7, footer, ABSENT), ev.FooterWriteUnknown), "a footer that never was is not gone"
+    assert isinstance(await footers.write(NAME, 7, footer, ABSENT), ev.FooterWriteUnknown), (
+        "a footer that never was is not gone"
+    )
     assert await footers.write(NAME, 8, footer, ABSENT) == ev.FooterWritten(8, 0)
     await session.delete(NAME.path(), 0)
     assert await footers.write(NAME, 9, footer, 0) == ev.FooterGone(9)
@@ -43,7 +45,9 @@ async def test_a_parent_that_is_missing_twice_is_tried_again() -> None:
 
 @virtual
 async def test_what_is_read_behind_a_sync_is_no_older_than_the_sync() -> None:
-    """A server that lags shows the tree of before; after a write without an answer that would be taken for the outcome."""
+    """A server that lags shows the tree of before; after a write without an answer that would be
+    taken for the outcome.
+    """
     world = World()
     made = Source(await world.keeper())
     await made.open()

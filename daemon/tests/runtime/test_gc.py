@@ -1,4 +1,6 @@
-"""Garbage collection on fakes: what is looked at before something goes, and what a server that lags must not decide."""
+"""Garbage collection on fakes: what is looked at before something goes, and what a server that lags
+must not decide.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ async def owned(world: World, identity: str, entry: int = 1) -> Source:
 async def orphan(made: Source) -> int:
     """A ledger of an owner before this one, which no footer names."""
     deployment = await made.keeper.footers.deployment()
-    return await made.keeper.ledgers.create(LedgerSpec(), custom_metadata(made.name, 0, 1, "before", deployment))
+    return await made.keeper.ledgers.create(
+        LedgerSpec(), custom_metadata(made.name, 0, 1, "before", deployment)
+    )
 
 
 @virtual
@@ -82,7 +86,11 @@ async def test_a_footer_that_went_after_it_was_looked_at_lets_nothing_go() -> No
 
     footers = FooterStore(Watched(session, before), EncodeSettings())  # type: ignore[arg-type]
     report = await gc.collect(made.keeper.ledgers, footers)
-    assert (report.garbage, report.kept, report.deleted) == (0, 1, 0) and left in world.bookkeeper.ledgers
+    assert (report.garbage, report.kept, report.deleted) == (
+        0,
+        1,
+        0,
+    ) and left in world.bookkeeper.ledgers
 
 
 @virtual
@@ -102,7 +110,9 @@ async def test_many_ledgers_are_looked_at_some_at_a_time(monkeypatch: pytest.Mon
     report = await gc.collect(made.keeper.ledgers, FooterStore(watched, EncodeSettings()))  # type: ignore[arg-type]
     assert (report.garbage, report.deleted, report.failed) == (4, 3, 1)
     assert len(world.bookkeeper.ledgers.keys() & set(left)) == 1
-    assert len(world.bookkeeper.ledgers) == 2, "the owner's own, and the one that could not be deleted"
+    assert len(world.bookkeeper.ledgers) == 2, (
+        "the owner's own, and the one that could not be deleted"
+    )
     assert watched.reads == 3 + 2, "five ledgers are looked at, four are swept"
 
 
@@ -114,7 +124,10 @@ async def test_a_doubt_that_comes_later_keeps_what_was_called_garbage() -> None:
     await made.keeper.footers.deployment()
     garbage, newer = gc.Owned(901, NAME, 0, "before", 0), gc.Owned(902, NAME, 9, "after", 0)
     [first] = await judge.look([garbage])
-    assert judge.last_word(first) == first and first.verdict in (gc.Verdict.GARBAGE, gc.Verdict.KEPT)
+    assert judge.last_word(first) == first and first.verdict in (
+        gc.Verdict.GARBAGE,
+        gc.Verdict.KEPT,
+    )
     [second] = await judge.look([newer])
     assert judge.last_word(first).verdict is gc.Verdict.KEPT and judge.last_word(second) == second
 
@@ -128,7 +141,9 @@ async def test_what_a_footer_can_still_name_is_no_garbage() -> None:
         (FooterState.OPEN, [gc.Verdict.GARBAGE, gc.Verdict.MAY_BE_NAMED, gc.Verdict.MAY_BE_NAMED]),
         (FooterState.CLOSED, [gc.Verdict.GARBAGE, gc.Verdict.GARBAGE, gc.Verdict.MAY_BE_NAMED]),
     ):
-        assert [gc.judge(901, epoch, replace(footer, state=state)) for epoch in (4, 5, 6)] == verdicts
+        assert [
+            gc.judge(901, epoch, replace(footer, state=state)) for epoch in (4, 5, 6)
+        ] == verdicts
     assert gc.judge(901, 4, None) is gc.Verdict.UNKNOWN
     assert gc.judge(footer.chain[0].ledger, 4, footer) is gc.Verdict.NAMED
 
@@ -139,5 +154,15 @@ async def test_a_dry_run_deletes_nothing_whatever_it_may_do() -> None:
     made = await owned(world, "only")
     left = await orphan(made)
     told: list[int] = []
-    report = await gc.collect(made.keeper.ledgers, made.keeper.footers, dry_run=True, on_garbage=lambda ledger, _name: told.append(ledger))
-    assert (report.garbage, report.deleted, report.failed, told) == (1, 0, 0, [left]) and left in world.bookkeeper.ledgers
+    report = await gc.collect(
+        made.keeper.ledgers,
+        made.keeper.footers,
+        dry_run=True,
+        on_garbage=lambda ledger, _name: told.append(ledger),
+    )
+    assert (report.garbage, report.deleted, report.failed, told) == (
+        1,
+        0,
+        0,
+        [left],
+    ) and left in world.bookkeeper.ledgers

@@ -1,4 +1,6 @@
-"""A keeper on fakes, in virtual time: opening, taking over, waiting for services, closing, thousands of idle cursors."""
+"""A keeper on fakes, in virtual time: opening, taking over, waiting for services, closing,
+thousands of idle cursors.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,9 @@ async def test_decision_09_a_second_handle_of_this_daemon() -> None:
     second = Source(first.keeper)
     await second.open(takeover=True)
     assert first.told.ended == "deposed"
-    assert second.machine is first.machine and second.machine.epoch == 1, "re-attached in the same epoch"
+    assert second.machine is first.machine and second.machine.epoch == 1, (
+        "re-attached in the same epoch"
+    )
     await confirmed(second, 2)
     # without a handle anybody may attach
     second.keeper.cursors[NAME].detach(second.attach)
@@ -165,7 +169,10 @@ async def test_a_keeper_that_stops_takes_no_more() -> None:
     await confirmed(made, 1)
     assert await made.keeper.close() == []
     assert made.told.ended == "closed"
-    for ask in (lambda: made.keeper.open(NAME, ev.Open(), 99, Recorder()), lambda: made.keeper.delete_unopened(NAME, Recorder())):
+    for ask in (
+        lambda: made.keeper.open(NAME, ev.Open(), 99, Recorder()),
+        lambda: made.keeper.delete_unopened(NAME, Recorder()),
+    ):
         with pytest.raises(RefusedError) as refused:
             ask()
         assert refused.value.code == "SHUTTING_DOWN"
@@ -250,7 +257,9 @@ async def test_thousands_of_idle_cursors_cost_no_task() -> None:
     await asyncio.sleep(1)
     assert len(keeper.cursors) == 3_000
     assert len(asyncio.all_tasks()) == tasks
-    assert all(r.machine is not None and r.machine.wake_at_s is None for r in recorders), "nothing to wait for"
+    assert all(r.machine is not None and r.machine.wake_at_s is None for r in recorders), (
+        "nothing to wait for"
+    )
     assert not world.bookkeeper.ledgers, "and no ledger"
 
 
@@ -280,7 +289,8 @@ async def test_the_daemons_window_is_shared() -> None:
 
 @virtual
 async def test_bookkeeper_away_pauses_and_its_return_resumes() -> None:
-    world = World(limits=Limits(inline_state_max_bytes=0))  # nothing fits the footer: only BookKeeper helps
+    # nothing fits the footer: only BookKeeper helps
+    world = World(limits=Limits(inline_state_max_bytes=0))
     made = await source(world)
     await confirmed(made, 1)
     world.bookkeeper.bookies_up = 0
@@ -299,7 +309,9 @@ async def test_bookkeeper_away_pauses_and_its_return_resumes() -> None:
 
 @virtual
 async def test_decision_18_the_inline_backstop() -> None:
-    """BookKeeper is away: after two seconds the whole state goes into the footer, then at most once a second."""
+    """BookKeeper is away: after two seconds the whole state goes into the footer, then at most once
+    a second.
+    """
     world = World()
     made = await source(world)
     await confirmed(made, 1)
@@ -394,7 +406,10 @@ async def test_any_footer_write_may_be_lost_or_late(fault: Any, which: int) -> N
     await assert_recovered(world, 7, absent=(1,))
 
 
-@pytest.mark.parametrize("operation", [Operation.CREATE, Operation.APPEND, Operation.FENCE, Operation.CLOSE, Operation.DELETE])
+@pytest.mark.parametrize(
+    "operation",
+    [Operation.CREATE, Operation.APPEND, Operation.FENCE, Operation.CLOSE, Operation.DELETE],
+)
 @pytest.mark.parametrize("how", ["refuse", "lose_before", "lose_after"])
 @virtual
 async def test_any_ledger_call_may_fail(operation: Operation, how: str) -> None:
@@ -466,15 +481,21 @@ async def test_a_state_that_does_not_fit_the_footer_is_closed_in_bookkeeper() ->
     written = footer(world)
     assert written.state is FooterState.CLOSED and written.chain
     assert all(c.last_entry is not None for c in written.chain)
-    assert all(world.bookkeeper.ledgers[c.ledger].state is LedgerState.CLOSED for c in written.chain)
+    assert all(
+        world.bookkeeper.ledgers[c.ledger].state is LedgerState.CLOSED for c in written.chain
+    )
     # the next owner fences nothing
     world.bookkeeper.faults.refuse(Operation.FENCE, times=1)
     await assert_recovered(world, *range(0, 4_000, 3), 1, absent=(2,))
 
 
-@pytest.mark.parametrize("writer", [None, PulsarStateWriter(WholeStateSettings())], ids=["native", "pulsar"])
+@pytest.mark.parametrize(
+    "writer", [None, PulsarStateWriter(WholeStateSettings())], ids=["native", "pulsar"]
+)
 @virtual
-async def test_a_close_behind_a_message_that_changes_nothing_ends_at_once(writer: PulsarStateWriter | None) -> None:
+async def test_a_close_behind_a_message_that_changes_nothing_ends_at_once(
+    writer: PulsarStateWriter | None,
+) -> None:
     """The flush that finds nothing to write brings no answer that would go on with the close."""
     world = World(limits=Limits(inline_state_max_bytes=0), state_writer=writer)
     made = await source(world)
@@ -499,14 +520,19 @@ async def test_seek_back_and_forward(target: int) -> None:
     made.ack(acks(DATA, 12))
     await made.durable()
     assert made.told.durable == made.seq > pending
-    assert [(r.generation, r.mark_delete) for r in made.told.resets] == [(2, Position(DATA, target))]
+    assert [(r.generation, r.mark_delete) for r in made.told.resets] == [
+        (2, Position(DATA, target))
+    ]
     assert made.machine.acks.mark_delete == Position(DATA, target)
     assert not made.machine.acks.is_acked(DATA, 31)
     await confirmed(made, 40)
     made.keeper.abandon()
     after = await source(world, "after")
     assert after.machine.acks.mark_delete == Position(DATA, target)
-    assert [e for e in range(50) if after.machine.acks.is_acked(DATA, e)] == [*range(target + 1), 40]
+    assert [e for e in range(50) if after.machine.acks.is_acked(DATA, e)] == [
+        *range(target + 1),
+        40,
+    ]
     assert [i.ledger for i in after.machine.acks.layout] == [DATA, 20]
 
 
@@ -519,13 +545,20 @@ async def test_delete_and_create_again_on_the_tombstone() -> None:
     await made.told.until(lambda: made.told.ended == "deleted")
     await made.keeper.wait_tasks(5.0)
     tombstone = footer(world)
-    assert tombstone.state is FooterState.DELETED and not tombstone.chain and not world.bookkeeper.ledgers
+    assert (
+        tombstone.state is FooterState.DELETED
+        and not tombstone.chain
+        and not world.bookkeeper.ledgers
+    )
     gone = Source(made.keeper)
     await gone.open(create=False)
     assert gone.told.refused is not None and gone.told.refused[0] == "NOT_FOUND"
     again = Source(made.keeper)
     await again.open()
-    assert again.machine.epoch == tombstone.epoch + 1 and again.machine.generation == tombstone.generation
+    assert (
+        again.machine.epoch == tombstone.epoch + 1
+        and again.machine.generation == tombstone.generation
+    )
     assert not again.machine.acks.is_acked(DATA, 1)
     again.keeper.abandon()
     await assert_recovered(world, absent=(1,))

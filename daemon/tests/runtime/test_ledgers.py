@@ -1,4 +1,6 @@
-"""Creating cursor ledgers: a smaller ensemble is for missing bookies alone, and only where it is wanted and smaller."""
+"""Creating cursor ledgers: a smaller ensemble is for missing bookies alone, and only where it is
+wanted and smaller.
+"""
 
 from __future__ import annotations
 

@@ -36,8 +36,12 @@ async def test_a_ledger_is_of_the_footers_epoch_or_earlier_and_of_its_generation
 
 @virtual
 async def test_a_range_across_data_ledgers_is_damage() -> None:
-    """How much of the first one it covers, only the topic's layout could say: what is acked must not be guessed."""
-    info = PositionInfo(Position(3, 4), crossing=(CrossingRange(Position(3, 9), Position(4, 2)),), form=Form.RANGES)
+    """How much of the first one it covers, only the topic's layout could say: what is acked must
+    not be guessed.
+    """
+    info = PositionInfo(
+        Position(3, 4), crossing=(CrossingRange(Position(3, 9), Position(4, 2)),), form=Form.RANGES
+    )
     raw = position_info.encode(info, Form.RANGES)
 
     async def entries(first: int, last: int) -> list[bytes]:

@@ -1,4 +1,6 @@
-"""What comes with an open is checked before anything is written, and what goes wrong on the way is answered."""
+"""What comes with an open is checked before anything is written, and what goes wrong on the way is
+answered.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,32 @@ from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks, closed, opened, partial
 
 BAD_OPENS: dict[str, tuple[dict[str, Any], Refusal]] = {
-    "a layout that does not ascend": ({"layout": (closed(9, 10), closed(5, 10))}, Refusal.LAYOUT_CONTRADICTS),
-    "an open ledger in the middle": ({"layout": (opened(5), closed(9, 10))}, Refusal.LAYOUT_CONTRADICTS),
+    "a layout that does not ascend": (
+        {"layout": (closed(9, 10), closed(5, 10))},
+        Refusal.LAYOUT_CONTRADICTS,
+    ),
+    "an open ledger in the middle": (
+        {"layout": (opened(5), closed(9, 10))},
+        Refusal.LAYOUT_CONTRADICTS,
+    ),
     "a start before -1": ({"start": Position(5, -2)}, Refusal.POSITION_OUT_OF_RANGE),
-    "a start in ledger 2^64 - 1": ({"start": Position((1 << 64) - 1, 3)}, Refusal.POSITION_OUT_OF_RANGE),
+    "a start in ledger 2^64 - 1": (
+        {"start": Position((1 << 64) - 1, 3)},
+        Refusal.POSITION_OUT_OF_RANGE,
+    ),
     "a start at entry 2^33": ({"start": Position(5, 1 << 33)}, Refusal.POSITION_OUT_OF_RANGE),
-    "a start beyond its ledger": ({"start": Position(5, 10), "layout": (closed(5, 10),)}, Refusal.POSITION_OUT_OF_RANGE),
-    "a start between two ledgers": ({"start": Position(7, 0), "layout": (closed(5, 10), closed(9, 10))}, Refusal.POSITION_OUT_OF_RANGE),
-    "properties that no footer holds": ({"cursor_properties": {"k": "v" * 20_000}}, Refusal.TOO_LARGE),
+    "a start beyond its ledger": (
+        {"start": Position(5, 10), "layout": (closed(5, 10),)},
+        Refusal.POSITION_OUT_OF_RANGE,
+    ),
+    "a start between two ledgers": (
+        {"start": Position(7, 0), "layout": (closed(5, 10), closed(9, 10))},
+        Refusal.POSITION_OUT_OF_RANGE,
+    ),
+    "properties that no footer holds": (
+        {"cursor_properties": {"k": "v" * 20_000}},
+        Refusal.TOO_LARGE,
+    ),
 }
 
 
@@ -47,8 +67,12 @@ async def test_a_bad_open_leaves_nothing_behind(case: str) -> None:
 @pytest.mark.parametrize("sizes", [(10, 0), (0, 10)])
 @pytest.mark.parametrize("flushed", [True, False])
 @virtual
-async def test_an_ack_set_that_contradicts_a_known_size_acks_nothing(sizes: tuple[int, int], flushed: bool) -> None:
-    """Joined with what is missing already, index 70 of a batch of 10 would leave nothing missing: a phantom ack."""
+async def test_an_ack_set_that_contradicts_a_known_size_acks_nothing(
+    sizes: tuple[int, int], flushed: bool
+) -> None:
+    """Joined with what is missing already, index 70 of a batch of 10 would leave nothing missing: a
+    phantom ack.
+    """
     world = World()
     made = Source(await world.keeper())
     await made.open()
@@ -78,7 +102,9 @@ async def test_a_ledger_that_takes_nothing_is_not_replaced_in_a_hot_loop() -> No
 
 
 @virtual
-async def test_a_bug_in_a_task_is_answered_and_harms_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_in_a_task_is_answered_and_harms_no_neighbour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World()
     keeper = await world.keeper()
     neighbour = Source(keeper, type(NAME)("persistent://t/ns/other", "sub"))
@@ -130,7 +156,9 @@ async def test_a_cursor_with_a_lost_ledger_can_be_deleted() -> None:
 
 @virtual
 async def test_ledgers_that_were_trimmed_while_nobody_listened() -> None:
-    """The new run does not touch the known ledgers: mark-delete says that nothing between them is missing."""
+    """The new run does not touch the known ledgers: mark-delete says that nothing between them is
+    missing.
+    """
     world = World()
     made = Source(await world.keeper())
     await made.open(layout=(closed(1, 10), closed(2, 10)))

@@ -1,4 +1,6 @@
-"""Work that should never end begins again when it does, with growing pauses, and says each time what ended it."""
+"""Work that should never end begins again when it does, with growing pauses, and says each time
+what ended it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from daemon.tests.support.world import SilentTelemetry, Source, World
 
 
 class Work:
-    """Ends as told: after so many seconds, by an exception or by returning; at the end it goes on."""
+    """Ends as told: after so many seconds, by an exception or by returning; at the end it goes
+    on.
+    """
 
     def __init__(self, *ends: tuple[float, Exception | None]) -> None:
         self.ends, self.began_s = list(ends), list[float]()
@@ -32,11 +36,16 @@ async def test_it_begins_again_with_growing_pauses_and_tells_why() -> None:
     wrong = KeyError("x")
     work = Work(*[(0.0, wrong)] * 9, (2 * PAUSE_MAX_S, None))
     told: list[tuple[str, Exception | None]] = []
-    task = asyncio.create_task(supervised("w", work, lambda what, error: told.append((what, error))))
+    task = asyncio.create_task(
+        supervised("w", work, lambda what, error: told.append((what, error)))
+    )
     await asyncio.sleep(1_000)
     assert told == [("w", wrong)] * 9 + [("w", None)] and not task.done()
     pauses = [b - a for a, b in zip(work.began_s, work.began_s[1:], strict=False)]
-    assert pauses[:3] == [PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S] and max(pauses[:9]) == PAUSE_MAX_S
+    assert (
+        pauses[:3] == [PAUSE_MIN_S, 2 * PAUSE_MIN_S, 4 * PAUSE_MIN_S]
+        and max(pauses[:9]) == PAUSE_MAX_S
+    )
     assert pauses[9] == 2 * PAUSE_MAX_S + PAUSE_MIN_S, "it had worked well for long"
     task.cancel()
     await asyncio.wait({task})
@@ -44,7 +53,9 @@ async def test_it_begins_again_with_growing_pauses_and_tells_why() -> None:
 
 
 class Surprising:
-    """A ledger store that answers one question with what nobody foresaw; only that question is asked of it."""
+    """A ledger store that answers one question with what nobody foresaw; only that question is
+    asked of it.
+    """
 
     def __init__(self, error: Exception) -> None:
         self._error = error
@@ -62,9 +73,15 @@ async def test_the_poll_of_footers_goes_on_after_a_bug_and_the_daemon_says_so() 
     await first.open()
     runner, healthy = first.keeper.cursors[first.name], first.keeper.ledgers
     runner.shrunk_ledger, first.keeper.ledgers = True, cast(LedgerStore, Surprising(broken))
-    await until(lambda: any(event.startswith("bug: a task ended") for event, _ in telemetry.events), 200)
+    await until(
+        lambda: any(event.startswith("bug: a task ended") for event, _ in telemetry.events), 200
+    )
     (fields,) = (fields for event, fields in telemetry.events if event.startswith("bug"))
-    assert fields["task"] == "the poll of footers" and fields["exc_info"] is broken and first.keeper.failures == [broken]
+    assert (
+        fields["task"] == "the poll of footers"
+        and fields["exc_info"] is broken
+        and first.keeper.failures == [broken]
+    )
     runner.shrunk_ledger, first.keeper.ledgers = False, healthy
     await Source(await world.keeper("other")).open()
     await first.told.until(lambda: first.told.ended == "deposed", limit_s=200)

@@ -1,4 +1,6 @@
-"""One timer for many keys, in virtual time; and the beat of the machines' clock, which is one however much is unanswered."""
+"""One timer for many keys, in virtual time; and the beat of the machines' clock, which is one
+however much is unanswered.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Keepers that write whole states, on fakes that misbehave: every call may fail, formats switch, daemons come and go."""
+"""Keepers that write whole states, on fakes that misbehave: every call may fail, formats switch,
+daemons come and go.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,14 @@ async def test_open_ack_crash_open(compression: Compression) -> None:
     await confirmed(made, 1, 2, FAR)
     [ledger] = footer(world).chain
     metadata = world.bookkeeper.ledgers[ledger.ledger].custom_metadata
-    assert (metadata["application"], metadata["format"], metadata["entry-bytes-max"]) == (b"cursorkeeper", b"pulsar", b"64")
-    assert metadata.get("pulsar/cursor-compressionType") == (None if compression is Compression.NONE else compression.name.encode())
+    assert (metadata["application"], metadata["format"], metadata["entry-bytes-max"]) == (
+        b"cursorkeeper",
+        b"pulsar",
+        b"64",
+    )
+    assert metadata.get("pulsar/cursor-compressionType") == (
+        None if compression is Compression.NONE else compression.name.encode()
+    )
     made.keeper.abandon()
     await assert_recovered(world, 1, 2, FAR, absent=(3,))
 
@@ -53,7 +61,12 @@ async def test_metadata_that_nobody_gives_is_waited_for_and_the_operator_sees_it
     world.bookkeeper.faults.refuse(Operation.METADATA, times=5)
     slow = Source(await world.keeper("next"))
     opening = asyncio.get_running_loop().create_task(slow.open())
-    await until(lambda: NAME in slow.keeper.cursors and "metadata of ledger" in slow.keeper.cursors[NAME].machine.waiting_for)
+    await until(
+        lambda: (
+            NAME in slow.keeper.cursors
+            and "metadata of ledger" in slow.keeper.cursors[NAME].machine.waiting_for
+        )
+    )
     await opening
     assert slow.machine.acks.is_acked(DATA, 1)
 
@@ -97,7 +110,10 @@ async def test_any_footer_write_may_be_lost_or_late(fault: Any, which: int) -> N
     assert properties is not None and properties.values == {"a": "b"}
 
 
-@pytest.mark.parametrize("operation", [Operation.CREATE, Operation.APPEND, Operation.FENCE, Operation.CLOSE, Operation.DELETE])
+@pytest.mark.parametrize(
+    "operation",
+    [Operation.CREATE, Operation.APPEND, Operation.FENCE, Operation.CLOSE, Operation.DELETE],
+)
 @pytest.mark.parametrize("how", ["refuse", "lose_before", "lose_after"])
 @virtual
 async def test_any_ledger_call_may_fail(operation: Operation, how: str) -> None:
@@ -148,7 +164,9 @@ async def test_bookkeeper_away_a_small_state_goes_into_the_footer_as_pulsars_mes
     started = asyncio.get_running_loop().time()
     seq = made.ack(acks(DATA, 5), partial(DATA, 7, 4, {2}))
     await made.durable(seq)
-    assert 3.0 <= asyncio.get_running_loop().time() - started < 3.6, "the rhythm of the mode is no outage"
+    assert 3.0 <= asyncio.get_running_loop().time() - started < 3.6, (
+        "the rhythm of the mode is no outage"
+    )
     assert isinstance(footer(world).base, PulsarBase) and footer(world).chain == ()
     world.bookkeeper.bookies_up = 3
     await confirmed(made, 20)
@@ -204,6 +222,10 @@ async def test_at_a_limit_the_daemon_closes_in_time_and_the_next_one_goes_on() -
     assert made.machine.state is State.NOT_PERSISTABLE
     began = asyncio.get_running_loop().time()
     assert await made.keeper.close() == []
-    assert asyncio.get_running_loop().time() - began < 5 and made.told.durable == 1 and made.told.ended == "closed"
+    assert (
+        asyncio.get_running_loop().time() - began < 5
+        and made.told.durable == 1
+        and made.told.ended == "closed"
+    )
     world.state_writer = writer()
     await assert_recovered(world, 1, absent=(5,))

@@ -1,4 +1,6 @@
-"""Runs an async test in virtual time: minutes cost nothing, nothing sleeps, and a deadlock is an error at once."""
+"""Runs an async test in virtual time: minutes cost nothing, nothing sleeps, and a deadlock is an
+error at once.
+"""
 
 from __future__ import annotations
 

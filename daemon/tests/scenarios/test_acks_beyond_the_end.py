@@ -1,5 +1,6 @@
-"""Stories of acks of entries that their ledger turns out not to have when it is closed: a client acked what was never written, or the
-ledger was recovered shorter. Nobody could tell while it was open, and what was confirmed stays.
+"""Stories of acks of entries that their ledger turns out not to have when it is closed: a client
+acked what was never written, or the ledger was recovered shorter. Nobody could tell while it was
+open, and what was confirmed stays.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def goes_on(owner: Owner) -> None:
     owner.send(acks(2, 0), acks(1, 2, 3, 4))
     owner.go()
     assert owner.durable == owner.seq
-    assert owner.machine.acks.mark_delete == Position(1, 5), "what exists and was not acked holds mark-delete"
+    assert owner.machine.acks.mark_delete == Position(1, 5), (
+        "what exists and was not acked holds mark-delete"
+    )
     owner.send(acks(1, 6))
     owner.go()
     assert owner.durable == owner.seq

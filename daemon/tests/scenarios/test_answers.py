@@ -1,7 +1,9 @@
-"""Stories in which a source would be told what is not true any more: what an open is answered with, and when.
+"""Stories in which a source would be told what is not true any more: what an open is answered with,
+and when.
 
-A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md. A and B are two daemons' machines
-of one cursor; a source that opens where the cursor is held already is answered only with proof that was asked for after its open came.
+A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md. A and
+B are two daemons' machines of one cursor; a source that opens where the cursor is held already is
+answered only with proof that was asked for after its open came.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.world import closed, opened
 
 
-def attaches(owner: Owner, attach: int, *, resume: ev.Resume | None = None, source: str = "") -> Owner:
+def attaches(
+    owner: Owner, attach: int, *, resume: ev.Resume | None = None, source: str = ""
+) -> Owner:
     """A source opens the cursor that this machine holds, or is claiming."""
     owner.attach, owner.seq, owner.durable, owner.streamed = attach, 0, 0, 0
     owner.step(ev.Attach(attach, resume=resume, source=source))
@@ -52,20 +56,26 @@ def footer_and_version(bench: Bench) -> tuple[Footer, int]:
 
 
 def goes_on_elsewhere(bench: Bench, a: Owner) -> Owner:
-    """What the keeper does for a handle that still wants a cursor that is not held any more: an ordinary open."""
+    """What the keeper does for a handle that still wants a cursor that is not held any more: an
+    ordinary open.
+    """
     assert a.streamed == 0, "nothing of the answer has left"
     assert a.state is State.DEPOSED and a.ended is not None and a.ended.reopen == a.attach
     return bench.opened("A2")
 
 
 def finds_the_move(bench: Bench, a: Owner) -> None:
-    """A goes on, answers nothing by itself, and whoever opens anew has the ack that was confirmed at B."""
+    """A goes on, answers nothing by itself, and whoever opens anew has the ack that was confirmed
+    at B.
+    """
     a.go()
     assert goes_on_elsewhere(bench, a).machine.acks.is_acked(DATA, 1)
 
 
 def test_s16_a_held_cursor_is_not_answered_from_memory() -> None:
-    """S opens at A, the stream breaks; at B ack 1 is confirmed; S opens at A, whose watch is late: it must get ack 1."""
+    """S opens at A, the stream breaks; at B ack 1 is confirmed; S opens at A, whose watch is late:
+    it must get ack 1.
+    """
     bench = Bench()
     a = bench.opened("A")
     confirms(a, 5)
@@ -79,7 +89,9 @@ def test_s16_a_held_cursor_is_not_answered_from_memory() -> None:
 
 
 def test_s16_a_held_cursor_is_not_answered_in_a_generation_that_is_over() -> None:
-    """As before, with a reset at B: A must not offer the old generation, whose acks would skip messages."""
+    """As before, with a reset at B: A must not offer the old generation, whose acks would skip
+    messages.
+    """
     bench = Bench()
     a = bench.opened("A")
     confirms(a, 0, 1, 2)
@@ -97,7 +109,9 @@ def test_s16_a_held_cursor_is_not_answered_in_a_generation_that_is_over() -> Non
 
 
 def test_s17_nothing_leaves_before_the_proof() -> None:
-    """Neither the state nor a confirmation nor a word about the layout, as long as ZooKeeper has not answered."""
+    """Neither the state nor a confirmation nor a word about the layout, as long as ZooKeeper has
+    not answered.
+    """
     bench = Bench()
     a = bench.opened("A")
     confirms(a, 1)
@@ -131,8 +145,9 @@ def test_s18_a_plain_read_is_no_proof() -> None:
 
 
 def test_s19_an_older_question_proves_nothing() -> None:
-    """Open at A, the check is sent, the stream breaks; B claims and confirms 1; the second open at A must not be answered by
-    the first one's check, whose late answer says that all is well."""
+    """Open at A, the check is sent, the stream breaks; B claims and confirms 1; the second open at
+    A must not be answered by the first one's check, whose late answer says that all is well.
+    """
     bench = Bench()
     a = bench.opened("A")
     confirms(a, 5)
@@ -150,7 +165,9 @@ def test_s19_an_older_question_proves_nothing() -> None:
 
 
 def test_s19_a_write_that_was_sent_before_proves_nothing() -> None:
-    """A's footer write is applied, its answer under way; B claims and confirms 1; S opens at A, and the answer comes."""
+    """A's footer write is applied, its answer under way; B claims and confirms 1; S opens at A, and
+    the answer comes.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(5)
@@ -181,8 +198,9 @@ def test_s19_a_write_that_was_sent_afterwards_does() -> None:
 
 
 def test_s20_an_open_that_joins_a_claim_is_not_proved_by_it() -> None:
-    """S opens at A: the claim is committed, fencing is slow, the stream breaks; at B ack 1 is confirmed; S opens at A, joins,
-    and A reads its old chain: it must not be answered from it."""
+    """S opens at A: the claim is committed, fencing is slow, the stream breaks; at B ack 1 is
+    confirmed; S opens at A, joins, and A reads its old chain: it must not be answered from it.
+    """
     bench = Bench()
     x = bench.opened("X")
     confirms(x, 5)
@@ -199,7 +217,9 @@ def test_s20_an_open_that_joins_a_claim_is_not_proved_by_it() -> None:
 
 
 def test_s20_an_open_that_came_before_the_claim_was_sent_is_proved_by_it() -> None:
-    """Two opens while the footer is being read: the claim answers the second, with no further question."""
+    """Two opens while the footer is being read: the claim answers the second, with no further
+    question.
+    """
     bench = Bench()
     bench.opened("X")
     a = bench.owner("A").start()
@@ -215,8 +235,9 @@ def test_s20_an_open_that_came_before_the_claim_was_sent_is_proved_by_it() -> No
 
 
 def test_s21_a_read_behind_a_sync_is_no_proof() -> None:
-    """The leader that A talks to was deposed and does not know it: it answers sync and read with A's own footer, but no
-    check. A asks again until the quorum has spoken."""
+    """The leader that A talks to was deposed and does not know it: it answers sync and read with
+    A's own footer, but no check. A asks again until the quorum has spoken.
+    """
     bench = Bench()
     a = bench.opened("A")
     confirms(a, 5)
@@ -238,7 +259,9 @@ def test_s21_a_read_behind_a_sync_is_no_proof() -> None:
 
 
 def test_s22_two_waiting_opens_do_not_take_the_cursor_from_one_another_for_ever() -> None:
-    """An open waits at A, one at B. A's claim is taken over by B's before A answered: A says so, and does not claim again."""
+    """An open waits at A, one at B. A's claim is taken over by B's before A answered: A says so,
+    and does not claim again.
+    """
     bench = Bench()
     confirms(bench.opened("X"), 5)
     a = bench.owner("A").start()
@@ -257,8 +280,9 @@ def test_s22_two_waiting_opens_do_not_take_the_cursor_from_one_another_for_ever(
 
 
 def test_s22_a_claimer_that_was_deposed_before_it_answered_says_so() -> None:
-    """The ledger that A has to read is gone because B has replaced it: A is deposed, its source hears that, nothing is
-    claimed again."""
+    """The ledger that A has to read is gone because B has replaced it: A is deposed, its source
+    hears that, nothing is claimed again.
+    """
     bench = Bench()
     confirms(bench.opened("X"), 5)
     a = bench.owner("A").start()
@@ -275,7 +299,9 @@ def test_s22_a_claimer_that_was_deposed_before_it_answered_says_so() -> None:
 
 
 def test_s23_what_was_accepted_is_durable_before_it_is_shown() -> None:
-    """A accepts 1; a second open; A's append is slow: the state must not show 1 before a crash could not take it back."""
+    """A accepts 1; a second open; A's append is slow: the state must not show 1 before a crash
+    could not take it back.
+    """
     bench = Bench()
     a = bench.opened("A")
     confirms(a, 5)
@@ -293,8 +319,9 @@ def test_s23_what_was_accepted_is_durable_before_it_is_shown() -> None:
 
 
 def test_s36_a_stale_live_handle_hears_durable_of_a_generation_that_is_over() -> None:
-    """S1's handle at A is live; S2 opens at B and resets. S1 repeats its ack at A, which has not noticed: Durable means kept,
-    or decided because its generation is over. Only an open tells more."""
+    """S1's handle at A is live; S2 opens at B and resets. S1 repeats its ack at A, which has not
+    noticed: Durable means kept, or decided because its generation is over. Only an open tells more.
+    """
     bench = Bench()
     a = bench.opened("A")
     confirms(a, 1)
@@ -303,11 +330,16 @@ def test_s36_a_stale_live_handle_hears_durable_of_a_generation_that_is_over() ->
     b.go()
     seq = a.ack(1)
     a.go()
-    assert a.durable == seq, "state was durable while its generation lasted, and a deposed owner cannot know that it is over"
+    assert a.durable == seq, (
+        "state was durable while its generation lasted, and a deposed owner cannot know that it "
+        "is over"
+    )
     bench.new_generation()
     a.ack(2)
     a.go()
-    assert a.durable == seq and a.state is State.DEPOSED, "what is new needs an append, which is fenced or never named"
+    assert a.durable == seq and a.state is State.DEPOSED, (
+        "what is new needs an append, which is fenced or never named"
+    )
     attaches(a, 2)
     assert a.streamed == 0
 
@@ -330,7 +362,9 @@ def test_a_check_that_fails_because_of_an_own_write_is_asked_again() -> None:
 
 
 def test_zookeeper_away_is_waited_for_visibly_and_then_said() -> None:
-    """The open is refused as UNAVAILABLE long before a broker gives up; the cursor stays, and so does what it holds."""
+    """The open is refused as UNAVAILABLE long before a broker gives up; the cursor stays, and so
+    does what it holds.
+    """
     bench = Bench(Limits(answer_wait_max_ms=20_000))
     a = bench.opened("A")
     confirms(a, 5)
@@ -338,13 +372,17 @@ def test_zookeeper_away_is_waited_for_visibly_and_then_said() -> None:
     attaches(a, 2)
     start = bench.now
     while a.refused_handle is None:
-        check = a.hold(fx.CheckFooter) if any(isinstance(e, fx.CheckFooter) for e in a.todo) else None
+        check = (
+            a.hold(fx.CheckFooter) if any(isinstance(e, fx.CheckFooter) for e in a.todo) else None
+        )
         if check is not None:
             a.step(ev.FooterCheckUnknown(check.token, "no connection"))
             assert "no connection" in a.machine.waiting_for
         a.go_a_little()
     assert bench.now - start == 20.0
-    assert a.refused_handle.code is Refusal.UNAVAILABLE and "no connection" in a.refused_handle.message
+    assert (
+        a.refused_handle.code is Refusal.UNAVAILABLE and "no connection" in a.refused_handle.message
+    )
     assert a.state is State.READY and a.streamed == 0
     asked = len(a.did(fx.CheckFooter))
     assert 10 < asked < 40, "with a back-off"
@@ -354,7 +392,9 @@ def test_zookeeper_away_is_waited_for_visibly_and_then_said() -> None:
 
 
 def test_an_open_that_cannot_be_claimed_in_time_is_refused_and_claims_nothing_later() -> None:
-    """ZooKeeper is away while the footer is read: the source is told, and the claim is not made for nobody afterwards."""
+    """ZooKeeper is away while the footer is read: the source is told, and the claim is not made for
+    nobody afterwards.
+    """
     bench = Bench(Limits(answer_wait_max_ms=20_000))
     bench.opened("X")
     version = footer_and_version(bench)[1]
@@ -370,7 +410,9 @@ def test_an_open_that_cannot_be_claimed_in_time_is_refused_and_claims_nothing_la
 
 @pytest.mark.parametrize("closes", [False, True])
 def test_a_claim_that_was_lost_is_not_repeated_for_nobody(closes: bool) -> None:
-    """The source did not wait for it, not for the answer to its Close either, and has the cursor elsewhere by now."""
+    """The source did not wait for it, not for the answer to its Close either, and has the cursor
+    elsewhere by now.
+    """
     bench = Bench()
     bench.opened("X")
     a = bench.owner("A").start()
@@ -424,7 +466,9 @@ def test_without_takeover_the_cursor_stays_with_its_new_owner() -> None:
 
 
 def test_nobody_is_sent_away_because_of_an_old_read() -> None:
-    """The read shows that B holds the cursor; it was closed since. A check decides, not the read."""
+    """The read shows that B holds the cursor; it was closed since. A check decides, not the
+    read.
+    """
     bench = Bench()
     b = bench.opened("B")
     confirms(b, 1)
@@ -440,7 +484,9 @@ def test_nobody_is_sent_away_because_of_an_old_read() -> None:
 
 
 def test_a_cursor_that_is_not_there_is_not_there_by_a_check() -> None:
-    """An old read shows nothing where there is a cursor by now; and where there is none, a check says so."""
+    """An old read shows nothing where there is a cursor by now; and where there is none, a check
+    says so.
+    """
     bench = Bench()
     a = bench.owner("A").start(create=False)
     read = a.hold(fx.ReadFooter)
@@ -477,7 +523,9 @@ def test_who_asks_what_is_held_gets_the_same_proof() -> None:
 
 
 def test_a_broken_stream_is_resumed_while_zookeeper_is_away() -> None:
-    """The source names the epoch and generation that it got: acks go on at once, without a state."""
+    """The source names the epoch and generation that it got: acks go on at once, without a
+    state.
+    """
     bench = Bench()
     a = bench.owner("A")
     a.step(ev.Open(takeover=True))
@@ -493,7 +541,9 @@ def test_a_broken_stream_is_resumed_while_zookeeper_is_away() -> None:
 
 
 def test_who_resumes_again_and_again_leaves_no_more_than_two_handles_may() -> None:
-    """BookKeeper answers nobody: each handle has credit of its own, and what its predecessors sent is still there."""
+    """BookKeeper answers nobody: each handle has credit of its own, and what its predecessors sent
+    is still there.
+    """
     bench = Bench()
     a = bench.owner("A")
     a.step(ev.Open(takeover=True))
@@ -508,7 +558,9 @@ def test_who_resumes_again_and_again_leaves_no_more_than_two_handles_may() -> No
         assert a.continued == 1, "the second is resumed, the third is not"
     assert a.machine.handles.waiting == 3 and a.machine.progress.unconfirmed_bytes
     a.go()
-    assert a.streamed == 1 and a.machine.progress.is_clear, "it is shown the state when all of it is durable"
+    assert a.streamed == 1 and a.machine.progress.is_clear, (
+        "it is shown the state when all of it is durable"
+    )
     breaks(a)
     attaches(a, 4, resume=mine, source="s/1")
     assert a.continued == 2
@@ -527,17 +579,27 @@ def test_nothing_is_resumed_that_is_being_opened() -> None:
 
 
 def test_who_resumes_tells_the_layout_of_now() -> None:
-    """The topic has gone on while the stream was broken: mark-delete crosses into the ledger that the source names."""
+    """The topic has gone on while the stream was broken: mark-delete crosses into the ledger that
+    the source names.
+    """
     bench = Bench()
     a = bench.owner("A").open(layout=(closed(DATA, 2), opened(DATA + 1)))
     confirms(a, 0, 1)
     breaks(a)
     a.attach = 2
-    a.step(ev.Attach(2, (closed(DATA, 2), closed(DATA + 1, 1), opened(DATA + 2)), ev.Resume(a.machine.epoch, 1)))
+    a.step(
+        ev.Attach(
+            2,
+            (closed(DATA, 2), closed(DATA + 1, 1), opened(DATA + 2)),
+            ev.Resume(a.machine.epoch, 1),
+        )
+    )
     a.seq = a.durable = 0
     seq = a.ack(0, ledger=DATA + 1)
     a.go()
-    assert (a.continued, a.durable) == (1, seq) and a.machine.acks.mark_delete == Position(DATA + 1, 0)
+    assert (a.continued, a.durable) == (1, seq) and a.machine.acks.mark_delete == Position(
+        DATA + 1, 0
+    )
     assert bench.opened("B").machine.acks.layout.last == DATA + 2
 
 
@@ -557,7 +619,9 @@ def test_a_stale_daemon_that_is_resumed_shows_and_confirms_nothing_new() -> None
 
 
 def test_nothing_but_the_newest_opening_is_resumed() -> None:
-    """Another epoch, another generation, another source since, a reset under way, or a handle that waits: an ordinary open."""
+    """Another epoch, another generation, another source since, a reset under way, or a handle that
+    waits: an ordinary open.
+    """
     bench = Bench()
     a = bench.opened("A")
     confirms(a, 1)
@@ -573,7 +637,9 @@ def test_nothing_but_the_newest_opening_is_resumed() -> None:
     assert is_ordinary(ev.Resume(epoch + 1, 1))
     assert is_ordinary(ev.Resume(epoch, 2))
     assert is_ordinary(ev.Resume(epoch, 1), source="another/1")
-    assert is_ordinary(ev.Resume(epoch, 1), source="") and not is_ordinary(ev.Resume(epoch, 1), source="")
+    assert is_ordinary(ev.Resume(epoch, 1), source="") and not is_ordinary(
+        ev.Resume(epoch, 1), source=""
+    )
     a.reset(Position(DATA, -1))
     written = a.hold(fx.WriteFooter)
     breaks(a)
@@ -593,8 +659,9 @@ def test_nothing_but_the_newest_opening_is_resumed() -> None:
 
 
 def test_a_cursor_is_created_for_the_first_handle_that_is_told_its_state() -> None:
-    """S opens at A, which creates the cursor; its stream breaks before it is answered; S opens again at A: it was created for that one,
-    and for none that comes after it."""
+    """S opens at A, which creates the cursor; its stream breaks before it is answered; S opens
+    again at A: it was created for that one, and for none that comes after it.
+    """
     bench = Bench()
     a = bench.owner("A").start()
     a.applied_but_unknown(a.hold(fx.WriteFooter))
@@ -618,7 +685,9 @@ def test_a_cursor_is_created_again_over_its_tombstone() -> None:
 
 
 def test_who_finds_a_cursor_that_another_daemon_created_meanwhile_has_not_created_it() -> None:
-    """A and B have both read that there is no cursor; A creates it; B's claim is lost, and claims what is there."""
+    """A and B have both read that there is no cursor; A creates it; B's claim is lost, and claims
+    what is there.
+    """
     bench = Bench()
     b = bench.owner("B").start()
     create = b.hold(fx.WriteFooter)

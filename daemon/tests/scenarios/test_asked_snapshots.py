@@ -1,5 +1,7 @@
-"""A snapshot that an event asks for: taken at once although the cost rule sees no need, told when it is committed, begun again after an
-abort; and what a second one does: it drops what the first one kept to fall back to."""
+"""A snapshot that an event asks for: taken at once although the cost rule sees no need, told when
+it is committed, begun again after an abort; and what a second one does: it drops what the first one
+kept to fall back to.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,15 @@ def test_a_few_deltas_become_a_snapshot_when_it_is_asked_for() -> None:
     a.go()
     [told] = _told(a)
     base = bench.footer.base
-    assert isinstance(base, SnapshotBase) and told.fields == {"ledger": base.ledger, "bytes": base.length}
+    assert isinstance(base, SnapshotBase) and told.fields == {
+        "ledger": base.ledger,
+        "bytes": base.length,
+    }
     assert a.machine.flow.cost.records == 0, "a reader needs none of the deltas before it"
-    assert bench.footer.previous is not None and {c.ledger for c in bench.footer.previous.chain} == before
+    assert (
+        bench.footer.previous is not None
+        and {c.ledger for c in bench.footer.previous.chain} == before
+    )
     # nothing was acked since: the cost rule would never take the second one
     a.step(ev.Snapshot())
     a.go()
@@ -48,20 +56,30 @@ def test_a_few_deltas_become_a_snapshot_when_it_is_asked_for() -> None:
 
 
 def test_it_is_begun_again_when_a_roll_aborts_it() -> None:
-    """The append of its second segment is unknown: A leaves the ledger, and whoever asked still gets one."""
+    """The append of its second segment is unknown: A leaves the ledger, and whoever asked still
+    gets one.
+    """
     bench = Bench(NO_INLINE)
     a = bench.opened("A", max_entry_bytes=1_200, inline_state_max_bytes=0)
     for ledger in range(DATA, DATA + 4):
         a.ack(*range(0, 400, 2), ledger=ledger)
         a.go()
     a.step(ev.Snapshot())
-    a.go(lambda: "Segment" in [type(e.record.body).__name__ for e in a.todo if isinstance(e, fx.Append)])
-    segment = next(e for e in a.todo if isinstance(e, fx.Append) and type(e.record.body).__name__ == "Segment")
+    a.go(
+        lambda: (
+            "Segment" in [type(e.record.body).__name__ for e in a.todo if isinstance(e, fx.Append)]
+        )
+    )
+    segment = next(
+        e for e in a.todo if isinstance(e, fx.Append) and type(e.record.body).__name__ == "Segment"
+    )
     a.todo.remove(segment)
     a.unknown(segment)
     a.go()
     assert a.machine.counters.snapshots_aborted == 1 and len(_told(a)) == 1
-    assert isinstance(bench.footer.base, SnapshotBase) and bench.footer.base.ledger != segment.ledger
+    assert (
+        isinstance(bench.footer.base, SnapshotBase) and bench.footer.base.ledger != segment.ledger
+    )
     bench.ask()
 
 
@@ -100,7 +118,12 @@ def test_a_deposed_owner_takes_none() -> None:
     a.ack(1)
     a.go()
     a.step(ev.Snapshot())
-    a.go(lambda: any(isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase) for e in a.todo))
+    a.go(
+        lambda: any(
+            isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase)
+            for e in a.todo
+        )
+    )
     b = bench.opened("B")
     a.go()
     assert a.state is State.DEPOSED and not _told(a)

@@ -1,7 +1,9 @@
-"""Stories in which a confirmed ack could be lost: one per rule of the commit protocol that forbids it.
+"""Stories in which a confirmed ack could be lost: one per rule of the commit protocol that forbids
+it.
 
-A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md. In each story A is the owner
-it is about, B the next one; the last line is the checker's question (`ask`).
+A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md. In
+each story A is the owner it is about, B the next one; the last line is the checker's question
+(`ask`).
 """
 
 from __future__ import annotations
@@ -25,8 +27,10 @@ NO_INLINE = Limits(inline_state_max_bytes=0)
 
 
 def test_s01_delete_and_recreate_restarts_versions() -> None:
-    """No fault, only a slow daemon. B reads the footer and pauses. A claims, deletes the cursor and creates it again,
-    and a source has an ack confirmed. Then B's old compare-and-set arrives: it must not fit."""
+    """No fault, only a slow daemon. B reads the footer and pauses. A claims, deletes the cursor and
+    creates it again, and a source has an ack confirmed. Then B's old compare-and-set arrives: it
+    must not fit.
+    """
     bench = Bench()
     bench.opened("X").step(ev.Close())
     # B reads the footer and pauses before its claim
@@ -50,7 +54,9 @@ def test_s01_delete_and_recreate_restarts_versions() -> None:
 
 
 def test_s02_an_equal_epoch_is_not_mine() -> None:
-    """A's claim of the next epoch is delayed. B claims that same epoch and wins. A must not take B's epoch for its own."""
+    """A's claim of the next epoch is delayed. B claims that same epoch and wins. A must not take
+    B's epoch for its own.
+    """
     bench = Bench()
     bench.opened("X").step(ev.Close())
     first = bench.owner("X").start()
@@ -75,14 +81,17 @@ def test_s02_an_equal_epoch_is_not_mine() -> None:
 
 
 def test_s02_an_earlier_write_of_my_own_is_not_the_one_i_ask_about() -> None:
-    """A's footer that names L0 is delayed. Reading back, A finds its own claim: same epoch, same writer, another write.
-    That does not confirm ack 1; A dies; the next owner knows no L0."""
+    """A's footer that names L0 is delayed. Reading back, A finds its own claim: same epoch, same
+    writer, another write. That does not confirm ack 1; A dies; the next owner knows no L0.
+    """
     bench = Bench()
     a = bench.opened("A")
     claim = bench.footer
     a.ack(1)
     commit = a.hold(fx.WriteFooter)
-    assert not commit.footer.is_same_write(claim), "epoch and writer are equal, the write number is not"
+    assert not commit.footer.is_same_write(claim), (
+        "epoch and writer are equal, the write number is not"
+    )
     a.unknown(commit)
     # A read that shows the claim's footer decides nothing, and confirms nothing
     pending = FooterCommit(0.05, 5.0)
@@ -96,8 +105,11 @@ def test_s02_an_earlier_write_of_my_own_is_not_the_one_i_ask_about() -> None:
 
 
 def test_s03_reading_the_old_footer_decides_nothing() -> None:
-    """A's footer that names L0 is delayed, and the next append is unknown too. A must not drop L0 because it reads the old
-    footer: the request may still arrive. It repeats the same bytes until that is decided, and recovers L0 only then."""
+    """A's footer that names L0 is delayed, and the next append is unknown too. A must not drop L0
+    because it reads the old
+    footer: the request may still arrive. It repeats the same bytes until that is decided, and
+    recovers L0 only then.
+    """
     bench = Bench()
     a = bench.opened("A")
     # append 1 to L0 ok; the commit of L0 is delayed
@@ -111,7 +123,9 @@ def test_s03_reading_the_old_footer_decides_nothing() -> None:
     a.unknown(a.hold(fx.Append))
     # until the commit is decided nothing is recovered, read or dropped
     again = a.hold(fx.WriteFooter)
-    assert (again.footer, again.expected_version) == (commit.footer, commit.expected_version), "the same bytes, the same version"
+    assert (again.footer, again.expected_version) == (commit.footer, commit.expected_version), (
+        "the same bytes, the same version"
+    )
     assert not a.did(fx.FenceLedger) and ledger not in a.deletions()
     # the delayed request arrives; the repetition gets BadVersion; a synced read finds A's own write
     a.arrives(commit)
@@ -125,8 +139,10 @@ def test_s03_reading_the_old_footer_decides_nothing() -> None:
 
 
 def test_s04_garbage_collection_does_not_take_a_ledger_that_is_about_to_be_named() -> None:
-    """A has created L0 and appended to it; garbage collection lists L0 and reads a footer that does not name it; A commits.
-    Only a lower epoch than the footer's (or an equal one once it is closed) makes a ledger garbage, never its age."""
+    """A has created L0 and appended to it; garbage collection lists L0 and reads a footer that does
+    not name it; A commits. Only a lower epoch than the footer's (or an equal one once it is closed)
+    makes a ledger garbage, never its age.
+    """
     bench = Bench()
     a = bench.opened("A")
     # append 1 to L0 ok; the collector looks
@@ -148,8 +164,11 @@ def test_s04_garbage_collection_does_not_take_a_ledger_that_is_about_to_be_named
 
 
 def test_s05_a_roll_recovers_the_ledger_it_leaves() -> None:
-    """Ack 1 is confirmed in L0. Append 2 is unknown and A rolls to L1. L0 read without recovery would end below its last
-    entry: so A recovery-opens L0 before the footer that names L1 is sent, and writes the end that recovery found."""
+    """Ack 1 is confirmed in L0. Append 2 is unknown and A rolls to L1. L0 read without recovery
+    would end below its last
+    entry: so A recovery-opens L0 before the footer that names L1 is sent, and writes the end that
+    recovery found.
+    """
     bench = Bench()
     bench.keep_tail = False
     a = bench.opened("A")
@@ -162,7 +181,9 @@ def test_s05_a_roll_recovers_the_ledger_it_leaves() -> None:
     a.unknown(a.hold(fx.Append))
     # A rolls
     naming = a.hold(fx.WriteFooter)
-    assert [e.ledger for e in a.did(fx.FenceLedger)] == [left], "recovered before the next footer is sent"
+    assert [e.ledger for e in a.did(fx.FenceLedger)] == [left], (
+        "recovered before the next footer is sent"
+    )
     assert naming.footer.chain[0] == ChainLedger(left, 1)
     a.do(naming)
     a.go()
@@ -171,7 +192,9 @@ def test_s05_a_roll_recovers_the_ledger_it_leaves() -> None:
 
 
 def test_s05_a_claimer_recovers_every_ledger_without_an_end() -> None:
-    """The same from the other side: a footer that names two ledgers without ends. B recovery-opens both before it reads."""
+    """The same from the other side: a footer that names two ledgers without ends. B recovery-opens
+    both before it reads.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(1)
@@ -184,7 +207,9 @@ def test_s05_a_claimer_recovers_every_ledger_without_an_end() -> None:
     footer = bench.footer
     open_ended = tuple(ChainLedger(c.ledger) for c in footer.chain)
     bench.ledgers[first].closed = False
-    assert bench.compare_and_set(type(footer)(**{**_fields(footer), "chain": open_ended}).written_at(version + 1), version)
+    assert bench.compare_and_set(
+        type(footer)(**{**_fields(footer), "chain": open_ended}).written_at(version + 1), version
+    )
     b = bench.owner("B").start()
     reading = b.hold(fx.ReadChain)
     assert {e.ledger for e in b.did(fx.FenceLedger)} == {c.ledger for c in open_ended}
@@ -193,7 +218,9 @@ def test_s05_a_claimer_recovers_every_ledger_without_an_end() -> None:
 
 
 def test_s06_inline_state_is_a_base_not_a_chain() -> None:
-    """Ack 1 was closed into the footer. B accepts 2 and names its first ledger: the inline base stays beside the chain."""
+    """Ack 1 was closed into the footer. B accepts 2 and names its first ledger: the inline base
+    stays beside the chain.
+    """
     bench = Bench()
     # inline {1} committed
     a = bench.opened("A")
@@ -212,8 +239,10 @@ def test_s06_inline_state_is_a_base_not_a_chain() -> None:
 
 
 def test_s07_what_a_segment_holds_an_earlier_delta_holds() -> None:
-    """Ack 1 is accepted just before a segment is taken. If the segment alone held it, B would recover and confirm it,
-    and a damaged snapshot would lose it. So the pending delta goes in front of every segment, in the same ledger."""
+    """Ack 1 is accepted just before a segment is taken. If the segment alone held it, B would
+    recover and confirm it, and a damaged snapshot would lose it. So the pending delta goes in front
+    of every segment, in the same ledger.
+    """
     bench = Bench(SNAPSHOTS)
     a = bench.opened("A", flush_interval_ms=10_000)
     a.ack(0)
@@ -236,8 +265,10 @@ def test_s07_what_a_segment_holds_an_earlier_delta_holds() -> None:
 
 
 def test_s07_very_many_acks_are_all_written_before_a_segment_holds_them() -> None:
-    """While the ledger of a snapshot is made, acks come for more data ledgers than one step turns into records. The first segment
-    waits for all of those records: whatever it holds a fall-back finds without it."""
+    """While the ledger of a snapshot is made, acks come for more data ledgers than one step turns
+    into records. The first segment waits for all of those records: whatever it holds a fall-back
+    finds without it.
+    """
     bench = Bench(SNAPSHOTS)
     a = bench.opened("A")
     many = [acks(ledger, 3) for ledger in range(DATA, DATA + 2 * TAKEN_PARTS_MAX + 7)]
@@ -250,8 +281,12 @@ def test_s07_very_many_acks_are_all_written_before_a_segment_holds_them() -> Non
     switch = _hold_switch(a)
     base = switch.footer.base
     kinds = a.bodies(base.ledger)
-    before = [e.record.body for e in a.did(fx.Append) if e.ledger == base.ledger][1 : kinds.index("Segment")]
-    assert kinds[1:].index("Segment") == len(before) and {ledger for delta in before for ledger in delta.acks} == {c.ledger for c in many}
+    before = [e.record.body for e in a.did(fx.Append) if e.ledger == base.ledger][
+        1 : kinds.index("Segment")
+    ]
+    assert kinds[1:].index("Segment") == len(before) and {
+        ledger for delta in before for ledger in delta.acks
+    } == {c.ledger for c in many}
     a.do(switch)
     # A dies; B reads all of them, and confirms them when they are sent again
     b = bench.opened("B", snapshot_interval_min_s=1e9)
@@ -265,8 +300,10 @@ def test_s07_very_many_acks_are_all_written_before_a_segment_holds_them() -> Non
 
 
 def test_s08_a_fall_back_replays_the_previous_and_the_current_chain() -> None:
-    """Deltas between the segments and after the switch are in the current chain only. A fall-back reads previous base,
-    previous chain, then the current chain without the damaged segment; the next footer says so, and a snapshot follows."""
+    """Deltas between the segments and after the switch are in the current chain only. A fall-back
+    reads previous base, previous chain, then the current chain without the damaged segment; the
+    next footer says so, and a snapshot follows.
+    """
     bench = Bench(SNAPSHOTS)
     a = bench.opened("A", snapshot_interval_min_s=0.0)
     a.ack(1)
@@ -287,10 +324,14 @@ def test_s08_a_fall_back_replays_the_previous_and_the_current_chain() -> None:
     b = bench.owner("B").start()
     rebase = b.hold(fx.ReadChain)
     b.todo.appendleft(rebase)
-    naming = _hold_write(b, lambda f: len(f.footer.chain) > len(damaged.chain) + len(damaged.previous.chain) - 1)
+    naming = _hold_write(
+        b, lambda f: len(f.footer.chain) > len(damaged.chain) + len(damaged.previous.chain) - 1
+    )
     assert naming.footer.base == damaged.previous.base
     assert naming.footer.previous is None
-    assert naming.footer.named_ledgers() >= {c.ledger for c in (*damaged.previous.chain, *damaged.chain)}
+    assert naming.footer.named_ledgers() >= {
+        c.ledger for c in (*damaged.previous.chain, *damaged.chain)
+    }
     b.do(naming)
     switched = _hold_switch(b)
     assert switched.footer.previous.base == damaged.previous.base, "never the damaged snapshot"
@@ -299,8 +340,10 @@ def test_s08_a_fall_back_replays_the_previous_and_the_current_chain() -> None:
 
 @pytest.mark.parametrize("part", ["segment", "end record"])
 def test_s08_the_owner_dies_between_the_rebase_and_the_next_snapshot(part: str) -> None:
-    """After the rebase the damaged segment lies in a chain whose base does not know it any more. The next owner must still
-    know that it is a segment, which every reader may do without, and not a damaged delta."""
+    """After the rebase the damaged segment lies in a chain whose base does not know it any more.
+    The next owner must still know that it is a segment, which every reader may do without, and not
+    a damaged delta.
+    """
     bench = Bench(SNAPSHOTS)
     a = bench.opened("A")
     a.ack(1)
@@ -317,8 +360,10 @@ def test_s08_the_owner_dies_between_the_rebase_and_the_next_snapshot(part: str) 
 
 
 def test_s09_no_segment_before_the_writer_has_moved() -> None:
-    """A segment taken while deltas still go to the old ledger would miss them: the footer that names the new ledger only
-    drops the old one. A first leaves the old ledger and names the new one; an ack that comes meanwhile waits for it."""
+    """A segment taken while deltas still go to the old ledger would miss them: the footer that
+    names the new ledger only drops the old one. A first leaves the old ledger and names the new
+    one; an ack that comes meanwhile waits for it.
+    """
     bench = Bench(SNAPSHOTS)
     a = bench.opened("A")
     a.ack(1)
@@ -331,7 +376,8 @@ def test_s09_no_segment_before_the_writer_has_moved() -> None:
     a.go(lambda: not a.todo)
     assert len(a.bodies(old)) == sent and "Segment" not in a.bodies(old)
     a.do(closing)
-    # the delta may go to the new ledger before the footer names it, a segment may not, however long that takes
+    # the delta may go to the new ledger before the footer names it, a segment may not, however long
+    # that takes
     naming = a.hold(fx.WriteFooter)
     a.go(horizon_s=1.0)
     [fresh] = {c.ledger for c in naming.footer.chain} - {old}
@@ -345,8 +391,10 @@ def test_s09_no_segment_before_the_writer_has_moved() -> None:
 
 
 def test_s10_a_roll_aborts_the_snapshot() -> None:
-    """Segment 1 is in L1; the append of segment 2 is unknown; A rolls to L2. A snapshot of which one half is in L1 and the
-    other in L2 would lose the first: it starts again, in one ledger, and its end record names its own segments only."""
+    """Segment 1 is in L1; the append of segment 2 is unknown; A rolls to L2. A snapshot of which
+    one half is in L1 and the other in L2 would lose the first: it starts again, in one ledger, and
+    its end record names its own segments only.
+    """
     bench = Bench(SNAPSHOTS)
     a = bench.opened("A", max_entry_bytes=1_200, appends_in_flight_max=16)
     for ledger in range(DATA, DATA + 4):
@@ -354,7 +402,9 @@ def test_s10_a_roll_aborts_the_snapshot() -> None:
     a.go(lambda: _segments(a) >= 1)
     first_try = a.did(fx.Append)[-1].ledger
     a.go(lambda: _segments(a) >= 2)
-    second = next(e for e in a.todo if isinstance(e, fx.Append) and type(e.record.body).__name__ == "Segment")
+    second = next(
+        e for e in a.todo if isinstance(e, fx.Append) and type(e.record.body).__name__ == "Segment"
+    )
     a.todo.remove(second)
     a.unknown(second)
     assert a.machine.snapshots.run is None, "aborted"
@@ -363,7 +413,11 @@ def test_s10_a_roll_aborts_the_snapshot() -> None:
     switch = _hold_switch(a)
     base = switch.footer.base
     assert base.ledger != first_try
-    end = next(e.record.body for e in a.did(fx.Append) if e.ledger == base.ledger and e.entry == base.last_entry)
+    end = next(
+        e.record.body
+        for e in a.did(fx.Append)
+        if e.ledger == base.ledger and e.entry == base.last_entry
+    )
     assert [a.bodies(base.ledger)[e] for e in end.segment_entries] == ["Segment"] * base.num_parts
     assert base.num_parts >= 2
     a.do(switch)
@@ -371,8 +425,9 @@ def test_s10_a_roll_aborts_the_snapshot() -> None:
 
 
 def test_s11_a_deposed_owner_deletes_nothing() -> None:
-    """A's footer that names L0 is applied, its answer lost. B claims: B's footer names L0. A learns of B; "its uncommitted"
-    L0 is not A's to delete."""
+    """A's footer that names L0 is applied, its answer lost. B claims: B's footer names L0. A learns
+    of B; "its uncommitted" L0 is not A's to delete.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(1)
@@ -393,8 +448,9 @@ def test_s11_a_deposed_owner_deletes_nothing() -> None:
 
 
 def test_s11_deposed_while_a_footer_write_is_unknown() -> None:
-    """A's footer write is unknown when the slow poll shows a higher epoch. From then on A sends nothing at all, the
-    repetition of that write included."""
+    """A's footer write is unknown when the slow poll shows a higher epoch. From then on A sends
+    nothing at all, the repetition of that write included.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.step(ev.FooterChanged())
@@ -412,8 +468,9 @@ def test_s11_deposed_while_a_footer_write_is_unknown() -> None:
 
 
 def test_s12_a_bad_version_is_never_answered_by_the_old_content() -> None:
-    """B claims while A is about to name L0. A gets BadVersion. Taking over the new version and sending the old content
-    again would replace B's claim; A reads, sees B, and is deposed."""
+    """B claims while A is about to name L0. A gets BadVersion. Taking over the new version and
+    sending the old content again would replace B's claim; A reads, sees B, and is deposed.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(1)
@@ -431,8 +488,9 @@ def test_s12_a_bad_version_is_never_answered_by_the_old_content() -> None:
 
 
 def test_s13_an_unknown_footer_write_confirms_nothing() -> None:
-    """A's footer that names L0 is lost on its way. The append was acknowledged all the same. Nothing is confirmed until a
-    repetition is answered."""
+    """A's footer that names L0 is lost on its way. The append was acknowledged all the same.
+    Nothing is confirmed until a repetition is answered.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(1)
@@ -445,8 +503,9 @@ def test_s13_an_unknown_footer_write_confirms_nothing() -> None:
 
 
 def test_s13_an_unknown_inline_close_deletes_nothing() -> None:
-    """A closes into the footer and the answer is lost; the request never arrived. The old ledger is still the only place
-    where ack 1 is: it is not deleted before the close is decided."""
+    """A closes into the footer and the answer is lost; the request never arrived. The old ledger is
+    still the only place where ack 1 is: it is not deleted before the close is decided.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(1)
@@ -463,8 +522,10 @@ def test_s13_an_unknown_inline_close_deletes_nothing() -> None:
 
 
 def test_s14_the_ledger_of_a_snapshot_is_named_before_the_switch() -> None:
-    """Acks go to the snapshot's ledger for as long as the snapshot takes. If only the switch named it they would wait
-    seconds, or be confirmed and lost. Two writes: an ordinary roll names it first; the switch comes last."""
+    """Acks go to the snapshot's ledger for as long as the snapshot takes. If only the switch named
+    it they would wait seconds, or be confirmed and lost. Two writes: an ordinary roll names it
+    first; the switch comes last.
+    """
     bench = Bench(SNAPSHOTS)
     a = bench.opened("A")
     a.ack(1)
@@ -481,8 +542,10 @@ def test_s14_the_ledger_of_a_snapshot_is_named_before_the_switch() -> None:
 
 
 def test_s15_a_new_generation_does_not_read_the_old_one() -> None:
-    """Acks 1 to 3 are confirmed; the source seeks back. Deltas of the old generation that are read with the new one would
-    skip messages. The reset replaces base and chain in one write, and a reader takes only its own generation."""
+    """Acks 1 to 3 are confirmed; the source seeks back. Deltas of the old generation that are read
+    with the new one would skip messages. The reset replaces base and chain in one write, and a
+    reader takes only its own generation.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(1, 2, 3)
@@ -492,7 +555,11 @@ def test_s15_a_new_generation_does_not_read_the_old_one() -> None:
     a.reset(Position(DATA, -1))
     write = a.hold(fx.WriteFooter)
     assert write.footer.generation == old.generation + 1
-    assert isinstance(write.footer.base, InlineBase) and write.footer.chain == () and write.footer.previous is None
+    assert (
+        isinstance(write.footer.base, InlineBase)
+        and write.footer.chain == ()
+        and write.footer.previous is None
+    )
     # an append of the old generation comes back late
     a.do(write)
     bench.new_generation()
@@ -501,7 +568,13 @@ def test_s15_a_new_generation_does_not_read_the_old_one() -> None:
     assert [c.ledger for c in old.chain] != bench.chain
     assert a.resets[0].generation == write.footer.generation
     # even with the chain kept, the reader takes equal generations only
-    kept = type(old)(**{**_fields(bench.footer), "chain": (ChainLedger(bench.chain[0]),), "generation": bench.footer.generation + 1})
+    kept = type(old)(
+        **{
+            **_fields(bench.footer),
+            "chain": (ChainLedger(bench.chain[0]),),
+            "generation": bench.footer.generation + 1,
+        }
+    )
     version = bench.znode[1] if bench.znode else 0
     saved = bench.znode
     assert bench.compare_and_set(kept, version)
@@ -511,9 +584,12 @@ def test_s15_a_new_generation_does_not_read_the_old_one() -> None:
     bench.ask()
 
 
-def test_s15_acks_of_the_old_generation_that_arrive_with_the_reset_are_dropped_and_decided() -> None:
-    """The reset was sent, its answer is lost. Acks of the old generation come in: they are dropped, and confirmed only with
-    the reset, as what the source asked for."""
+def test_s15_acks_of_the_old_generation_that_arrive_with_the_reset_are_dropped_and_decided() -> (
+    None
+):
+    """The reset was sent, its answer is lost. Acks of the old generation come in: they are dropped,
+    and confirmed only with the reset, as what the source asked for.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(1)
@@ -555,5 +631,9 @@ def _hold_write(owner: Owner, wanted: object) -> fx.WriteFooter:
 
 def _hold_switch(owner: Owner) -> fx.WriteFooter:
     """Go on until the footer write that switches to the new snapshot is wanted."""
-    known = {e.footer.base for e in owner.did(fx.WriteFooter) if isinstance(e.footer.base, SnapshotBase)}
-    return _hold_write(owner, lambda w: isinstance(w.footer.base, SnapshotBase) and w.footer.base not in known)
+    known = {
+        e.footer.base for e in owner.did(fx.WriteFooter) if isinstance(e.footer.base, SnapshotBase)
+    }
+    return _hold_write(
+        owner, lambda w: isinstance(w.footer.base, SnapshotBase) and w.footer.base not in known
+    )

@@ -1,7 +1,8 @@
-"""Stories of brokers that stood still and go on: who comes with a lower fencing token than was seen gets nothing, anywhere.
+"""Stories of brokers that stood still and go on: who comes with a lower fencing token than was seen
+gets nothing, anywhere.
 
-A and B are two daemons. `old` and `new` are two brokers, with tokens 1 and 2. A number in a name tells the stories apart; the rules
-are on ARCHITECTURE.md.
+A and B are two daemons. `old` and `new` are two brokers, with tokens 1 and 2. A number in a name
+tells the stories apart; the rules are on ARCHITECTURE.md.
 """
 
 from __future__ import annotations
@@ -101,14 +102,18 @@ class Gate:
 
 
 async def test_s24_a_token_is_in_the_footer_before_anything_is_told() -> None:
-    """The successor opens where the cursor is held; that daemon crashes; its predecessor must not get the cursor from another one."""
+    """The successor opens where the cursor is held; that daemon crashes; its predecessor must not
+    get the cursor from another one.
+    """
     world = World()
     a, b = await world.keeper("a"), await world.keeper("b")
     old = await opens(a, OLD)
     await confirms(old, 1)
     new = await opens(a, NEW)
     assert new.told.machine is not None and footer(world).fencing_token == NEW
-    assert (old.told.ended, footer(world).epoch) == ("deposed", 1), "the old handle falls, and the epoch is kept"
+    assert (old.told.ended, footer(world).epoch) == ("deposed", 1), (
+        "the old handle falls, and the epoch is kept"
+    )
     a.abandon()
     assert is_fenced(await opens(b, OLD, takeover=True))
     assert footer(world).epoch == 1, "nothing else happened"
@@ -124,7 +129,10 @@ async def test_s25_the_claims_own_write_has_the_token() -> None:
     new = asks(b, NEW)
     await gate.came.wait()
     outstanding = b.cursors[NAME].machine.ownership.commit.outstanding
-    assert outstanding is not None and (outstanding.purpose, outstanding.footer.fencing_token) == (Purpose.CLAIM, NEW)
+    assert outstanding is not None and (outstanding.purpose, outstanding.footer.fencing_token) == (
+        Purpose.CLAIM,
+        NEW,
+    )
     gate.open()
     await new.told.until(lambda: new.told.machine is not None)
     assert footer(world).write == 1, "and no second write"
@@ -155,7 +163,9 @@ async def test_s26_who_waits_for_the_end_of_a_cursor_is_compared_with_too() -> N
 
 
 async def test_s26_a_token_whose_write_is_not_decided_counts() -> None:
-    """The successor was sent away while the write of its token was on its way: that may be applied yet."""
+    """The successor was sent away while the write of its token was on its way: that may be applied
+    yet.
+    """
     world = World()
     a = await world.keeper("a")
     await opens(a, OLD)
@@ -198,7 +208,9 @@ async def test_s28_a_tombstone_keeps_the_token() -> None:
 
 
 async def test_s29_a_tool_that_claims_a_closed_cursor_keeps_its_token() -> None:
-    """As an import, a compaction and a repair do: they claim the footer that they have looked at, and no other."""
+    """As an import, a compaction and a repair do: they claim the footer that they have looked at,
+    and no other.
+    """
     world = World()
     a, b = await world.keeper("a"), await world.keeper("b")
     new = await opens(a, NEW)
@@ -222,7 +234,9 @@ async def test_s29_a_tool_that_claims_a_closed_cursor_keeps_its_token() -> None:
 
 
 def test_s30_every_footer_write_carries_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of whatever purpose, in both formats: none says less than the footer that it replaces, or than who waits for it."""
+    """Of whatever purpose, in both formats: none says less than the footer that it replaces, or
+    than who waits for it.
+    """
     seen: dict[Purpose, int] = {}
 
     def proposed(self: Ownership, value: Footer, purpose: Purpose) -> None:
@@ -230,7 +244,12 @@ def test_s30_every_footer_write_carries_it(monkeypatch: pytest.MonkeyPatch) -> N
         known = committed.fencing_token if committed is not None else 0
         assert value.fencing_token >= known, f"{purpose} writes {value.fencing_token} over {known}"
         if value.fencing_token:
-            assert footer_codec.decode(footer_codec.encode(value), CursorName(value.topic, value.subscription)).version == 2
+            assert (
+                footer_codec.decode(
+                    footer_codec.encode(value), CursorName(value.topic, value.subscription)
+                ).version
+                == 2
+            )
             seen[purpose] = seen.get(purpose, 0) + 1
         propose(self, value, purpose)
 
@@ -248,20 +267,34 @@ def test_s30_who_makes_or_writes_footers_is_known() -> None:
     """What is not in this list yet needs a story of the token that it keeps."""
     makes: set[str] = set()
     writes: set[str] = set()
-    for root in (PROJECT / "daemon" / "cursorkeeper", PROJECT / "pipeline" / "cursorkeeper_pipeline"):
+    for root in (
+        PROJECT / "daemon" / "cursorkeeper",
+        PROJECT / "pipeline" / "cursorkeeper_pipeline",
+    ):
         for path in root.rglob("*.py"):
-            for call in (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)):
+            for call in (
+                n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)
+            ):
                 if isinstance(call.func, ast.Name) and call.func.id == "Footer":
                     makes.add(path.relative_to(root).as_posix())
                 if isinstance(call.func, ast.Attribute) and call.func.attr in ("write", "encoded"):
                     to = call.func.value
-                    if (to.attr if isinstance(to, ast.Attribute) else getattr(to, "id", "")) == "footers":
+                    if (
+                        to.attr if isinstance(to, ast.Attribute) else getattr(to, "id", "")
+                    ) == "footers":
                         writes.add(path.relative_to(root).as_posix())
     assert makes == {"core/ownership.py", "core/claim.py", "format/footer.py"}
-    assert writes == {"runtime/runner.py", "orphans/removal.py", "repair/footer.py", "repair/token.py"}
+    assert writes == {
+        "runtime/runner.py",
+        "orphans/removal.py",
+        "repair/footer.py",
+        "repair/token.py",
+    }
 
 
-async def test_s31_a_daemon_that_knows_no_tokens_refuses_the_footer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_s31_a_daemon_that_knows_no_tokens_refuses_the_footer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World()
     a, b = await world.keeper("a"), await world.keeper("b")
     new = await opens(a, NEW)
@@ -306,11 +339,15 @@ async def test_s33_a_ledger_that_is_not_named_yet_is_no_garbage_after_the_raise(
     assert new.told.machine is None, "what was accepted before is durable before the answer"
     world.bookkeeper.stall_acks(False)
     await new.told.until(lambda: new.told.machine is not None)
-    assert new.machine.acks.is_acked(7, 1) and footer(world).named_ledgers() <= set(world.bookkeeper.ledgers)
+    assert new.machine.acks.is_acked(7, 1) and footer(world).named_ledgers() <= set(
+        world.bookkeeper.ledgers
+    )
 
 
 async def test_s34_a_delete_by_name_of_a_lower_token() -> None:
-    """At another daemon, at the one that holds it, and at one where it is open on no handle any more."""
+    """At another daemon, at the one that holds it, and at one where it is open on no handle any
+    more.
+    """
     world = World()
     a, b = await world.keeper("a"), await world.keeper("b")
     new = await opens(b, NEW)
@@ -323,7 +360,9 @@ async def test_s34_a_delete_by_name_of_a_lower_token() -> None:
 
 
 async def test_s34_a_delete_by_name_of_a_higher_token() -> None:
-    """The handle before falls, and the tombstone has the token of who deleted it, although nobody was told Opened with it."""
+    """The handle before falls, and the tombstone has the token of who deleted it, although nobody
+    was told Opened with it.
+    """
     world = World()
     a, b = await world.keeper("a"), await world.keeper("b")
     old = await opens(a, OLD)
@@ -376,7 +415,11 @@ async def test_among_sources_without_tokens_nothing_is_new() -> None:
     world = World()
     a, b = await world.keeper("a"), await world.keeper("b")
     await opens(a, 0)
-    codes = [source.told.refused[0] for source in (await opens(a, 0), await opens(b, 0)) if source.told.refused]
+    codes = [
+        source.told.refused[0]
+        for source in (await opens(a, 0), await opens(b, 0))
+        if source.told.refused
+    ]
     assert codes == ["ALREADY_OPEN", "OPEN_ELSEWHERE"]
     assert (await opens(b, 0, takeover=True)).told.machine is not None
     assert footer(world).version == 1
@@ -400,7 +443,9 @@ async def test_a_lower_token_changes_nothing(elsewhere: bool) -> None:
 
 
 async def test_the_refusal_needs_no_proof() -> None:
-    """Tokens only grow: what any server shows is enough, also when ZooKeeper's quorum does not answer."""
+    """Tokens only grow: what any server shows is enough, also when ZooKeeper's quorum does not
+    answer.
+    """
     world = World()
     a, b = await world.keeper("a"), await world.keeper("b")
     await opens(a, NEW)
@@ -418,7 +463,10 @@ async def test_a_raise_changes_the_token_and_nothing_else_and_proves() -> None:
     new = await opens(a, NEW)
     after = footer(world)
     assert not check.came.is_set(), "the write is the proof"
-    assert new.told.machine is not None and (after.fencing_token, after.write) == (NEW, before.write + 1)
+    assert new.told.machine is not None and (after.fencing_token, after.write) == (
+        NEW,
+        before.write + 1,
+    )
     assert replace(after, fencing_token=OLD, write=before.write, written=before.written) == before
 
 
@@ -443,11 +491,15 @@ async def test_a_reset_that_was_accepted_is_decided_before_the_raise() -> None:
     gate.open()
     await new.told.until(lambda: new.told.machine is not None)
     assert (new.machine.generation, new.machine.acks.mark_delete) == (3, Position(7, 5))
-    assert kept == [NEW], "the second reset was sent after the open came, and proves; it does not raise the token"
+    assert kept == [NEW], (
+        "the second reset was sent after the open came, and proves; it does not raise the token"
+    )
 
 
 def test_a_raise_comes_before_the_cursor_is_read_again() -> None:
-    """At a limit a handle gets what is durable, by a close and another open: meanwhile the token is in the footer."""
+    """At a limit a handle gets what is durable, by a close and another open: meanwhile the token is
+    in the footer.
+    """
     bench, a = at_the_limit()
     a.step(ev.Attach(2, fencing_token=NEW))
     a.go(lambda: bench.footer.fencing_token == NEW)
@@ -457,7 +509,9 @@ def test_a_raise_comes_before_the_cursor_is_read_again() -> None:
 
 
 async def test_a_raise_that_is_lost_goes_on_as_a_claim() -> None:
-    """Another daemon has claimed the cursor meanwhile, for a lower token: one claim, with the token."""
+    """Another daemon has claimed the cursor meanwhile, for a lower token: one claim, with the
+    token.
+    """
     world = World()
     a, b = await world.keeper("a"), await world.keeper("b")
     await opens(a, OLD)
@@ -468,7 +522,10 @@ async def test_a_raise_that_is_lost_goes_on_as_a_claim() -> None:
     await confirms(elsewhere, 1)
     gate.open()
     await new.told.until(lambda: new.told.machine is not None)
-    assert new.machine.acks.is_acked(7, 1) and (footer(world).epoch, footer(world).fencing_token) == (3, NEW)
+    assert new.machine.acks.is_acked(7, 1) and (
+        footer(world).epoch,
+        footer(world).fencing_token,
+    ) == (3, NEW)
 
 
 async def test_a_raise_whose_answer_is_lost_is_repeated() -> None:
@@ -486,11 +543,16 @@ async def test_a_raise_whose_answer_is_lost_is_repeated() -> None:
 
     a.footers.write = write  # type: ignore[method-assign]
     new = await opens(a, NEW)
-    assert new.told.machine is not None and (footer(world).epoch, footer(world).fencing_token) == (1, NEW)
+    assert new.told.machine is not None and (footer(world).epoch, footer(world).fencing_token) == (
+        1,
+        NEW,
+    )
 
 
 async def test_another_token_does_not_resume() -> None:
-    """The same process, and a later load of the topic: its token is written before it goes on, and it is shown the state."""
+    """The same process, and a later load of the topic: its token is written before it goes on, and
+    it is shown the state.
+    """
     world = World()
     a = await world.keeper("a")
     first = await opens(a, OLD, source="broker")
@@ -500,11 +562,17 @@ async def test_another_token_does_not_resume() -> None:
     assert same.told.continued
     a.detach(NAME, same.attach)
     later = await opens(a, NEW, source="broker", resume=point)
-    assert not later.told.continued and later.told.machine is not None and footer(world).fencing_token == NEW
+    assert (
+        not later.told.continued
+        and later.told.machine is not None
+        and footer(world).fencing_token == NEW
+    )
 
 
 async def test_who_joins_is_not_sent_away_for_what_those_before_did_not_allow() -> None:
-    """An open without a token waits to be told that another daemon has the cursor, when one with a token comes."""
+    """An open without a token waits to be told that another daemon has the cursor, when one with a
+    token comes.
+    """
     world = World()
     a, b = await world.keeper("a"), await world.keeper("b")
     await opens(a, 0)

@@ -1,5 +1,6 @@
-"""A reset, an inline state and a close are each one footer write that holds the whole answer: what was under way when it was
-sent is decided by it, and is neither kept for later nor forgotten."""
+"""A reset, an inline state and a close are each one footer write that holds the whole answer: what
+was under way when it was sent is decided by it, and is neither kept for later nor forgotten.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ NO_ROOM = Limits(inline_state_max_bytes=100)
 
 
 def _busy(bench: Bench) -> tuple[Owner, list[fx.Append]]:
-    """An owner that has taken more records than its window holds, and the appends that nobody answers."""
+    """An owner that has taken more records than its window holds, and the appends that nobody
+    answers.
+    """
     a = bench.opened("A")
     a.ack(0)
     a.go()
@@ -53,8 +56,9 @@ def test_a_reset_forgets_what_was_taken_and_what_was_sent() -> None:
 
 
 def test_a_message_behind_a_reset_is_confirmed_though_it_changes_nothing() -> None:
-    """The ack in flight is decided by the reset. The layout that waited for the new generation says nothing new: it is
-    confirmed with what is durable, not with a record that was given up."""
+    """The ack in flight is decided by the reset. The layout that waited for the new generation says
+    nothing new: it is confirmed with what is durable, not with a record that was given up.
+    """
     bench = Bench()
     a = bench.owner("A").open(layout=(opened(DATA),))
     a.ack(0)
@@ -81,7 +85,9 @@ def test_a_reset_forgets_the_batches_that_were_queued() -> None:
     bench.new_generation()
     seq = a.send(partial(DATA, 5, 20, {1, 2}))
     a.go()
-    assert a.durable == seq and a.refused_handle is None, "a batch size of the old generation says nothing now"
+    assert a.durable == seq and a.refused_handle is None, (
+        "a batch size of the old generation says nothing now"
+    )
     assert a.machine.counters.snapshots_aborted == 0, "there was none"
 
 
@@ -100,7 +106,9 @@ def test_acks_that_were_not_written_are_not_of_the_generation_after_a_reset(wher
     elif where == "carried":
         a.seq += 1
         a.step(ev.SetLayout(a.attach, a.seq, a.machine.generation, (opened(DATA),)))
-    assert bool(a.machine.flow.queue) is (where == "queued") and bool(a.machine.flow.carried) is (where != "queued")
+    assert bool(a.machine.flow.queue) is (where == "queued") and bool(a.machine.flow.carried) is (
+        where != "queued"
+    )
     a.reset(Position(DATA, -1))
     a.go()
     bench.new_generation()
@@ -159,7 +167,10 @@ def _silence(bench: Bench, a: Owner) -> list[fx.Append]:
     def is_inline() -> bool:
         while any(isinstance(e, fx.Append) for e in a.todo):
             silent.append(a.hold(fx.Append))
-        return isinstance(bench.footer.base, InlineBase) and a.machine.ownership.commit.outstanding is None
+        return (
+            isinstance(bench.footer.base, InlineBase)
+            and a.machine.ownership.commit.outstanding is None
+        )
 
     a.go(is_inline)
     assert is_inline()
@@ -183,7 +194,11 @@ def test_an_inline_state_leaves_nothing_to_be_written_again() -> None:
     a.ack(2)
     sent = len(a.log)
     a.go()
-    deltas = [e.record.body for e in a.log[sent:] if isinstance(e, fx.Append) and isinstance(e.record, Record)]
+    deltas = [
+        e.record.body
+        for e in a.log[sent:]
+        if isinstance(e, fx.Append) and isinstance(e.record, Record)
+    ]
     assert [list(d.acks[DATA]) for d in deltas if isinstance(d, Delta)] == [[2]]
     bench.ask()
 
@@ -223,10 +238,21 @@ def _asked_for_a_snapshot(bench: Bench) -> Owner:
 
 
 def test_an_inline_state_ends_the_snapshot_that_was_being_written() -> None:
-    """Its ledger does not answer. What comes next is a snapshot of its own, in one ledger, and it can be read."""
+    """Its ledger does not answer. What comes next is a snapshot of its own, in one ledger, and it
+    can be read.
+    """
     bench = Bench()
     a = _asked_for_a_snapshot(bench)
-    a.go(lambda: "Segment" in [type(e.record.body).__name__ for e in a.todo if isinstance(e, fx.Append) and isinstance(e.record, Record)])
+    a.go(
+        lambda: (
+            "Segment"
+            in [
+                type(e.record.body).__name__
+                for e in a.todo
+                if isinstance(e, fx.Append) and isinstance(e.record, Record)
+            ]
+        )
+    )
     a.ack(1)
     _silence(bench, a)
     assert a.machine.counters.snapshots_aborted == 1
@@ -239,10 +265,17 @@ def test_an_inline_state_ends_the_snapshot_that_was_being_written() -> None:
 
 
 def test_a_switch_that_was_sent_is_not_given_up_with_its_ledger() -> None:
-    """The ledger fails while the switch is on its way: its answer decides, and no second snapshot is begun for it."""
+    """The ledger fails while the switch is on its way: its answer decides, and no second snapshot
+    is begun for it.
+    """
     bench = Bench()
     a = _asked_for_a_snapshot(bench)
-    a.go(lambda: any(isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase) for e in a.todo))
+    a.go(
+        lambda: any(
+            isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase)
+            for e in a.todo
+        )
+    )
     switch = next(e for e in a.todo if isinstance(e, fx.WriteFooter))
     a.todo.remove(switch)
     a.ack(1)
@@ -255,7 +288,9 @@ def test_a_switch_that_was_sent_is_not_given_up_with_its_ledger() -> None:
 
 
 def test_a_claimer_recovers_ledgers_that_only_the_fall_back_names() -> None:
-    """A footer whose previous chain has a ledger without an end: its tail may hold what was confirmed."""
+    """A footer whose previous chain has a ledger without an end: its tail may hold what was
+    confirmed.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(0)
@@ -265,8 +300,13 @@ def test_a_claimer_recovers_ledgers_that_only_the_fall_back_names() -> None:
     footer, version = bench.footer, bench.znode[1] if bench.znode else 0
     assert footer.previous is not None
     left = footer.previous.chain[-1]
-    unended = replace(footer.previous, chain=(*footer.previous.chain[:-1], replace(left, last_entry=None)))
+    unended = replace(
+        footer.previous, chain=(*footer.previous.chain[:-1], replace(left, last_entry=None))
+    )
     bench.znode = (footer_bytes.encode(replace(footer, previous=unended)), version)
     bench.ledgers[left.ledger].closed = False
     b = bench.opened("B")
-    assert left.ledger in {e.ledger for e in b.did(fx.FenceLedger)} and bench.ledgers[left.ledger].closed
+    assert (
+        left.ledger in {e.ledger for e in b.did(fx.FenceLedger)}
+        and bench.ledgers[left.ledger].closed
+    )

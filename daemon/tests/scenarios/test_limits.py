@@ -1,6 +1,8 @@
-"""Stories at a limit: a state that may not be written is not written, nothing is lost, and it goes on when it fits again.
+"""Stories at a limit: a state that may not be written is not written, nothing is lost, and it goes
+on when it fits again.
 
-And the one policy that leaves something out: said before it is done, to the source, in the footer, and afterwards.
+And the one policy that leaves something out: said before it is done, to the source, in the footer,
+and afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from daemon.tests.support.whole import raw, whole_bench, writer
 from daemon.tests.support.world import acks, closed, opened, partial
 
 
-def at_the_limit(ranges_max: int = 2, limits: Limits | None = None, **settings: Any) -> tuple[Bench, Owner]:
+def at_the_limit(
+    ranges_max: int = 2, limits: Limits | None = None, **settings: Any
+) -> tuple[Bench, Owner]:
     """Two ranges are durable, a third was acked."""
     bench = whole_bench(limits, ranges_max=ranges_max, **settings)
     a = bench.opened("A")
@@ -52,7 +56,8 @@ def test_r09_at_the_range_limit_nothing_is_written_and_nothing_is_dropped() -> N
     entries = list(bench.ledgers[bench.chain[0]].entries)
     assert a.state is State.NOT_PERSISTABLE and a.durable == 1
     assert pauses(a) == [
-        "the state has 3 ranges of acked entries, managedLedgerMaxUnackedRangesToPersist = 2: raise it, or let more be acked"
+        "the state has 3 ranges of acked entries, managedLedgerMaxUnackedRangesToPersist = 2: "
+        "raise it, or let more be acked"
     ]
     for entry in (8, 10, 12):  # acks go on coming: they are kept, and not confirmed
         a.ack(entry)
@@ -84,7 +89,9 @@ def test_r09_the_limit_counts_ranges_and_never_entries() -> None:
 
 
 def test_r09_a_limit_does_not_undo_what_is_durable_already() -> None:
-    """A native cursor is opened with a limit that its state breaks: it stays as it is on disk, and the source is paused."""
+    """A native cursor is opened with a limit that its state breaks: it stays as it is on disk, and
+    the source is paused.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(2, 4, 6)
@@ -96,13 +103,19 @@ def test_r09_a_limit_does_not_undo_what_is_durable_already() -> None:
     assert "3 ranges" in pauses(b)[0]
     b.ack(3, 5)
     b.go()
-    assert b.durable == b.seq and [c.format for c in bench.footer.chain] == [FORMAT_PULSAR] and b.did(fx.Resume)
+    assert (
+        b.durable == b.seq
+        and [c.format for c in bench.footer.chain] == [FORMAT_PULSAR]
+        and b.did(fx.Resume)
+    )
     asked(bench)
 
 
 def test_r11_without_the_pause_setting_the_state_says_it_and_the_source_is_left_alone() -> None:
     _, a = at_the_limit(limits=Limits(pause_at_limit=False))
-    assert a.state is State.NOT_PERSISTABLE and not pauses(a) and a.machine.pause.paused_for == "limit"
+    assert (
+        a.state is State.NOT_PERSISTABLE and not pauses(a) and a.machine.pause.paused_for == "limit"
+    )
     assert "managedLedgerMaxUnackedRangesToPersist = 2" in a.machine.waiting_for
     assert [r.event for r in a.reports] == ["state does not fit"]
     a.ack(3, 5)
@@ -123,14 +136,20 @@ def test_what_a_cursor_at_a_limit_waits_for_is_said_as_long_as_it_waits() -> Non
     assert a.durable == a.seq and a.machine.waiting_for == ""
 
 
-def test_acks_that_waited_at_a_limit_do_not_count_as_kept_from_bookkeeper_when_it_fits_again() -> None:
+def test_acks_that_waited_at_a_limit_do_not_count_as_kept_from_bookkeeper_when_it_fits_again() -> (
+    None
+):
     """They are old by then; a source that may go on must not hear of another reason to wait."""
     _, a = at_the_limit()
     a.bench.now += 600.0
     a.ack(3, 5)
     a.hold(fx.Append)
     assert a.durable == 1 and not a.machine.form.unfit
-    assert len(pauses(a)) == 1 and len(a.did(fx.Resume)) == 1 and not a.machine.counters.inline_backstops
+    assert (
+        len(pauses(a)) == 1
+        and len(a.did(fx.Resume)) == 1
+        and not a.machine.counters.inline_backstops
+    )
 
 
 def test_r11_the_size_it_looks_at_is_cached_at_each_flush() -> None:
@@ -142,7 +161,9 @@ def test_r11_the_size_it_looks_at_is_cached_at_each_flush() -> None:
     assert a.machine.form.metadata_bytes == 0
     a.go()
     first = a.machine.form.metadata_bytes
-    assert first == len(position_info.encode(position_info.decode(b"".join(raw(a)[:-1])), writer().settings.form))
+    assert first == len(
+        position_info.encode(position_info.decode(b"".join(raw(a)[:-1])), writer().settings.form)
+    )
     a.ack(60_000)
     assert a.machine.form.metadata_bytes == first, "not before the next flush"
     a.go()
@@ -162,8 +183,12 @@ def test_r11_the_credit_of_acks_that_wait_at_a_limit_comes_back() -> None:
     assert a.durable == a.seq and sum(e.released_bytes for e in a.did(fx.Confirm)) == 100 * a.seq
 
 
-@pytest.mark.parametrize("settings", [{"multiple": False, "entry_bytes_max": 300}, {"state_bytes_max": 300}])
-def test_r23_the_size_is_checked_before_anything_is_sent(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "settings", [{"multiple": False, "entry_bytes_max": 300}, {"state_bytes_max": 300}]
+)
+def test_r23_the_size_is_checked_before_anything_is_sent(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No ledger is left, no entry fails, nothing is even encoded."""
     bench = whole_bench(**settings)
     a = bench.opened("A")
@@ -187,7 +212,9 @@ def test_r23_the_size_is_checked_before_anything_is_sent(settings: dict[str, Any
         a.ack(entry * 500)
         a.go()
     assert len(encoded) == tried, "the size was known without"
-    assert len(a.did(fx.CreateLedger)) == created and a.machine.counters.flushes - flushes == tried > 0
+    assert (
+        len(a.did(fx.CreateLedger)) == created and a.machine.counters.flushes - flushes == tried > 0
+    )
     assert all(len(entry) <= 300 for entry in raw(a))
     asked(bench)
 
@@ -195,7 +222,9 @@ def test_r23_the_size_is_checked_before_anything_is_sent(settings: dict[str, Any
 def test_r23_a_compressed_state_that_does_not_fit_one_entry_is_not_sent() -> None:
     from cursorkeeper.format.pulsar.values import Compression, Form
 
-    bench = whole_bench(multiple=False, entry_bytes_max=200, compression=Compression.ZSTD, form=Form.RANGES)
+    bench = whole_bench(
+        multiple=False, entry_bytes_max=200, compression=Compression.ZSTD, form=Form.RANGES
+    )
     a = bench.opened("A")
     seen = 0
     for entry in range(1, 400):
@@ -210,7 +239,9 @@ def test_r23_a_compressed_state_that_does_not_fit_one_entry_is_not_sent() -> Non
 
 
 def test_a_close_at_a_limit_ends_and_confirms_nothing_more() -> None:
-    """It can never fit again: nobody acks any more. What was confirmed is kept, the rest was never promised."""
+    """It can never fit again: nobody acks any more. What was confirmed is kept, the rest was never
+    promised.
+    """
     bench, a = at_the_limit()
     a.step(ev.Close())
     a.go()
@@ -221,7 +252,9 @@ def test_a_close_at_a_limit_ends_and_confirms_nothing_more() -> None:
 
 
 def test_a_handle_that_comes_at_a_limit_gets_what_is_durable() -> None:
-    """The machine ends for it: read again, as by a new owner, the state holds what was confirmed and nothing else."""
+    """The machine ends for it: read again, as by a new owner, the state holds what was confirmed
+    and nothing else.
+    """
     bench, a = at_the_limit()
     a.step(ev.Attach(2))
     a.go()
@@ -239,7 +272,9 @@ def test_a_handle_at_a_limit_that_goes_away_is_not_waited_for() -> None:
 
 
 def test_a_trimmed_ledger_makes_a_state_fit() -> None:
-    """Nothing is acked, and what is written does not even mention the layout: it is tried again all the same."""
+    """Nothing is acked, and what is written does not even mention the layout: it is tried again all
+    the same.
+    """
     bench = whole_bench(ranges_max=2)
     a = bench.owner("A").open(layout=(closed(10, 9), closed(14, 9), opened(20)))
     a.send(acks(10, 2), acks(20, 3))
@@ -248,7 +283,11 @@ def test_a_trimmed_ledger_makes_a_state_fit() -> None:
     a.go()
     assert a.state is State.NOT_PERSISTABLE and a.durable == 1
     a.seq += 1
-    a.step(ev.SetLayout(1, a.seq, 1, (closed(10, 9), LayoutItem(14, LayoutState.TRIMMED, 0), opened(20))))
+    a.step(
+        ev.SetLayout(
+            1, a.seq, 1, (closed(10, 9), LayoutItem(14, LayoutState.TRIMMED, 0), opened(20))
+        )
+    )
     a.go()
     assert a.durable == a.seq and a.state is State.READY
 
@@ -323,7 +362,10 @@ def test_r10_a_truncated_state_confirms_and_says_what_is_left_out() -> None:
     a.go()
     assert a.durable == a.seq and a.truncated_acks == 2 and a.state is State.READY and not pauses(a)
     assert bench.footer.truncated is not None
-    assert (bench.footer.truncated.acks, bench.footer.truncated.limit) == (2, "managedLedgerMaxUnackedRangesToPersist=2")
+    assert (bench.footer.truncated.acks, bench.footer.truncated.limit) == (
+        2,
+        "managedLedgerMaxUnackedRangesToPersist=2",
+    )
     a.ack(10)
     a.go()
     assert a.truncated_acks == 3
@@ -331,8 +373,12 @@ def test_r10_a_truncated_state_confirms_and_says_what_is_left_out() -> None:
     assert len(told) == 1, "once per crossing"
     assert a.machine.counters.truncations == 1 and a.machine.counters.truncated_flushes == 2
     b = bench.opened("B")
-    assert b.machine.acks.is_acked(DATA, 4) and not b.machine.acks.is_acked(DATA, 6), "the oldest are kept"
-    assert [r.event for r in b.reports] == ["state recovered that was truncated when it was written"]
+    assert b.machine.acks.is_acked(DATA, 4) and not b.machine.acks.is_acked(DATA, 6), (
+        "the oldest are kept"
+    )
+    assert [r.event for r in b.reports] == [
+        "state recovered that was truncated when it was written"
+    ]
     assert b.machine.flow.truncated_acks > 0
 
 
@@ -362,7 +408,9 @@ def test_the_note_goes_when_the_stored_state_is_whole_again_and_comes_back_first
     entries = len(bench.ledgers[bench.chain[0]].entries)
     a.ack(8, 10)  # too much again, while that write is on its way
     a.go()
-    assert len(bench.ledgers[bench.chain[0]].entries) == entries, "not before the footer says it again"
+    assert len(bench.ledgers[bench.chain[0]].entries) == entries, (
+        "not before the footer says it again"
+    )
     a.do(clearing)
     assert bench.footer.truncated is None
     a.go()
@@ -383,9 +431,10 @@ def test_a_truncated_state_is_not_closed_into_the_footer_as_a_whole_one() -> Non
     assert b.durable == b.seq and bench.footer.truncated is None
 
 
-def test_the_note_stays_while_a_truncated_state_without_an_answer_may_be_the_newest_in_the_ledger() -> None:
-    """The ledger is left, what was sent to it is taken again; until the next ledger is named, a reader may find the part, which
-    leaves out what was confirmed before."""
+def test_the_note_stays_while_a_truncated_state_without_an_answer_may_be_the_newest() -> None:
+    """The ledger is left, what was sent to it is taken again; until the next ledger is named, a
+    reader may find the part, which leaves out what was confirmed before.
+    """
     bench = whole_bench(ranges_max=2, truncate=True)
     a = bench.opened("A")
     a.send(acks(DATA, 4), acks(DATA + 5, 7))
@@ -398,7 +447,9 @@ def test_the_note_stays_while_a_truncated_state_without_an_answer_may_be_the_new
     assert a.durable == 1 and len(bench.chain) == 1
     b = bench.opened("B")  # A is gone
     assert b.machine.acks.is_acked(DATA, 2) and not b.machine.acks.is_acked(DATA + 5, 7)
-    assert [r.event for r in b.reports] == ["state recovered that was truncated when it was written"]
+    assert [r.event for r in b.reports] == [
+        "state recovered that was truncated when it was written"
+    ]
 
 
 def test_the_note_of_a_truncated_state_outlives_the_switch_to_native() -> None:
@@ -413,7 +464,9 @@ def test_the_note_of_a_truncated_state_outlives_the_switch_to_native() -> None:
     assert bench.footer.truncated is None and bench.footer.format == "native", "two snapshots later"
     b.ack(3)
     b.go()
-    assert b.durable == b.seq and b.truncated_acks == b.machine.flow.truncated_acks == 0, "nothing that is stored is a part any more"
+    assert b.durable == b.seq and b.truncated_acks == b.machine.flow.truncated_acks == 0, (
+        "nothing that is stored is a part any more"
+    )
 
 
 @pytest.mark.parametrize("native", [True, False])
@@ -425,12 +478,16 @@ def test_r17_without_batch_indexes_a_partial_ack_records_nothing(native: bool) -
     flushes = a.machine.counters.flushes
     a.send(partial(DATA, 7, 4, {1, 2}))
     a.go()
-    assert a.durable == a.seq and a.machine.counters.flushes == flushes, "confirmed: there is nothing to keep"
+    assert a.durable == a.seq and a.machine.counters.flushes == flushes, (
+        "confirmed: there is nothing to keep"
+    )
     assert a.machine.counters.partial_acks_ignored == 1
     assert a.machine.acks.partial(DATA, 7) is None
     a.send(acks(DATA, 9), partial(DATA, 7, 4, {3}), mark_delete=Position(DATA, 5))
     a.go()
     state = bench.ask(beyond=tuple((DATA, e) for e in range(6)))
-    assert state.partial(DATA, 7) is None and state.is_acked(DATA, 9) and not state.is_acked(DATA, 7)
+    assert (
+        state.partial(DATA, 7) is None and state.is_acked(DATA, 9) and not state.is_acked(DATA, 7)
+    )
     assert state.mark_delete == Position(DATA, 5)
     assert a.machine.form.has_records is native

@@ -1,4 +1,6 @@
-"""BookKeeper answers less than it had acknowledged: the owner says so, and writes the state, which it still has, at once."""
+"""BookKeeper answers less than it had acknowledged: the owner says so, and writes the state, which
+it still has, at once.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,14 @@ def test_what_was_confirmed_is_written_again(leaves: str) -> None:
     lose(bench, ledger, 2)
     a.go()
     answered = expected - 2
-    assert told(a) == [{"ledger": ledger, "expected_last_entry": expected, "answered_last_entry": answered, "confirmed": "perhaps"}]
+    assert told(a) == [
+        {
+            "ledger": ledger,
+            "expected_last_entry": expected,
+            "answered_last_entry": answered,
+            "confirmed": "perhaps",
+        }
+    ]
     assert a.machine.counters.lost_entries == 2
     assert isinstance(bench.footer.base, SnapshotBase) and a.state is State.READY
     state = bench.ask()
@@ -71,7 +80,9 @@ def test_a_ledger_that_ends_as_it_should_is_no_news() -> None:
 
 
 def test_the_end_of_the_newest_snapshot_is_lost() -> None:
-    """Until the next one is there, the footer leads to the one before: an owner that comes meanwhile is not refused."""
+    """Until the next one is there, the footer leads to the one before: an owner that comes
+    meanwhile is not refused.
+    """
     bench = Bench(NO_INLINE)
     a = acked(bench, 1, 3)
     a.step(ev.Snapshot())
@@ -100,7 +111,12 @@ def test_a_handle_that_comes_meanwhile_waits_until_all_is_stored_again() -> None
     a.attach = 2
     a.step(ev.Attach(2))
     streamed = a.streamed
-    a.go(lambda: any(isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase) for e in a.todo))
+    a.go(
+        lambda: any(
+            isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase)
+            for e in a.todo
+        )
+    )
     assert a.streamed == streamed
     a.go()
     assert a.streamed == streamed + 1
@@ -117,7 +133,12 @@ def test_a_repeated_ack_is_not_confirmed_before_it_is_stored_again() -> None:
     before = a.durable
     a.ack(3)
     last = a.ack(3, 5)
-    a.go(lambda: any(isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase) for e in a.todo))
+    a.go(
+        lambda: any(
+            isinstance(e, fx.WriteFooter) and isinstance(e.footer.base, SnapshotBase)
+            for e in a.todo
+        )
+    )
     assert a.durable == before
     a.go()
     assert a.durable == last
@@ -126,7 +147,9 @@ def test_a_repeated_ack_is_not_confirmed_before_it_is_stored_again() -> None:
 
 @pytest.mark.parametrize("end", [ev.Close(), ev.Delete(), None])
 def test_what_decides_everything_confirms_it(end: ev.Close | ev.Delete | None) -> None:
-    """While the snapshots that would store it again fail: a small state goes into the footer, a tombstone ends all questions."""
+    """While the snapshots that would store it again fail: a small state goes into the footer, a
+    tombstone ends all questions.
+    """
     bench = Bench()
     a = acked(bench, 1, 3)
     a.step(ev.Roll())

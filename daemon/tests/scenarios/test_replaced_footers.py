@@ -1,4 +1,6 @@
-"""Bytes that something else put into the footer's znode: an older copy, say. Nothing is concluded from them, nothing is deleted."""
+"""Bytes that something else put into the footer's znode: an older copy, say. Nothing is concluded
+from them, nothing is deleted.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def put_back(bench: Bench, data: bytes) -> None:
 
 
 def older_copy(bench: Bench) -> bytes:
-    """Of a footer that a later owner has left behind; everything that was confirmed since is missing from it."""
+    """Of a footer that a later owner has left behind; everything that was confirmed since is
+    missing from it.
+    """
     a = bench.opened("A")
     a.ack(1)
     a.go()
@@ -50,8 +54,14 @@ def test_an_older_copy_is_refused_by_name() -> None:
     put_back(bench, copy)
     ledgers = set(bench.ledgers)
     c = bench.opened("C")
-    assert c.state is State.REFUSED and c.refused is not None and c.refused.code == "FOOTER_REPLACED"
-    assert "its znode has version" in c.refused.message and "restore-footer" in c.refused.remedy and "*latest*" in c.refused.remedy
+    assert (
+        c.state is State.REFUSED and c.refused is not None and c.refused.code == "FOOTER_REPLACED"
+    )
+    assert (
+        "its znode has version" in c.refused.message
+        and "restore-footer" in c.refused.remedy
+        and "*latest*" in c.refused.remedy
+    )
     assert bench.znode == (copy, version + 1) and set(bench.ledgers) == ledgers > latest_is_in
     # the latest bytes, put back as a write of ours would
     put_back(bench, footer_bytes.encode(footer_bytes.decode(latest, NAME).written_at(version + 2)))
@@ -68,9 +78,15 @@ def test_an_owner_stops_and_tells_what_it_had_committed(how: str) -> None:
     c.go()
     committed, deleted = bench.footer, set(bench.deleted)
     put_back(bench, copy)
-    c.step(ev.FooterChanged() if how == "poll" else ev.Reset(1, 9, c.machine.generation, Position(DATA, 1)))
+    c.step(
+        ev.FooterChanged()
+        if how == "poll"
+        else ev.Reset(1, 9, c.machine.generation, Position(DATA, 1))
+    )
     c.go()
-    assert c.state is State.REFUSED and c.refused is not None and c.refused.code == "FOOTER_REPLACED"
+    assert (
+        c.state is State.REFUSED and c.refused is not None and c.refused.code == "FOOTER_REPLACED"
+    )
     assert [kept.footer for kept in c.did(fx.KeepFooter)] == [committed]
     assert bench.deleted == deleted
 
@@ -82,7 +98,11 @@ def test_a_footer_of_a_release_that_does_not_say_its_version_is_taken() -> None:
     assert bench.znode is not None
     members = json.loads(bench.znode[0])
     known = footer_bytes.decode(bench.znode[0], NAME)
-    assert members["znode"] == {"version": bench.znode[1], "epoch": known.epoch, "write": known.write}
+    assert members["znode"] == {
+        "version": bench.znode[1],
+        "epoch": known.epoch,
+        "write": known.write,
+    }
     put_back(bench, footer_bytes.encode(replace(known, epoch=known.epoch + 1)))
     bench.ask()
 
@@ -110,8 +130,13 @@ def test_every_write_says_its_version() -> None:
         owner.go()
         owner.step(ev.Delete() if nonce == "B" else ev.Close())
         owner.go()
-        versions += [(write.footer.written_as, write.expected_version + 1) for write in owner.did(fx.WriteFooter)]
-    assert bench.footer.state is FooterState.DELETED and all(said == made for said, made in versions)
+        versions += [
+            (write.footer.written_as, write.expected_version + 1)
+            for write in owner.did(fx.WriteFooter)
+        ]
+    assert bench.footer.state is FooterState.DELETED and all(
+        said == made for said, made in versions
+    )
     assert bench.znode is not None and bench.footer.written_as == bench.znode[1]
 
 
@@ -128,7 +153,11 @@ async def test_the_committed_bytes_are_in_the_log() -> None:
     await session.set(NAME.path(), node.data, latest.version)
     await made.told.until(lambda: bool(made.told.ended))
     assert made.told.refused is not None and made.told.refused[0] == "FOOTER_REPLACED"
-    kept = [fields for event, fields in made.keeper.telemetry.events if event == "footer to restore"]  # type: ignore[attr-defined]
+    kept = [
+        fields for event, fields in made.keeper.telemetry.events if event == "footer to restore"
+    ]  # type: ignore[attr-defined]
     assert [fields["footer"].encode() for fields in kept] == [latest.data]
     await asyncio.sleep(60)
-    assert set(world.bookkeeper.ledgers) >= {c.ledger for c in footer_bytes.decode(latest.data).chain}
+    assert set(world.bookkeeper.ledgers) >= {
+        c.ledger for c in footer_bytes.decode(latest.data).chain
+    }

@@ -1,7 +1,8 @@
 """Stories about what a replay makes of segments and deltas that were taken at different instants.
 
-A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md. The writer's state lives on while
-a snapshot is written; whatever the order in which a reader joins segments and deltas, it has to come to the writer's state.
+A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md. The
+writer's state lives on while a snapshot is written; whatever the order in which a reader joins
+segments and deltas, it has to come to the writer's state.
 """
 
 from __future__ import annotations
@@ -48,13 +49,19 @@ def assert_any_order_gives(writer: AckState, parts: list[Segment | Delta]) -> No
 
 
 def test_d01_a_mark_delete_that_no_ack_has_moved() -> None:
-    """Q0 was acked before. Segment 1 is taken. The topic trims P: mark-delete goes over P and Q0, and memory forgets Q0.
-    Segment 2 has no Q0, and a delta that says only "P is trimmed" would deliver Q0 again: the delta carries mark-delete."""
+    """Q0 was acked before. Segment 1 is taken. The topic trims P: mark-delete goes over P and Q0,
+    and memory forgets Q0. Segment 2 has no Q0, and a delta that says only "P is trimmed" would
+    deliver Q0 again: the delta carries mark-delete.
+    """
     writer = AckState(Position(P, -1), Layout([closed(P, 3), opened(Q)]))
     # Q0 acked before; slice 1 (of P)
     before = writer.apply([batch(acks(P, 1), acks(Q, 0))])
     assert before.acks.keys() == {P, Q}
-    first = Segment(writer.mark_delete, layout=tuple(writer.layout), slices=(take_slice(EntryRange(P, 0, 1), writer),))
+    first = Segment(
+        writer.mark_delete,
+        layout=tuple(writer.layout),
+        slices=(take_slice(EntryRange(P, 0, 1), writer),),
+    )
     # P is trimmed
     trim = writer.apply_layout([LayoutItem(P, LayoutState.TRIMMED, 0), opened(Q)])
     assert writer.mark_delete == Position(Q, 0) == trim.mark_delete
@@ -64,9 +71,10 @@ def test_d01_a_mark_delete_that_no_ack_has_moved() -> None:
 
 
 def test_d02_a_batch_completed_between_bitmap_and_partials() -> None:
-    """Index 0 of a batch was acked before; index 1 completes it while a snapshot is written. The delta says that the entry
-    is acked (not only that index 1 is), and a range's bitmap and partial batches are taken at one instant: it is in one of
-    the two, whichever way it went."""
+    """Index 0 of a batch was acked before; index 1 completes it while a snapshot is written. The
+    delta says that the entry is acked (not only that index 1 is), and a range's bitmap and partial
+    batches are taken at one instant: it is in one of the two, whichever way it went.
+    """
     # idx 0 before
     writer = AckState(Position(P, -1))
     writer.apply([batch(acks(P, 3), partial(P, 1, 2, {1}))])
@@ -74,7 +82,11 @@ def test_d02_a_batch_completed_between_bitmap_and_partials() -> None:
     # idx 1 completes after the segment: the delta holds the entry
     segment = plan.take(writer)
     assert plan.is_done
-    assert segment.partials and 1 not in segment.slices[0].bitmap if not segment.slices[0].holes else 1 in segment.slices[0].bitmap
+    assert (
+        segment.partials and 1 not in segment.slices[0].bitmap
+        if not segment.slices[0].holes
+        else 1 in segment.slices[0].bitmap
+    )
     completing = writer.apply([batch(partial(P, 1, 2, {0}))])
     assert set(completing.acks[P]) == {1} and not completing.partials
     assert_any_order_gives(writer, [segment, completing])
@@ -85,8 +97,9 @@ def test_d02_a_batch_completed_between_bitmap_and_partials() -> None:
 
 
 def test_d03_joining_partials_never_takes_an_ack_back() -> None:
-    """A segment that replaced a partial batch would undo a delta. The join only goes up: un-acked, then fewer and fewer
-    missing, then acked, in whatever order the parts come."""
+    """A segment that replaced a partial batch would undo a delta. The join only goes up: un-acked,
+    then fewer and fewer missing, then acked, in whatever order the parts come.
+    """
     writer = AckState(Position(P, -1))
     # the segment's partial misses {1, 2}; the delta's, taken later or earlier, {0, 2}
     writer.apply([batch(acks(P, 5), partial(P, 1, 3, {1, 2}))])
@@ -101,10 +114,13 @@ def test_d03_joining_partials_never_takes_an_ack_back() -> None:
 
 
 def test_d04_a_reset_in_the_middle_of_a_snapshot() -> None:
-    """Segments of the old generation are in a ledger when the source seeks back. The snapshot is aborted by the reset, and
-    what it wrote is of a generation that nobody reads any more."""
+    """Segments of the old generation are in a ledger when the source seeks back. The snapshot is
+    aborted by the reset, and what it wrote is of a generation that nobody reads any more.
+    """
     bench = Bench()
-    a = bench.opened("A", snapshot_bytes_min=1, snapshot_cost_ratio=0.0, snapshot_interval_min_s=0.0)
+    a = bench.opened(
+        "A", snapshot_bytes_min=1, snapshot_cost_ratio=0.0, snapshot_interval_min_s=0.0
+    )
     a.ack(1, 2)
     a.go(lambda: any(type(e.record.body).__name__ == "Segment" for e in a.did(fx.Append)))
     # the reset comes between segment and end record

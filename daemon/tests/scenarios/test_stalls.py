@@ -1,5 +1,6 @@
-"""Stories in which nothing is lost and something else goes wrong: a source that waits for ever, an owner that does not know
-that it is none any more, ledgers that nobody wants, a healthy cursor that is refused.
+"""Stories in which nothing is lost and something else goes wrong: a source that waits for ever, an
+owner that does not know that it is none any more, ledgers that nobody wants, a healthy cursor that
+is refused.
 
 A number in a name tells the stories apart; the rule that forbids each is in ARCHITECTURE.md.
 """
@@ -27,8 +28,10 @@ from daemon.tests.support.world import Source, World, acks
 
 
 def test_p01_a_repeated_ack_of_recovered_state_is_confirmed() -> None:
-    """A's append of ack 1 is acknowledged, A dies before it confirms. B recovers it. The source sends it again: nothing is
-    new, no record is written, and it is confirmed all the same, because recovered state is durable."""
+    """A's append of ack 1 is acknowledged, A dies before it confirms. B recovers it. The source
+    sends it again: nothing is new, no record is written, and it is confirmed all the same, because
+    recovered state is durable.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(0)
@@ -46,7 +49,9 @@ def test_p01_a_repeated_ack_of_recovered_state_is_confirmed() -> None:
 
 
 def test_p01_a_duplicate_of_an_ack_in_flight_waits_for_that_record() -> None:
-    """The same ack twice, the second while the first is on its way: the second is confirmed with the first, not before."""
+    """The same ack twice, the second while the first is on its way: the second is confirmed with
+    the first, not before.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(0)
@@ -63,7 +68,9 @@ def test_p01_a_duplicate_of_an_ack_in_flight_waits_for_that_record() -> None:
 
 
 def test_p02_an_idle_owner_learns_that_it_was_deposed() -> None:
-    """B claims while A has nothing to write. A's watch fires (or the slow poll asks): A reads the footer and ends."""
+    """B claims while A has nothing to write. A's watch fires (or the slow poll asks): A reads the
+    footer and ends.
+    """
     bench = Bench()
     a = bench.opened("A")
     b = bench.opened("B")
@@ -76,10 +83,13 @@ def test_p02_an_idle_owner_learns_that_it_was_deposed() -> None:
 
 
 def test_p03_ledgers_left_by_a_crash_wait_for_the_next_claim() -> None:
-    """A crash between the switch and the deletion leaves ledgers of the current epoch. Nobody may take them while that
-    epoch may still write; after the next claim their epoch is over."""
+    """A crash between the switch and the deletion leaves ledgers of the current epoch. Nobody may
+    take them while that epoch may still write; after the next claim their epoch is over.
+    """
     bench = Bench()
-    a = bench.opened("A", snapshot_bytes_min=1, snapshot_cost_ratio=0.0, snapshot_interval_min_s=0.0)
+    a = bench.opened(
+        "A", snapshot_bytes_min=1, snapshot_cost_ratio=0.0, snapshot_interval_min_s=0.0
+    )
     left = None
     for entry in range(1, 6):
         a.ack(entry)
@@ -95,8 +105,9 @@ def test_p03_ledgers_left_by_a_crash_wait_for_the_next_claim() -> None:
 
 
 def test_p04_gaps_and_repeats_across_ledgers_are_normal() -> None:
-    """Recovery drops A's last record; the acks go again, merged with new ones, under a new sequence in a new ledger. The
-    next owner sees a gap and a repeat of acks, and neither is damage."""
+    """Recovery drops A's last record; the acks go again, merged with new ones, under a new sequence
+    in a new ledger. The next owner sees a gap and a repeat of acks, and neither is damage.
+    """
     bench = Bench()
     bench.keep_tail = False
     a = bench.opened("A")
@@ -109,14 +120,17 @@ def test_p04_gaps_and_repeats_across_ledgers_are_normal() -> None:
     a.go()
     assert a.durable == seq
     again = a.did(fx.Append)[-1]
-    assert again.record.sequence > append.record.sequence + 1, "the open record of the new ledger lies between"
+    assert again.record.sequence > append.record.sequence + 1, (
+        "the open record of the new ledger lies between"
+    )
     assert {2, 3} <= set(again.record.body.acks[DATA])
     bench.ask()
 
 
 def test_p05_the_end_of_a_ledger_is_what_recovery_answered() -> None:
-    """A counts two entries in L0, recovery drops the second. A footer with A's own count would make the next owner miss
-    an entry and refuse a healthy cursor."""
+    """A counts two entries in L0, recovery drops the second. A footer with A's own count would make
+    the next owner miss an entry and refuse a healthy cursor.
+    """
     bench = Bench()
     bench.keep_tail = False
     a = bench.opened("A")
@@ -133,10 +147,15 @@ def test_p05_the_end_of_a_ledger_is_what_recovery_answered() -> None:
 
 
 async def test_p06_claims_are_decided_one_by_one() -> None:
-    """Two keepers claim the same two cursors at once; the answer to one of the claims is lost although it was applied. Each
-    claim is decided by its own nonce: every cursor has exactly one owner, and no claim fails because of another."""
+    """Two keepers claim the same two cursors at once; the answer to one of the claims is lost
+    although it was applied. Each claim is decided by its own nonce: every cursor has exactly one
+    owner, and no claim fails because of another.
+    """
     world = World()
-    names = [CursorName("persistent://t/ns/topic", "one"), CursorName("persistent://t/ns/topic", "other")]
+    names = [
+        CursorName("persistent://t/ns/topic", "one"),
+        CursorName("persistent://t/ns/topic", "other"),
+    ]
     first, second = await world.keeper("first"), await world.keeper("second")
     for name in names:
         source = Source(first, name)
@@ -161,8 +180,9 @@ async def test_p06_claims_are_decided_one_by_one() -> None:
 
 
 def test_p07_a_ledger_whose_first_append_failed_is_dropped() -> None:
-    """Bookies hiccup: again and again the first append to a new ledger fails. Such a ledger is in no footer; it is deleted,
-    not chained, or the chain would grow with every hiccup."""
+    """Bookies hiccup: again and again the first append to a new ledger fails. Such a ledger is in
+    no footer; it is deleted, not chained, or the chain would grow with every hiccup.
+    """
     bench = Bench()
     a = bench.opened("A")
     seq = a.ack(1)
@@ -179,7 +199,9 @@ def test_p07_a_ledger_whose_first_append_failed_is_dropped() -> None:
 
 
 def test_a_ledger_that_is_deleted_under_its_owner_ends_it() -> None:
-    """The committed footer names it and a check says that no other owner has come: there is nothing to go on from."""
+    """The committed footer names it and a check says that no other owner has come: there is nothing
+    to go on from.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(1)
@@ -193,9 +215,11 @@ def test_a_ledger_that_is_deleted_under_its_owner_ends_it() -> None:
     assert len(a.did(fx.CheckFooter)) == 1 and bench.chain == [ledger], "nothing is touched"
 
 
-def test_what_was_asked_for_a_ledger_is_nothing_to_the_state_that_went_into_the_footer_meanwhile() -> None:
-    """An append is unknown, and the footer is read, slowly, to see whether there is another owner. The state that could not wait is
-    in the footer when the answer comes; the ledger was left for it."""
+def test_what_was_asked_for_a_ledger_is_nothing_to_a_state_in_the_footer_meanwhile() -> None:
+    """An append is unknown, and the footer is read, slowly, to see whether there is another owner.
+    The state that could not wait is in the footer when the answer comes; the ledger was left for
+    it.
+    """
     bench = Bench()
     a = bench.opened("A")
     a.ack(1)
@@ -230,22 +254,29 @@ def test_a_full_ledger_is_left_though_records_wait_for_room() -> None:
 
 
 def test_a_chain_at_its_hard_limit_stays_there_whatever_happens_to_snapshots() -> None:
-    """Every attempt at a snapshot is fenced at its first segment. One may add its ledger to the chain; the others are named by their
-    end alone, come ever later, and the source is told why it waits."""
+    """Every attempt at a snapshot is fenced at its first segment. One may add its ledger to the
+    chain; the others are named by their end alone, come ever later, and the source is told why it
+    waits.
+    """
     soft, hard = 3, 5
-    bench = Bench(Limits(chain_ledgers_max=soft, chain_ledgers_hard_max=hard, inline_state_max_bytes=0))
+    bench = Bench(
+        Limits(chain_ledgers_max=soft, chain_ledgers_hard_max=hard, inline_state_max_bytes=0)
+    )
     a = bench.opened("A")
     end = 600.0
 
     def is_segment(effect: fx.Effect) -> bool:
-        return isinstance(effect, fx.Append) and isinstance(getattr(effect.record, "body", None), Segment)
+        return isinstance(effect, fx.Append) and isinstance(
+            getattr(effect.record, "body", None), Segment
+        )
 
     longest = 0
     while bench.now < end:
         seq = a.ack(int(bench.now * 10))
         a.go(lambda: any(map(is_segment, a.todo)), horizon_s=1.0)
         while any(map(is_segment, a.todo)):
-            effect = a.todo.popleft()  # the delta in front of it is kept: its ledger is one of the chain
+            # the delta in front of it is kept: its ledger is one of the chain
+            effect = a.todo.popleft()
             if is_segment(effect):
                 a.unknown(effect)
             else:
@@ -257,17 +288,35 @@ def test_a_chain_at_its_hard_limit_stays_there_whatever_happens_to_snapshots() -
     attempts = a.machine.counters.snapshots_aborted
     assert 5 <= attempts <= 25, "it backs off"
     assert len(a.did(fx.CreateLedger)) <= attempts + 2 * hard
-    assert a.state is State.NOT_PERSISTABLE and a.durable < seq and a.machine.pause.paused_for == "chain"
-    assert f"the chain has {hard + 1} ledgers, and" in a.did(fx.Pause)[-1].reason and "failed" in a.did(fx.Pause)[-1].reason
+    assert (
+        a.state is State.NOT_PERSISTABLE
+        and a.durable < seq
+        and a.machine.pause.paused_for == "chain"
+    )
+    assert (
+        f"the chain has {hard + 1} ledgers, and" in a.did(fx.Pause)[-1].reason
+        and "failed" in a.did(fx.Pause)[-1].reason
+    )
     a.go(horizon_s=200.0)
     assert a.durable == seq and len(bench.chain) == 1 and a.state is State.READY
     bench.ask()
 
 
-def test_cycles_of_open_ack_and_close_shorter_than_a_snapshot_do_not_make_the_chain_longer() -> None:
-    """The state is too large for the footer, and no owner lives until its snapshot is due: at the limit the close takes it."""
+def test_cycles_of_open_ack_and_close_shorter_than_a_snapshot_do_not_make_the_chain_longer() -> (
+    None
+):
+    """The state is too large for the footer, and no owner lives until its snapshot is due: at the
+    limit the close takes it.
+    """
     hard = 5
-    bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=hard, inline_state_max_bytes=0, snapshot_interval_min_s=1_000.0))
+    bench = Bench(
+        Limits(
+            chain_ledgers_max=3,
+            chain_ledgers_hard_max=hard,
+            inline_state_max_bytes=0,
+            snapshot_interval_min_s=1_000.0,
+        )
+    )
     longest = shortened = 0
     for cycle in range(3 * hard):
         before = len(bench.chain) if cycle else 0
@@ -275,7 +324,11 @@ def test_cycles_of_open_ack_and_close_shorter_than_a_snapshot_do_not_make_the_ch
         seq = a.ack(2 * cycle)
         a.step(ev.Close())
         a.go()
-        assert a.state is State.CLOSED and a.durable == seq and bench.footer.state is FooterState.CLOSED
+        assert (
+            a.state is State.CLOSED
+            and a.durable == seq
+            and bench.footer.state is FooterState.CLOSED
+        )
         longest, shortened = max(longest, len(bench.chain)), shortened + (len(bench.chain) < before)
     assert hard <= longest <= hard + 1 and shortened
     assert set(bench.ledgers) == bench.footer.named_ledgers()
@@ -283,7 +336,9 @@ def test_cycles_of_open_ack_and_close_shorter_than_a_snapshot_do_not_make_the_ch
 
 
 def in_its_last_ledger(bench: Bench) -> Owner:
-    """A live owner which may add no ledger to its chain, and which may take snapshots from now on."""
+    """A live owner which may add no ledger to its chain, and which may take snapshots from now
+    on.
+    """
     a = bench.opened("A", snapshot_interval_min_s=1_000.0)
     for entry in range(bench.limits.chain_ledgers_hard_max):
         a.step(ev.Roll())
@@ -291,7 +346,9 @@ def in_its_last_ledger(bench: Bench) -> Owner:
         a.ack(2 * entry)
         a.go(horizon_s=1.0)
     assert len(bench.chain) == bench.limits.chain_ledgers_hard_max
-    a.machine.turn.limits = replace(bench.limits, chain_ledgers_max=bench.limits.chain_ledgers_hard_max + 1)
+    a.machine.turn.limits = replace(
+        bench.limits, chain_ledgers_max=bench.limits.chain_ledgers_hard_max + 1
+    )
     return a
 
 
@@ -327,10 +384,13 @@ def hold_segment(owner: Owner) -> fx.Append:
 
 @pytest.mark.parametrize("told", ["acks", "layout"])
 def test_a_close_at_the_hard_limit_tries_a_snapshot_until_one_succeeds(told: str) -> None:
-    """Its segments are lost again and again. No try but the one before the close adds a ledger, each waits longer than the one before,
-    and what was accepted is durable in the end."""
+    """Its segments are lost again and again. No try but the one before the close adds a ledger,
+    each waits longer than the one before, and what was accepted is durable in the end.
+    """
     hard, failures = 5, 5
-    bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=hard, inline_state_max_bytes=0))
+    bench = Bench(
+        Limits(chain_ledgers_max=3, chain_ledgers_hard_max=hard, inline_state_max_bytes=0)
+    )
     a = at_its_hard_limit(bench)
     a.ack(18)
     a.unknown(hold_segment(a))
@@ -344,7 +404,10 @@ def test_a_close_at_the_hard_limit_tries_a_snapshot_until_one_succeeds(told: str
     for _ in range(failures):
         a.unknown(hold_segment(a))
         a.go(lambda: bool(a.machine.waiting_for))
-        assert len(bench.chain) == hard + 1 and "snapshots in a row have failed" in a.machine.waiting_for
+        assert (
+            len(bench.chain) == hard + 1
+            and "snapshots in a row have failed" in a.machine.waiting_for
+        )
     assert bench.now - began >= 2 ** (failures - 2), "it backs off"
     a.go(horizon_s=200.0)
     assert a.state is State.CLOSED and a.durable == a.seq and len(bench.chain) == 1
@@ -353,7 +416,9 @@ def test_a_close_at_the_hard_limit_tries_a_snapshot_until_one_succeeds(told: str
 
 def test_a_close_that_has_nothing_to_write_names_no_ledger_of_a_snapshot_that_it_gives_up() -> None:
     hard = 5
-    bench = Bench(Limits(chain_ledgers_max=3, chain_ledgers_hard_max=hard, inline_state_max_bytes=0))
+    bench = Bench(
+        Limits(chain_ledgers_max=3, chain_ledgers_hard_max=hard, inline_state_max_bytes=0)
+    )
     a = at_its_hard_limit(bench)
     a.step(ev.Snapshot())
     a.unknown(hold_segment(a))  # its ledger stays in the chain
@@ -363,6 +428,10 @@ def test_a_close_that_has_nothing_to_write_names_no_ledger_of_a_snapshot_that_it
     a.step(ev.Close())
     a.do(segment)
     a.go()
-    assert a.state is State.CLOSED and set(bench.chain) <= set(chain) and a.machine.counters.snapshots_aborted == 2
+    assert (
+        a.state is State.CLOSED
+        and set(bench.chain) <= set(chain)
+        and a.machine.counters.snapshots_aborted == 2
+    )
     assert set(bench.ledgers) == bench.footer.named_ledgers()
     bench.ask()

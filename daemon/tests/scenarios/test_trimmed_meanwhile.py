@@ -1,5 +1,5 @@
-"""Stories of a topic whose ledgers were trimmed while its cursor was closed: the source is told the known layout first, and says of those
-that are gone that they were trimmed.
+"""Stories of a topic whose ledgers were trimmed while its cursor was closed: the source is told the
+known layout first, and says of those that are gone that they were trimmed.
 
 The keeper knows 1, 2 and 3; 4 was made and trimmed while nobody listened; the topic has 5 and 6.
 """
@@ -72,7 +72,9 @@ def test_the_first_ledgers_are_gone_and_one_was_never_known() -> None:
 
 
 def test_only_the_first_one_is_gone() -> None:
-    """Un-acked entries of those that are there stay un-acked, whatever is trimmed before and between them."""
+    """Un-acked entries of those that are there stay un-acked, whatever is trimmed before and
+    between them.
+    """
     bench = Bench()
     left(bench)
     b = comes_back(bench)
@@ -125,7 +127,9 @@ def test_who_tells_the_same_at_each_load_is_understood_each_time() -> None:
 
 
 def test_where_the_layout_is_not_kept_it_begins_with_the_ledger_of_mark_delete() -> None:
-    """Pulsar's form: after a recovery nothing is known, and mark-delete crosses only from a ledger that was told."""
+    """Pulsar's form: after a recovery nothing is known, and mark-delete crosses only from a ledger
+    that was told.
+    """
     bench = whole_bench()
     left(bench)
     b = bench.opened("B")

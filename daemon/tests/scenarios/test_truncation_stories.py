@@ -1,7 +1,9 @@
-"""Random stories of owners that may leave acks out: whatever a crash loses of what was confirmed, the footer had said.
+"""Random stories of owners that may leave acks out: whatever a crash loses of what was confirmed,
+the footer had said.
 
-The simulator's daemons never truncate, because its checker would have to forgive what is lost. Here the rule is this one: a
-next owner that misses a confirmed ack read a footer with the note; nothing is acked that was never sent; nothing stalls.
+The simulator's daemons never truncate, because its checker would have to forgive what is lost. Here
+the rule is this one: a next owner that misses a confirmed ack read a footer with the note; nothing
+is acked that was never sent; nothing stalls.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def _ack(owner: Owner, rng: random.Random) -> None:
 
 
 def _lose(owner: Owner, rng: random.Random) -> None:
-    """An answer, or the request with it. Of the appends the first: a ledger's answers come in order."""
+    """An answer, or the request with it. Of the appends the first: a ledger's answers come in
+    order.
+    """
     waiting = [e for e in owner.todo if isinstance(e, LOST_OR_LATE)]
     if waiting:
         lost = rng.choice([next(e for e in waiting if isinstance(e, type(one))) for one in waiting])
@@ -100,7 +104,9 @@ def tell(seed: int) -> int:
                 break
         if rng.random() < 0.3:
             owner.go()
-            assert owner.durable == owner.seq, f"a stall: {owner.state}, waits for {owner.machine.waiting_for!r}"
+            assert owner.durable == owner.seq, (
+                f"a stall: {owner.state}, waits for {owner.machine.waiting_for!r}"
+            )
         truncated += owner.machine.counters.truncated_flushes
     return truncated
 

@@ -1,4 +1,6 @@
-"""Stories of daemons that write whole states in Pulsar's form: what is named when, what a crash leaves, switching formats."""
+"""Stories of daemons that write whole states in Pulsar's form: what is named when, what a crash
+leaves, switching formats.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ import pytest
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal
-from cursorkeeper.core.footer import FORMAT_NATIVE, FORMAT_PULSAR, EmptyBase, InlineBase, PulsarBase, SnapshotBase
+from cursorkeeper.core.footer import (
+    FORMAT_NATIVE,
+    FORMAT_PULSAR,
+    EmptyBase,
+    InlineBase,
+    PulsarBase,
+    SnapshotBase,
+)
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
@@ -79,7 +88,10 @@ def test_r03_a_length_that_is_a_multiple_of_the_slice_ends_with_an_empty_one() -
             bench = whole_bench(max_entry_bytes=slices[0])
             flushed(bench.opened("A"), 1, entry)
             entries = bench.ledgers[bench.chain[0]].entries
-            assert entries[-2:] == [b"", b'{"numParts":%d,"length":%d}' % (1 + len(state) // slices[0], len(state))]
+            assert entries[-2:] == [
+                b"",
+                b'{"numParts":%d,"length":%d}' % (1 + len(state) // slices[0], len(state)),
+            ]
             bench.ask()
             return
     raise AssertionError("no such length was met")
@@ -98,7 +110,9 @@ def test_r04_the_last_entry_says_how_to_read() -> None:
 
 
 def test_r04_a_state_that_was_cut_off_is_walked_over_and_told() -> None:
-    """The owner dies between the slices of its second flush: it was never confirmed, the first one was."""
+    """The owner dies between the slices of its second flush: it was never confirmed, the first one
+    was.
+    """
     bench = whole_bench()
     a = flushed(bench.opened("A"), 1, FAR)
     whole = len(bench.ledgers[bench.chain[0]].entries)
@@ -147,7 +161,9 @@ def test_damage_is_never_an_older_state() -> None:
         ("pulsar/cursor-compressionType", b"BROTLI", "is compressed with BROTLI"),
     ],
 )
-def test_a_ledger_says_whose_it_is_before_it_is_believed(key: str, value: bytes, problem: str) -> None:
+def test_a_ledger_says_whose_it_is_before_it_is_believed(
+    key: str, value: bytes, problem: str
+) -> None:
     bench = whole_bench()
     flushed(bench.opened("A"), 1, FAR)
     bench.ledgers[bench.chain[0]].metadata[key] = value
@@ -168,7 +184,9 @@ def test_a_ledger_is_named_when_its_first_state_is_complete_and_not_before() -> 
         a.do(append)
         if footers(raw(a)) and append.entry == footers(raw(a))[0]:
             break
-        assert not bench.chain and not [e for e in a.todo if isinstance(e, fx.WriteFooter)], "a slice names nothing"
+        assert not bench.chain and not [e for e in a.todo if isinstance(e, fx.WriteFooter)], (
+            "a slice names nothing"
+        )
         assert a.machine.writer.in_flight <= 2
     naming = a.hold(fx.WriteFooter)
     assert a.durable == 0, "not before the footer leads to it"
@@ -180,7 +198,9 @@ def test_a_ledger_is_named_when_its_first_state_is_complete_and_not_before() -> 
 
 @pytest.mark.parametrize("waits_for", ["name", "properties"])
 def test_while_zookeeper_is_away_states_do_not_pile_up(waits_for: str) -> None:
-    """Nothing is confirmed meanwhile, and each state is the whole one: some are on their way, the rest is one value in memory."""
+    """Nothing is confirmed meanwhile, and each state is the whole one: some are on their way, the
+    rest is one value in memory.
+    """
     bench = whole_bench(Limits(appends_in_flight_max=3, whole_state_interval_ms=1))
     a = bench.opened("A")
     if waits_for == "properties":
@@ -193,7 +213,11 @@ def test_while_zookeeper_is_away_states_do_not_pile_up(waits_for: str) -> None:
     for entry in range(2, 60):
         a.ack(entry * 3)
         a.go()
-    assert a.durable < 2 and len(a.machine.writer.unconfirmed) <= 3 and a.machine.counters.flushes <= flushes + 3
+    assert (
+        a.durable < 2
+        and len(a.machine.writer.unconfirmed) <= 3
+        and a.machine.counters.flushes <= flushes + 3
+    )
     a.do(away)
     a.go()
     assert a.durable == a.seq
@@ -214,8 +238,12 @@ def test_a_ledger_that_never_held_a_whole_state_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("how", ["fails", "rolls"])
-def test_a_state_that_was_half_sent_is_taken_again_in_the_next_ledger_from_its_beginning(how: str) -> None:
-    """A reader knows an unfinished state by its place, at the end of a ledger: the rest of it may stand nowhere."""
+def test_a_state_that_was_half_sent_is_taken_again_in_the_next_ledger_from_its_beginning(
+    how: str,
+) -> None:
+    """A reader knows an unfinished state by its place, at the end of a ledger: the rest of it may
+    stand nowhere.
+    """
     bench = whole_bench(Limits(appends_in_flight_max=2))
     a = flushed(bench.opened("A"), 1, 10 * FAR)
     first, state = bench.chain[0], len(raw(a))
@@ -245,7 +273,9 @@ def test_a_close_waits_for_the_rest_of_a_state() -> None:
     a.step(ev.Close())
     a.go()
     assert a.state is State.CLOSED and a.durable == a.seq
-    assert bench.chain == [ledger] and len(bench.ledgers[ledger].entries) == 2 * state, "no ledger more than it needs"
+    assert bench.chain == [ledger] and len(bench.ledgers[ledger].entries) == 2 * state, (
+        "no ledger more than it needs"
+    )
     bench.ask()
 
 
@@ -261,7 +291,9 @@ def test_the_second_state_waits_until_the_first_has_left_and_the_newest_wins() -
     a.go()
     assert a.durable == a.seq
     states = footers(raw(a)[sent:])
-    assert len(states) == 2, "one for the ack that was alone, one for all that came while it was on its way"
+    assert len(states) == 2, (
+        "one for the ack that was alone, one for all that came while it was on its way"
+    )
     bench.ask()
 
 
@@ -271,7 +303,11 @@ def test_a_roll_replaces_the_ledger_by_one_that_holds_everything() -> None:
     for entry in range(1, 30):
         flushed(a, entry * 7, FAR)
     assert a.machine.counters.rolls > 2
-    assert len(bench.footer.chain) == 1 and bench.footer.previous is None and isinstance(bench.footer.base, EmptyBase)
+    assert (
+        len(bench.footer.chain) == 1
+        and bench.footer.previous is None
+        and isinstance(bench.footer.base, EmptyBase)
+    )
     assert set(bench.ledgers) == set(bench.chain), "what was named before is deleted"
     assert a.machine.counters.snapshots == 0
     bench.ask()
@@ -287,7 +323,9 @@ def test_repeats_of_what_is_durable_are_confirmed_without_a_flush() -> None:
 
 
 def test_r13_at_most_one_state_per_interval_and_no_ack_waits_longer() -> None:
-    """The window: an ack waits for the interval at most, then for its append. What waits is not confirmed."""
+    """The window: an ack waits for the interval at most, then for its append. What waits is not
+    confirmed.
+    """
     bench = whole_bench(Limits(whole_state_interval_ms=1_000))
     a, rng = bench.opened("A"), random.Random(7)
     began, waited = bench.now, []
@@ -317,7 +355,9 @@ def test_properties_are_confirmed_when_the_committed_footer_holds_them() -> None
     assert a.durable < a.seq, "the state is in BookKeeper, the properties are nowhere"
     a.do(noting)
     assert a.durable == a.seq
-    assert bench.footer.cursor_properties is not None and bench.footer.cursor_properties.values == {"owner": "billing"}
+    assert bench.footer.cursor_properties is not None and bench.footer.cursor_properties.values == {
+        "owner": "billing"
+    }
     properties = read_again(bench).machine.acks.cursor_properties
     assert properties is not None and properties.values == {"owner": "billing"}
     bench.ask()
@@ -335,7 +375,9 @@ def test_properties_of_a_new_cursor_are_in_its_first_footer() -> None:
 
 
 def test_the_layout_is_not_kept_and_nothing_is_skipped_for_the_want_of_it() -> None:
-    """The source tells it at each open. Until it does, mark-delete stays where it is, and every ack is there all the same."""
+    """The source tells it at each open. Until it does, mark-delete stays where it is, and every ack
+    is there all the same.
+    """
     bench = whole_bench()
     layout = (closed(10, 3), closed(14, 2), opened(20))
     a = bench.owner("A").open(layout=layout)
@@ -349,7 +391,9 @@ def test_the_layout_is_not_kept_and_nothing_is_skipped_for_the_want_of_it() -> N
     b.send(acks(10, 2))
     b.go()
     assert b.durable == b.seq
-    assert b.machine.acks.mark_delete == Position(10, 2), "it cannot know what comes after ledger 10"
+    assert b.machine.acks.mark_delete == Position(10, 2), (
+        "it cannot know what comes after ledger 10"
+    )
     assert b.machine.acks.is_acked(14, 1) and not b.machine.acks.is_acked(20, 1)
     c = bench.owner("C").open(layout=layout)
     c.go()
@@ -377,16 +421,25 @@ def test_r12_a_small_state_closes_into_the_footer_as_pulsars_own_message() -> No
     a.step(ev.Close())
     a.go()
     assert a.state is State.CLOSED and a.durable == a.seq
-    assert isinstance(bench.footer.base, PulsarBase) and not bench.chain and ledger not in bench.ledgers
+    assert (
+        isinstance(bench.footer.base, PulsarBase)
+        and not bench.chain
+        and ledger not in bench.ledgers
+    )
     b = read_again(bench)
-    assert seen(b.machine.acks)["acked"] == {DATA: {1, 5}} and b.machine.acks.partial(DATA, 7) is not None
+    assert (
+        seen(b.machine.acks)["acked"] == {DATA: {1, 5}}
+        and b.machine.acks.partial(DATA, 7) is not None
+    )
     flushed(b, 9)
     assert isinstance(bench.footer.base, EmptyBase) and len(bench.chain) == 1
     bench.ask()
 
 
 def test_r12_bookkeeper_comes_first_and_the_footer_only_helps_small_states_out() -> None:
-    """BookKeeper away: nothing goes into the footer for two seconds; then a small state does, a large one waits."""
+    """BookKeeper away: nothing goes into the footer for two seconds; then a small state does, a
+    large one waits.
+    """
     for far, helps in ((20, True), (600_000, False)):
         bench = whole_bench()
         a = flushed(bench.opened("A"), 1)
@@ -396,7 +449,11 @@ def test_r12_bookkeeper_comes_first_and_the_footer_only_helps_small_states_out()
         for _ in range(40):
             creating = next((e for e in a.todo if isinstance(e, fx.CreateLedger)), None)
             if creating is None:
-                a.go(lambda a=a: any(isinstance(e, fx.CreateLedger) for e in a.todo) or a.durable == a.seq)  # type: ignore[misc]
+                a.go(
+                    lambda a=a: (
+                        any(isinstance(e, fx.CreateLedger) for e in a.todo) or a.durable == a.seq
+                    )
+                )  # type: ignore[misc]
                 continue
             a.todo.remove(creating)
             a.step(ev.LedgerCreateFailed(creating.token, "no bookies"))
@@ -436,14 +493,18 @@ def native(owner: Owner) -> None:
 
 
 def test_from_native_to_pulsar_without_a_new_ack() -> None:
-    """The whole state is written right after READY and stands for everything that was named before."""
+    """The whole state is written right after READY and stands for everything that was named
+    before.
+    """
     bench = Bench()
     native(bench.opened("A"))
     old = bench.chain
     bench.state_writer = writer()
     b = bench.opened("B")
     b.go()
-    assert [c.format for c in bench.footer.chain] == [FORMAT_PULSAR] and bench.footer.format == FORMAT_PULSAR
+    assert [c.format for c in bench.footer.chain] == [
+        FORMAT_PULSAR
+    ] and bench.footer.format == FORMAT_PULSAR
     assert isinstance(bench.footer.base, EmptyBase) and bench.footer.previous is None
     assert not set(old) & set(bench.ledgers)
     assert not b.did(fx.Confirm)
@@ -465,7 +526,9 @@ def test_from_native_to_pulsar_the_old_chain_stands_until_the_new_one_is_named()
 
 
 def test_from_pulsar_to_native_in_two_snapshots() -> None:
-    """The first makes Pulsar's ledger the fall-back, the second drops it: at no time is there nothing to fall back to."""
+    """The first makes Pulsar's ledger the fall-back, the second drops it: at no time is there
+    nothing to fall back to.
+    """
     bench = whole_bench()
     flushed(bench.owner("A").open(cursor_properties={"a": "b"}), 1, 4, FAR)
     [old] = bench.chain
@@ -483,7 +546,9 @@ def test_from_pulsar_to_native_in_two_snapshots() -> None:
 
 
 def test_a_chain_of_both_formats_is_joined() -> None:
-    """The native owner dies before its snapshot: its deltas stand behind the whole state, and either format goes on."""
+    """The native owner dies before its snapshot: its deltas stand behind the whole state, and
+    either format goes on.
+    """
     for goes_on in (None, writer()):
         bench = whole_bench()
         flushed(bench.opened("A"), 1, FAR)

@@ -1,4 +1,6 @@
-"""Close and Delete belong to the handle that sent them: they end what that handle holds or waits for, and nothing else."""
+"""Close and Delete belong to the handle that sent them: they end what that handle holds or waits
+for, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +63,12 @@ def test_a_handle_that_was_replaced_ends_nothing(wish: ev.Event) -> None:
     assert a.state is State.CLOSED
 
 
-@pytest.mark.parametrize(("wish", "end"), [(ev.Close(1), State.READY), (ev.Delete(1), State.DELETED)])
-def test_a_wish_before_the_claim_whose_handle_was_replaced_meanwhile(wish: ev.Event, end: State) -> None:
+@pytest.mark.parametrize(
+    ("wish", "end"), [(ev.Close(1), State.READY), (ev.Delete(1), State.DELETED)]
+)
+def test_a_wish_before_the_claim_whose_handle_was_replaced_meanwhile(
+    wish: ev.Event, end: State
+) -> None:
     """A close has nobody any more who wants it; a delete was there before the successor."""
     bench = Bench()
     a, read = opening(bench)
@@ -163,7 +169,9 @@ async def test_a_delete_by_name_waits_for_a_cursor_that_closes() -> None:
 
 @virtual
 async def test_a_broken_predecessors_close_does_not_close_its_successor() -> None:
-    """The first source closes before it is opened, and its stream breaks; the second one comes while the claim goes on."""
+    """The first source closes before it is opened, and its stream breaks; the second one comes
+    while the claim goes on.
+    """
     world = World()
     keeper = await world.keeper()
     first, second = Source(keeper), Source(keeper)
@@ -180,7 +188,9 @@ async def test_a_broken_predecessors_close_does_not_close_its_successor() -> Non
 
 
 async def claiming(world: World) -> Source:
-    """Who claims the cursor of an owner that died, and cannot fence its ledger: the bookies are away."""
+    """Who claims the cursor of an owner that died, and cannot fence its ledger: the bookies are
+    away.
+    """
     dead = Source(await world.keeper("dead"))
     await dead.open()
     await dead.durable(dead.ack(acks(DATA, 1)))
@@ -226,7 +236,9 @@ async def test_a_stop_says_which_claims_it_leaves_open_and_begins_none() -> None
 
 @virtual
 async def test_a_cursor_that_a_bug_stopped_is_opened_again_where_it_was() -> None:
-    """Its footer says open, by this very keeper: "open it again" needs no takeover here, and elsewhere it does."""
+    """Its footer says open, by this very keeper: "open it again" needs no takeover here, and
+    elsewhere it does.
+    """
     world = World()
     first = Source(await world.keeper("one"))
     await first.open()
@@ -239,5 +251,9 @@ async def test_a_cursor_that_a_bug_stopped_is_opened_again_where_it_was() -> Non
     assert elsewhere.told.refused is not None and elsewhere.told.refused[0] == "OPEN_ELSEWHERE"
     again = Source(first.keeper)
     await again.open(takeover=False)
-    assert again.told.refused is None and again.machine.epoch == 2 and again.machine.acks.is_acked(DATA, 1)
+    assert (
+        again.told.refused is None
+        and again.machine.epoch == 2
+        and again.machine.acks.is_acked(DATA, 1)
+    )
     await again.durable(again.ack(acks(DATA, 3)))

@@ -1,4 +1,5 @@
-"""`python -m daemon.tests.simulator SEED [-v] [FORMATS]`: one run; `FIRST-LAST`: many, with what they covered.
+"""`python -m daemon.tests.simulator SEED [-v] [FORMATS]`: one run; `FIRST-LAST`: many, with what
+they covered.
 
 FORMATS: native (if it is not said), pulsar, mixed, moves, duels or chains.
 """
@@ -15,7 +16,14 @@ from daemon.tests.simulator.simulator import run
 def main(arguments: list[str]) -> int:
     """Exit code 1 if a promise was broken."""
     verbose = "-v" in arguments
-    formats = next((a for a in arguments if a in ("native", "pulsar", "mixed", "moves", "duels", "chains", "brokers")), "native")
+    formats = next(
+        (
+            a
+            for a in arguments
+            if a in ("native", "pulsar", "mixed", "moves", "duels", "chains", "brokers")
+        ),
+        "native",
+    )
     text = next(a for a in arguments if a not in ("-v", formats))
     first, _, last = text.partition("-")
     failed = []

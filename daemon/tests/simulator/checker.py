@@ -1,8 +1,10 @@
-"""What must hold, kept in plain sets beside the system: what each source sent, what was confirmed, what footers said.
+"""What must hold, kept in plain sets beside the system: what each source sent, what was confirmed,
+what footers said.
 
-Owns the truth about one run and every judgement. An *atom* is (ledger, entry, batch index); entries without a batch
-have index 0. Facts are judged twice. By epoch: an owner of epoch e must know all facts of epochs up to e. And by time,
-whoever answers: what any source had been told before an open was sent holds for the answer to that open (`History`).
+Owns the truth about one run and every judgement. An *atom* is (ledger, entry, batch index); entries
+without a batch have index 0. Facts are judged twice. By epoch: an owner of epoch e must know all
+facts of epochs up to e. And by time, whoever answers: what any source had been told before an open
+was sent holds for the answer to that open (`History`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from typing import Any
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.commit import Purpose
-from cursorkeeper.core.footer import Base, EmptyBase, Footer, FooterState, InlineBase, PulsarBase, SnapshotBase
+from cursorkeeper.core.footer import (
+    Base,
+    EmptyBase,
+    Footer,
+    FooterState,
+    InlineBase,
+    PulsarBase,
+    SnapshotBase,
+)
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
@@ -56,7 +66,11 @@ class DataLedger:
         """What a source tells of it."""
         if self.trimmed:
             return LayoutItem(self.ledger, LayoutState.TRIMMED, 0)
-        return LayoutItem(self.ledger, LayoutState.CLOSED, self.entries) if self.closed else LayoutItem(self.ledger, LayoutState.OPEN, 0)
+        return (
+            LayoutItem(self.ledger, LayoutState.CLOSED, self.entries)
+            if self.closed
+            else LayoutItem(self.ledger, LayoutState.OPEN, 0)
+        )
 
 
 @dataclass(slots=True)
@@ -75,17 +89,27 @@ class Topic:
         return tuple(x.item for x in self.ledgers.values())
 
     def run_of(self, known: set[int]) -> tuple[LayoutItem, ...]:
-        """The ledgers that are there, and of those that are known and are not, that they were trimmed."""
+        """The ledgers that are there, and of those that are known and are not, that they were
+        trimmed.
+        """
         own = [x.item for x in self.ledgers.values() if not x.trimmed]
         gone = known - {item.ledger for item in own}
-        return tuple(sorted([*(LayoutItem(x, LayoutState.TRIMMED, 0) for x in gone if x < own[-1].ledger), *own]))
+        return tuple(
+            sorted(
+                [*(LayoutItem(x, LayoutState.TRIMMED, 0) for x in gone if x < own[-1].ledger), *own]
+            )
+        )
 
     def upto(self, position: Position) -> Iterable[Atom]:
         """Every message at or before a position."""
         for ledger, data in self.ledgers.items():
             if ledger > position.ledger:
                 break
-            last = data.entries - 1 if ledger < position.ledger else min(position.entry, data.entries - 1)
+            last = (
+                data.entries - 1
+                if ledger < position.ledger
+                else min(position.entry, data.entries - 1)
+            )
             for entry in range(last + 1):
                 yield from data.atoms(entry)
 
@@ -115,7 +139,9 @@ class History:
 
     generation: int
     durable: dict[int, int]
-    """Generation -> how many of its acks had been confirmed, or shown in a state: the first so many of `Generation.durable`."""
+    """Generation -> how many of its acks had been confirmed, or shown in a state: the first so many
+    of `Generation.durable`.
+    """
 
 
 @dataclass(slots=True)
@@ -128,7 +154,9 @@ class Model:
     floors: set[Position] = field(default_factory=set)
     """Where a generation may begin: starts and reset targets that were asked for."""
     generation_min: tuple[int, int] = (0, 0)
-    """(epoch, generation): an owner of that epoch or a later one is in this generation or a later one."""
+    """(epoch, generation): an owner of that epoch or a later one is in this generation or a later
+    one.
+    """
     cursor_properties_sent: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Number -> (life, epoch)."""
     cursor_properties_durable: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -141,7 +169,10 @@ class Model:
 
     def history(self) -> History:
         """As of now."""
-        return History(self.generation_min[1], {number: len(g.durable) for number, g in self.generations.items()})
+        return History(
+            self.generation_min[1],
+            {number: len(g.durable) for number, g in self.generations.items()},
+        )
 
     def number(self) -> int:
         """Of a property map; grows."""
@@ -156,7 +187,9 @@ class Model:
 
 @dataclass(slots=True)
 class Check:
-    """A question whether the footer has a version; `there`: which it had when the question was sent, in which step."""
+    """A question whether the footer has a version; `there`: which it had when the question was
+    sent, in which step.
+    """
 
     version: int
     there: int
@@ -165,7 +198,9 @@ class Check:
 
 @dataclass(slots=True)
 class Proofs:
-    """What one machine asked, and when, in its steps: an answer is proved by what was first sent after its question came."""
+    """What one machine asked, and when, in its steps: an answer is proved by what was first sent
+    after its question came.
+    """
 
     came: dict[int, int] = field(default_factory=dict)
     """Attachment -> step in which it came."""
@@ -180,8 +215,12 @@ class Proofs:
     proved: int = -1
     """The newest step that is proved."""
 
-    def stepped(self, at: int, there: int, machine: CursorMachine, event: ev.Event, effects: list[fx.Effect]) -> bool:
-        """One event and what it led to; `there`: the version that the footer has. False: a check was answered wrongly."""
+    def stepped(
+        self, at: int, there: int, machine: CursorMachine, event: ev.Event, effects: list[fx.Effect]
+    ) -> bool:
+        """One event and what it led to; `there`: the version that the footer has. False: a check
+        was answered wrongly.
+        """
         good = True
         match event:
             case ev.Attach():
@@ -213,12 +252,16 @@ class Proofs:
 class FooterMonitor:
     """Follows the tree: every committed footer is checked against the one before it."""
 
-    def __init__(self, server: FakeZooKeeperServer, names: Iterable[CursorName], check: Checker) -> None:
+    def __init__(
+        self, server: FakeZooKeeperServer, names: Iterable[CursorName], check: Checker
+    ) -> None:
         self._server, self._check = server, check
         self._names = {n.path(): n for n in names}
         self.current: dict[CursorName, tuple[int, Footer]] = {}
         self.first_of: dict[tuple[CursorName, int], tuple[Footer, int]] = {}
-        """(cursor, generation) -> its first footer that is not a tombstone, and how many tombstones came before."""
+        """(cursor, generation) -> its first footer that is not a tombstone, and how many tombstones
+        came before.
+        """
         self.tombstones: dict[CursorName, int] = {}
         self.claimed: dict[CursorName, list[Base]] = {}
         """What the footer named when it was claimed last."""
@@ -244,11 +287,13 @@ class FooterMonitor:
     def _one(self, name: CursorName, version: int, footer: Footer) -> None:
         check = self._check
         check.log(
-            f"footer {name.subscription} v{version} {footer.state} e{footer.epoch} w{footer.write} g{footer.generation} "
-            f"{f't{footer.fencing_token} ' if footer.fencing_token else ''}"
-            f"md{footer.mark_delete} {type(footer.base).__name__}"
-            f"{getattr(footer.base, 'ledger', '')} chain{[(c.ledger, c.last_entry) for c in footer.chain]} "
-            f"prev{[c.ledger for c in footer.previous.chain] if footer.previous else None} by {footer.writer}"
+            f"footer {name.subscription} v{version} {footer.state} e{footer.epoch} w{footer.write} "
+            f"g{footer.generation} "
+            f"{f't{footer.fencing_token} ' if footer.fencing_token else ''}md{footer.mark_delete} "
+            f"{type(footer.base).__name__}{getattr(footer.base, 'ledger', '')} "
+            f"chain{[(c.ledger, c.last_entry) for c in footer.chain]} "
+            f"prev{[c.ledger for c in footer.previous.chain] if footer.previous else None} by "
+            f"{footer.writer}"
         )
         before = self.current.get(name)
         if before is None:
@@ -259,49 +304,105 @@ class FooterMonitor:
             check.that(footer.epoch >= old.epoch, f"epoch went from {old.epoch} to {footer.epoch}")
             if footer.epoch > old.epoch:
                 check.that(
-                    footer.writer != old.writer, f"{name}: epoch {footer.epoch} is no claim; ledgers not named yet are of {old.epoch}"
+                    footer.writer != old.writer,
+                    f"{name}: epoch {footer.epoch} is no claim; ledgers not named yet are of "
+                    f"{old.epoch}",
                 )
                 self.claimed[name] = _bases(old)
                 check.claimed(name, footer.writer)
-            if old.cursor_properties and not footer.cursor_properties and footer.generation == old.generation:
-                foreign = [b for b in _bases(footer) if b in self.claimed[name] or isinstance(b, PulsarBase)]
-                check.that(not foreign, f"{name}: only the footer held the properties, and {foreign} are not of its owner")
+            if (
+                old.cursor_properties
+                and not footer.cursor_properties
+                and footer.generation == old.generation
+            ):
+                foreign = [
+                    b
+                    for b in _bases(footer)
+                    if b in self.claimed[name] or isinstance(b, PulsarBase)
+                ]
+                check.that(
+                    not foreign,
+                    f"{name}: only the footer held the properties, and {foreign} are not of its "
+                    f"owner",
+                )
             if name in check.brokers:
                 check.brokers[name].committed(old, footer, check.that)
-            check.that(footer.generation >= old.generation, f"generation went from {old.generation} to {footer.generation}")
+            check.that(
+                footer.generation >= old.generation,
+                f"generation went from {old.generation} to {footer.generation}",
+            )
             if footer.epoch == old.epoch:
-                check.that(footer.writer == old.writer, f"two writers in epoch {footer.epoch}: {old.writer}, {footer.writer}")
-                check.that(footer.write > old.write, f"write went from {old.write} to {footer.write}")
-            check.that(sum(c.last_entry is None for c in footer.chain) <= 1, "two chain ledgers without a last entry")
-        check.that(all(c.last_entry is not None for c in footer.chain[:-1]), "an earlier chain ledger has no last entry")
+                check.that(
+                    footer.writer == old.writer,
+                    f"two writers in epoch {footer.epoch}: {old.writer}, {footer.writer}",
+                )
+                check.that(
+                    footer.write > old.write, f"write went from {old.write} to {footer.write}"
+                )
+            check.that(
+                sum(c.last_entry is None for c in footer.chain) <= 1,
+                "two chain ledgers without a last entry",
+            )
+        check.that(
+            all(c.last_entry is not None for c in footer.chain[:-1]),
+            "an earlier chain ledger has no last entry",
+        )
         named = before[1].named_ledgers() if before is not None else frozenset()
         added = {c.ledger for c in footer.chain} - named  # none where a fall-back joins two chains
         good = len(footer.chain) <= check.chain_max or not added
-        check.that(good, f"ledger {added} makes a chain of {len(footer.chain)} ledgers, {check.chain_max} are allowed")
+        check.that(
+            good,
+            f"ledger {added} makes a chain of {len(footer.chain)} ledgers, {check.chain_max} are "
+            f"allowed",
+        )
         for ledger in footer.named_ledgers():
-            check.that(ledger in check.ledgers, f"the footer names ledger {ledger}, which does not exist")
+            check.that(
+                ledger in check.ledgers, f"the footer names ledger {ledger}, which does not exist"
+            )
         if isinstance(footer.base, SnapshotBase) and footer.base not in self.snapshots:
             self.snapshots.add(footer.base)
             self._complete(name, footer.base)
         self.current[name] = (version, footer)
-        if before is not None and isinstance(footer.base, SnapshotBase) and footer.base != before[1].base:
+        if (
+            before is not None
+            and isinstance(footer.base, SnapshotBase)
+            and footer.base != before[1].base
+        ):
             self.on_switch(name, footer)
         if footer.state is FooterState.DELETED:
             self.tombstones[name] = self.tombstones.get(name, 0) + 1
         else:
-            self.first_of.setdefault((name, footer.generation), (footer, self.tombstones.get(name, 0)))
+            self.first_of.setdefault(
+                (name, footer.generation), (footer, self.tombstones.get(name, 0))
+            )
 
     def _complete(self, name: CursorName, base: SnapshotBase) -> None:
-        """A snapshot is in one ledger: its end record, and every segment that it names, in front of it."""
+        """A snapshot is in one ledger: its end record, and every segment that it names, in front of
+        it.
+        """
         stored = self._check.ledgers[base.ledger].entries
-        end = record.decode(stored[base.last_entry], name.record_hash).body if base.last_entry < len(stored) else None
+        end = (
+            record.decode(stored[base.last_entry], name.record_hash).body
+            if base.last_entry < len(stored)
+            else None
+        )
         if not isinstance(end, SnapshotEnd):
-            self._check.that(False, f"entry {base.last_entry} of ledger {base.ledger} is named as the end of a snapshot: {end}")
+            self._check.that(
+                False,
+                f"entry {base.last_entry} of ledger {base.ledger} is named as the end of a "
+                f"snapshot: {end}",
+            )
             return
         at = end.segment_entries
         good = at[:1] == (base.first_entry,) and all(x < base.last_entry for x in at)
-        good = good and all(isinstance(record.decode(stored[x], name.record_hash).body, Segment) for x in at)
-        self._check.that(good, f"the snapshot in ledger {base.ledger} that ends at {base.last_entry} names entries {at}")
+        good = good and all(
+            isinstance(record.decode(stored[x], name.record_hash).body, Segment) for x in at
+        )
+        self._check.that(
+            good,
+            f"the snapshot in ledger {base.ledger} that ends at {base.last_entry} names entries "
+            f"{at}",
+        )
 
     def epoch(self, name: CursorName) -> int:
         """Of the committed footer."""
@@ -325,12 +426,16 @@ class WatchedLedgers(dict[int, Any]):
         if ledger in self:
             who = self.check.monitor.names_ledger(ledger)
             self.check.log(f"ledger {ledger} deleted")
-            self.check.that(who is None, f"ledger {ledger} was deleted while the footer of {who} names it")
+            self.check.that(
+                who is None, f"ledger {ledger} was deleted while the footer of {who} names it"
+            )
         return super().pop(ledger, *default)
 
 
 class Checker:
-    """Collects the trace and raises nothing: violations are listed, so that a callback's caller cannot swallow them."""
+    """Collects the trace and raises nothing: violations are listed, so that a callback's caller
+    cannot swallow them.
+    """
 
     monitor: FooterMonitor
     ledgers: WatchedLedgers
@@ -357,7 +462,9 @@ class Checker:
         """Handle -> the claimers among the machines that were made for its open."""
         self.claims_max: int | None = 1
         self.snapshots: dict[str, tuple[SnapshotRun, int]] = {}
-        """Writer of a claim -> the snapshot that its machine wrote last, and the ledger in which it began."""
+        """Writer of a claim -> the snapshot that its machine wrote last, and the ledger in which it
+        began.
+        """
 
     def log(self, text: str) -> None:
         """One line of the trace."""
@@ -375,50 +482,78 @@ class Checker:
     # ---- judgements
 
     def claimed(self, name: CursorName, writer: str) -> None:
-        """An open takes the cursor from its owner once: two that wait in two daemons do not take it from one another for ever. A claim
-        whose answer is lost may be repeated by who sent it."""
+        """An open takes the cursor from its owner once: two that wait in two daemons do not take it
+        from one another for ever. A claim whose answer is lost may be repeated by who sent it.
+        """
         handle = self.begun_for.get(writer)
         if handle is None or self.claims_max is None:
             return
         claims = self.claims.setdefault(handle, set())
         claims.add(writer)
-        self.that(len(claims) <= self.claims_max, f"{name}: {len(claims)} claims for one open, {handle.title}")
+        self.that(
+            len(claims) <= self.claims_max,
+            f"{name}: {len(claims)} claims for one open, {handle.title}",
+        )
 
-    def answered(self, model: Model, machine: CursorMachine, asked: History, found: set[Atom]) -> None:
+    def answered(
+        self, model: Model, machine: CursorMachine, asked: History, found: set[Atom]
+    ) -> None:
         """By time: what was told before the open was sent is in its answer, whoever gives it."""
         name, number = model.name.subscription, machine.generation
         self.that(
             number >= asked.generation,
-            f"{name}: an open is answered in generation {number}, {asked.generation} was told before it was sent",
+            f"{name}: an open is answered in generation {number}, {asked.generation} was told "
+            f"before it was sent",
         )
         generation = model.generations.get(number)
         if generation is None:
             return
         before = islice(generation.durable, asked.durable.get(number, 0))
         missing = [a for a in before if a not in found and not model.topic.is_trimmed(a)]
-        self.that(not missing, f"{name}: told before the open was sent, and missing in its answer: {sorted(missing)[:5]}")
+        self.that(
+            not missing,
+            f"{name}: told before the open was sent, and missing in its answer: "
+            f"{sorted(missing)[:5]}",
+        )
 
     def created(self, model: Model, machine: CursorMachine, found: set[Atom]) -> None:
-        """A source was told that the cursor was made for it: nobody else is, and there is nothing in it."""
+        """A source was told that the cursor was made for it: nobody else is, and there is nothing
+        in it.
+        """
         generation = model.generations.get(machine.generation)
         if generation is None:
             return
         name = model.name.subscription
-        self.that(generation.life not in model.lives_created, f"{name}: life {generation.life} was created for two")
-        acked = sorted(a for a in found - set(model.topic.upto(generation.floor)) if not model.topic.is_trimmed(a))
+        self.that(
+            generation.life not in model.lives_created,
+            f"{name}: life {generation.life} was created for two",
+        )
+        acked = sorted(
+            a
+            for a in found - set(model.topic.upto(generation.floor))
+            if not model.topic.is_trimmed(a)
+        )
         self.that(not acked, f"{name}: it was created with acks: {acked[:5]}")
         model.lives_created.add(generation.life)
 
     def continued(self, machine: CursorMachine, source: str) -> None:
         """Only who got the state last goes on without it."""
         last = self.last_shown.get(machine.turn.writer)
-        self.that(last == source, f"{machine.name}: {source} resumes, the state was given to {last} last")
+        self.that(
+            last == source, f"{machine.name}: {source} resumes, the state was given to {last} last"
+        )
 
     def state_streamed(self, model: Model, machine: CursorMachine) -> set[Atom]:
-        """A source got the state: nothing durable is missing, nothing is there that was never sent. Returns its acks."""
+        """A source got the state: nothing durable is missing, nothing is there that was never sent.
+        Returns its acks.
+        """
         epoch, number, name = machine.epoch, machine.generation, model.name.subscription
         at, least = model.generation_min
-        self.that(epoch < at or number >= least, f"{name}: epoch {epoch} opened generation {number}, {least} was committed in epoch {at}")
+        self.that(
+            epoch < at or number >= least,
+            f"{name}: epoch {epoch} opened generation {number}, {least} was committed in epoch "
+            f"{at}",
+        )
         generation = self._generation(model, number)
         if generation is None:
             return set()
@@ -435,14 +570,27 @@ class Checker:
                 elif (partial := state.partial(ledger, entry)) is not None:
                     found.update(a for a in atoms if a[2] not in partial.missing)
             for entry in range(data.entries, data.entries + 3):
-                self.that(data.closed or not state.is_acked(ledger, entry), f"{name}: {ledger}:{entry} is acked and does not exist")
-        self.that(not state.is_acked(topic.last.ledger + 1, 0), f"{name}: mark-delete {state.mark_delete} is beyond the topic")
+                self.that(
+                    data.closed or not state.is_acked(ledger, entry),
+                    f"{name}: {ledger}:{entry} is acked and does not exist",
+                )
+        self.that(
+            not state.is_acked(topic.last.ledger + 1, 0),
+            f"{name}: mark-delete {state.mark_delete} is beyond the topic",
+        )
         base = set(topic.upto(generation.floor))
         phantom = sorted(found - base - generation.sent)
-        self.that(not phantom, f"{name}: acked but never sent in generation {number}: {phantom[:5]} (mark-delete {state.mark_delete})")
+        self.that(
+            not phantom,
+            f"{name}: acked but never sent in generation {number}: {phantom[:5]} (mark-delete "
+            f"{state.mark_delete})",
+        )
         needed = {a for a, e in generation.durable.items() if e <= epoch} | base
         lost = sorted(a for a in needed - found if not topic.is_trimmed(a))
-        self.that(not lost, f"{name}: confirmed and lost in generation {number}, epoch {epoch}: {lost[:5]}")
+        self.that(
+            not lost,
+            f"{name}: confirmed and lost in generation {number}, epoch {epoch}: {lost[:5]}",
+        )
         self._properties(model, generation, machine)
         return found
 
@@ -456,8 +604,17 @@ class Checker:
             return None
         footer, life = first
         base = footer.base
-        floor = base.mark_delete if isinstance(base, EmptyBase) else base.state.mark_delete if isinstance(base, InlineBase) else None
-        self.that(floor is not None and floor in model.floors, f"{model.name}: generation {number} begins at {floor}, nobody asked for it")
+        floor = (
+            base.mark_delete
+            if isinstance(base, EmptyBase)
+            else base.state.mark_delete
+            if isinstance(base, InlineBase)
+            else None
+        )
+        self.that(
+            floor is not None and floor in model.floors,
+            f"{model.name}: generation {number} begins at {floor}, nobody asked for it",
+        )
         model.generations[number] = made = Generation(floor or Position(0, BEFORE_FIRST), life)
         return made
 
@@ -465,22 +622,39 @@ class Checker:
         epoch, state, name = machine.epoch, machine.acks, model.name.subscription
         found = state.mark_delete_properties
         number = found.values.get("n", 0) if found is not None else 0
-        self.that(number == 0 or number in generation.properties_sent, f"{name}: mark-delete properties {number} were never sent")
+        self.that(
+            number == 0 or number in generation.properties_sent,
+            f"{name}: mark-delete properties {number} were never sent",
+        )
         mine = (generation.properties_sent.get(number, 0), number)
         least = generation.properties_durable
-        self.that(least[0] > epoch or mine >= least, f"{name}: mark-delete properties are {mine}, {least} was confirmed")
+        self.that(
+            least[0] > epoch or mine >= least,
+            f"{name}: mark-delete properties are {mine}, {least} was confirmed",
+        )
         texts = state.cursor_properties
         number = int(texts.values.get("n", "0")) if texts is not None else 0
         life, at = model.cursor_properties_sent.get(number, (generation.life, 0))
-        self.that(number == 0 or number in model.cursor_properties_sent, f"{name}: cursor properties {number} were never sent")
-        self.that(life in (-1, generation.life), f"{name}: cursor properties {number} are of life {life}, this is {generation.life}")
+        self.that(
+            number == 0 or number in model.cursor_properties_sent,
+            f"{name}: cursor properties {number} were never sent",
+        )
+        self.that(
+            life in (-1, generation.life),
+            f"{name}: cursor properties {number} are of life {life}, this is {generation.life}",
+        )
         durable = model.cursor_properties_durable.get(generation.life, (0, 0))
-        self.that(durable[0] > epoch or (at, number) >= durable, f"{name}: cursor properties are {(at, number)}, {durable} was confirmed")
+        self.that(
+            durable[0] > epoch or (at, number) >= durable,
+            f"{name}: cursor properties are {(at, number)}, {durable} was confirmed",
+        )
 
     def confirmed(self, model: Model, epoch: int, writer: str) -> None:
         """Somebody confirmed something: one owner per epoch."""
         known = self.confirmed_by.setdefault((model.name, epoch), writer)
-        self.that(known == writer, f"{model.name}: {known} and {writer} both confirm in epoch {epoch}")
+        self.that(
+            known == writer, f"{model.name}: {known} and {writer} both confirm in epoch {epoch}"
+        )
 
     def stepped(self, machine: CursorMachine, event: ev.Event, effects: list[fx.Effect]) -> None:
         """One event's cost, and what is said and written because of it."""
@@ -491,16 +665,30 @@ class Checker:
             count["ticks"] += 1
             count["idle ticks"] += not effects
         proofs = self.proofs.setdefault(machine.turn.writer, Proofs())
-        there = self.monitor.current[machine.name][0] if machine.name in self.monitor.current else -1
+        there = (
+            self.monitor.current[machine.name][0] if machine.name in self.monitor.current else -1
+        )
         good = proofs.stepped(count["steps"], there, machine, event, effects)
-        self.asking.setdefault(machine.turn.writer, Asking()).stepped(machine, event, effects, self.that)
-        self.that(good, f"{machine.name}: a check found a version that had been replaced before it was sent")
+        self.asking.setdefault(machine.turn.writer, Asking()).stepped(
+            machine, event, effects, self.that
+        )
+        self.that(
+            good,
+            f"{machine.name}: a check found a version that had been replaced before it was sent",
+        )
         for effect in effects:
             match effect:
                 case fx.StreamState():
                     good = proofs.proved >= proofs.came[effect.attach]
-                    self.that(good, f"{machine.name}: a state is told, and nothing that was asked since the open proves it")
-                    self.that(machine.progress.is_clear, f"{machine.name}: a state is told that is not durable")
+                    self.that(
+                        good,
+                        f"{machine.name}: a state is told, and nothing that was asked since the "
+                        f"open proves it",
+                    )
+                    self.that(
+                        machine.progress.is_clear,
+                        f"{machine.name}: a state is told that is not durable",
+                    )
                 case fx.CreateLedger():
                     self._judge_chain(machine)
                 case fx.Confirm() if not machine.form.has_records and machine.state in LIVE:
@@ -508,50 +696,103 @@ class Checker:
                 case fx.WriteFooter():
                     self._judge_naming(machine, effect.footer)
 
-    def _judge_properties(self, machine: CursorMachine, proofs: Proofs, confirm: fx.Confirm) -> None:
-        """Pulsar's form has no place for the properties of a subscription: the footer holds them before they are confirmed."""
-        told = [n for attach, seq, n in proofs.properties if attach == confirm.attach and seq <= confirm.seq]
-        held = machine.ownership.commit.committed.cursor_properties if machine.ownership.commit.committed is not None else None
+    def _judge_properties(
+        self, machine: CursorMachine, proofs: Proofs, confirm: fx.Confirm
+    ) -> None:
+        """Pulsar's form has no place for the properties of a subscription: the footer holds them
+        before they are confirmed.
+        """
+        told = [
+            n
+            for attach, seq, n in proofs.properties
+            if attach == confirm.attach and seq <= confirm.seq
+        ]
+        held = (
+            machine.ownership.commit.committed.cursor_properties
+            if machine.ownership.commit.committed is not None
+            else None
+        )
         number = int(held.values.get("n", "0")) if held is not None else 0
-        self.that(number >= max(told, default=0), f"{machine.name}: properties {told} are confirmed, the footer holds {number}")
+        self.that(
+            number >= max(told, default=0),
+            f"{machine.name}: properties {told} are confirmed, the footer holds {number}",
+        )
 
     def _judge_chain(self, machine: CursorMachine) -> None:
         """A ledger beyond the chain's limit is for the snapshot that shortens the chain."""
-        long = machine.form.has_records and len(machine.chain) >= machine.limits.chain_ledgers_hard_max
-        self.that(not long or machine.snapshots.run is not None, f"{machine.name}: one more ledger, and {len(machine.chain)} in the chain")
+        long = (
+            machine.form.has_records and len(machine.chain) >= machine.limits.chain_ledgers_hard_max
+        )
+        self.that(
+            not long or machine.snapshots.run is not None,
+            f"{machine.name}: one more ledger, and {len(machine.chain)} in the chain",
+        )
 
     def _judge_naming(self, machine: CursorMachine, footer: Footer) -> None:
-        """A footer leads to a ledger once that holds what a reader needs first: the open record, or a whole state."""
+        """A footer leads to a ledger once that holds what a reader needs first: the open record, or
+        a whole state.
+        """
         current = machine.writer.current
         if current is None or current.named or current.ledger not in footer.named_ledgers():
             return
-        good = current.acked_entry >= 0 if machine.form.has_records else current.acked_record is not None
-        self.that(good, f"{machine.name}: ledger {current.ledger} is named, and its first entries are not acknowledged")
+        good = (
+            current.acked_entry >= 0
+            if machine.form.has_records
+            else current.acked_record is not None
+        )
+        self.that(
+            good,
+            f"{machine.name}: ledger {current.ledger} is named, and its first entries are not "
+            f"acknowledged",
+        )
 
     def judge_costs(self) -> None:
         """A machine that is woken for nothing again and again keeps others waiting."""
         for writer, count in self.steps.items():
             idle, others = count["idle ticks"], count["steps"] - count["ticks"]
-            self.that(idle <= IDLE_TICKS_SPARE + others // 2, f"{writer}: {idle} ticks for nothing, {others} other events")
+            self.that(
+                idle <= IDLE_TICKS_SPARE + others // 2,
+                f"{writer}: {idle} ticks for nothing, {others} other events",
+            )
 
     def judge_pause(self, machine: CursorMachine, unanswered_since_s: float) -> None:
-        """The source of a cursor whose append is not answered knows it in time, whatever else the daemon does."""
+        """The source of a cursor whose append is not answered knows it in time, whatever else the
+        daemon does.
+        """
         oldest = machine.progress.oldest_unconfirmed_s
-        if machine.state not in LIVE or not machine.form.has_records or oldest is None or machine.pause.paused_for:
+        if (
+            machine.state not in LIVE
+            or not machine.form.has_records
+            or oldest is None
+            or machine.pause.paused_for
+        ):
             return
         waits_s = self._clock() - max(unanswered_since_s, oldest, machine.form.fits_since_s)
         limit_s = machine.limits.bookkeeper_away_ms / 1000
-        self.that(waits_s <= limit_s + PAUSE_SPARE_S, f"{machine.name}: not paused, {waits_s:.2f} s without an answer, {limit_s} allowed")
+        self.that(
+            waits_s <= limit_s + PAUSE_SPARE_S,
+            f"{machine.name}: not paused, {waits_s:.2f} s without an answer, {limit_s} allowed",
+        )
 
     def judge_rest(self, machine: CursorMachine) -> None:
         """Nothing breaks any more and everything is durable: what was begun has ended."""
         snapshot, outstanding = machine.snapshots.run, machine.ownership.commit.outstanding
-        self.that(snapshot is None, f"{machine.name}: a snapshot that began does not end: {snapshot}")
-        self.that(outstanding is None, f"{machine.name}: a footer write that was sent is not decided: {outstanding}")
-        self.that(machine.writer.is_settled, f"{machine.name}: a ledger is not replaced: {machine.writer.phase}")
+        self.that(
+            snapshot is None, f"{machine.name}: a snapshot that began does not end: {snapshot}"
+        )
+        self.that(
+            outstanding is None,
+            f"{machine.name}: a footer write that was sent is not decided: {outstanding}",
+        )
+        self.that(
+            machine.writer.is_settled,
+            f"{machine.name}: a ledger is not replaced: {machine.writer.phase}",
+        )
 
     def judge_snapshot(self, machine: CursorMachine) -> None:
-        """A snapshot is written into one ledger, and goes no further once that is left, unless its switch was sent."""
+        """A snapshot is written into one ledger, and goes no further once that is left, unless its
+        switch was sent.
+        """
         run, outstanding = machine.snapshots.run, machine.ownership.commit.outstanding
         if run is None or run.phase is SnapshotPhase.MOVING or machine.state not in OWNING:
             return
@@ -563,7 +804,11 @@ class Checker:
         if known is None or known[0] is not run:
             known = self.snapshots[machine.turn.writer] = (run, ledger)
         good = ledger == known[1] and machine.writer.is_usable
-        self.that(good, f"{machine.name}: a snapshot goes on in ledger {ledger}, {machine.writer.phase.name}; it began in {known[1]}")
+        self.that(
+            good,
+            f"{machine.name}: a snapshot goes on in ledger {ledger}, "
+            f"{machine.writer.phase.name}; it began in {known[1]}",
+        )
 
     def after_step(self, machine: CursorMachine) -> None:
         """The invariant line of progress."""
@@ -574,7 +819,13 @@ class Checker:
         in_flight = max([progress.durable, *sent])
         self.that(
             progress.durable <= in_flight <= progress.taken,
-            f"{machine.name}: durable {progress.durable}, in flight {in_flight}, accepted {progress.taken}",
+            f"{machine.name}: durable {progress.durable}, in flight {in_flight}, accepted "
+            f"{progress.taken}",
         )
-        self.that(sent == sorted(sent), f"{machine.name}: records are in flight out of order: {sent}")
-        self.that(writer.in_flight <= machine.limits.appends_in_flight_max + 1, f"{machine.name}: {writer.in_flight} appends in flight")
+        self.that(
+            sent == sorted(sent), f"{machine.name}: records are in flight out of order: {sent}"
+        )
+        self.that(
+            writer.in_flight <= machine.limits.appends_in_flight_max + 1,
+            f"{machine.name}: {writer.in_flight} appends in flight",
+        )

@@ -1,7 +1,8 @@
-"""One run from one seed: keepers on misbehaving fakes in virtual time, sources, faults, and the end where all must be well.
+"""One run from one seed: keepers on misbehaving fakes in virtual time, sources, faults, and the end
+where all must be well.
 
-Owns the plan (which limits, faults, habits and formats this seed has) and the course of a run. Does not own what must hold
-(`checker`), what sources do (`source`), what breaks (`trouble`).
+Owns the plan (which limits, faults, habits and formats this seed has) and the course of a run. Does
+not own what must hold (`checker`), what sources do (`source`), what breaks (`trouble`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,14 @@ from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper, FakeGateway, Faul
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from daemon.tests.fakes.zookeeper.faults import Late, NotNow, UnknownDone, UnknownNotDone
 from daemon.tests.simulator import trouble
-from daemon.tests.simulator.checker import Checker, DataLedger, FooterMonitor, Model, Topic, WatchedLedgers
+from daemon.tests.simulator.checker import (
+    Checker,
+    DataLedger,
+    FooterMonitor,
+    Model,
+    Topic,
+    WatchedLedgers,
+)
 from daemon.tests.simulator.source import Handle, Source
 from daemon.tests.support.virtual_loop import VirtualLoop
 
@@ -50,12 +58,32 @@ SETTLE_S = 60.0
 """Virtual seconds within which everything must be durable once nothing breaks any more."""
 
 COUNTED = (
-    "snapshots", "snapshots_aborted", "rolls", "inline_backstops", "flushes", "dropped_batches", "late_events", "limit_crossings",
-)  # fmt: skip
+    "snapshots",
+    "snapshots_aborted",
+    "rolls",
+    "inline_backstops",
+    "flushes",
+    "dropped_batches",
+    "late_events",
+    "limit_crossings",
+)
 COMMON: dict[str, float] = {
-    "acks": 30, "ranges": 8, "partials": 12, "cumulative": 5, "grow": 10, "next_ledger": 3, "layout": 1, "trim": 1, "properties": 3,
-    "reset": 1.5, "close": 1, "delete": 0.7, "detach": 1, "resend": 3, "burst": 2,
-}  # fmt: skip
+    "acks": 30,
+    "ranges": 8,
+    "partials": 12,
+    "cumulative": 5,
+    "grow": 10,
+    "next_ledger": 3,
+    "layout": 1,
+    "trim": 1,
+    "properties": 3,
+    "reset": 1.5,
+    "close": 1,
+    "delete": 0.7,
+    "detach": 1,
+    "resend": 3,
+    "burst": 2,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +111,29 @@ class Plan:
     zk_chance: float
     watch_drop: float
     switch_chance: float
-    """Of a crash right after a snapshot's switch, and of damage to that snapshot once its successor has read it."""
+    """Of a crash right after a snapshot's switch, and of damage to that snapshot once its successor
+    has read it.
+    """
     stale_reads: bool
     impatience: float = 0.0
-    """Of a source that has nothing to do but wait: that it breaks off an open that is not answered, in place of an action."""
+    """Of a source that has nothing to do but wait: that it breaks off an open that is not answered,
+    in place of an action.
+    """
     loads: bool = False
-    """Sources open without a layout, are told the known one, and know of no ledger that was trimmed before."""
+    """Sources open without a layout, are told the known one, and know of no ledger that was trimmed
+    before.
+    """
     brokers: int = 0
-    """So many, each with a fencing token, replace one another; those before go on. 0: sources have no tokens."""
+    """So many, each with a fencing token, replace one another; those before go on. 0: sources have
+    no tokens.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """In which format the daemons of a seed write. `pulsar_chance`: of each daemon; `writer`: how whole states are written."""
+    """In which format the daemons of a seed write. `pulsar_chance`: of each daemon; `writer`: how
+    whole states are written.
+    """
 
     pulsar_chance: float = 0.0
     writer: WholeStateSettings = field(default_factory=WholeStateSettings)
@@ -103,8 +141,9 @@ class Forms:
 
 
 def make_forms(formats: str, rng: random.Random) -> Forms:
-    """`formats`: native, pulsar, mixed (each daemon its own, so that formats switch at every change of owner), or
-    one of the plans: moves, duels, chains, loads, brokers."""
+    """`formats`: native, pulsar, mixed (each daemon its own, so that formats switch at every change
+    of owner), or one of the plans: moves, duels, chains, loads, brokers.
+    """
     limited = rng.random() < 0.25
     writer = WholeStateSettings(
         form=rng.choice(list(Form)),
@@ -188,11 +227,15 @@ def make_plan(rng: random.Random) -> Plan:
 
 
 MOVES = "moves"
-"""In place of a format: native, and the source goes to and fro between two daemons, whose ways to ZooKeeper are bad."""
+"""In place of a format: native, and the source goes to and fro between two daemons, whose ways to
+ZooKeeper are bad.
+"""
 
 
 def make_moves(plan: Plan, rng: random.Random) -> Plan:
-    """What makes a daemon stale: streams that break often, claims that take time, links and leaders that do not know."""
+    """What makes a daemon stale: streams that break often, claims that take time, links and leaders
+    that do not know.
+    """
     still = dict.fromkeys(trouble.KINDS, 0.0)
     return replace(
         plan,
@@ -210,7 +253,15 @@ def make_moves(plan: Plan, rng: random.Random) -> Plan:
             "reset_and_detach": 2,
         },
         open_again=rng.choice((0.02, 0.1)),
-        troubles={**still, "zk_stall": 3, "zk_old_leader": 3, "zk_lag": 1, "zk_disconnect": 0.5, "gateway_away": 1, "bookies_away": 1},
+        troubles={
+            **still,
+            "zk_stall": 3,
+            "zk_old_leader": 3,
+            "zk_lag": 1,
+            "zk_disconnect": 0.5,
+            "gateway_away": 1,
+            "bookies_away": 1,
+        },
         latency_s=rng.choice((0.001, 0.005, 0.02)),
         call_chance=rng.choice((0.0, 0.1)),
         impatience=rng.choice((0.05, 0.2)),
@@ -219,7 +270,9 @@ def make_moves(plan: Plan, rng: random.Random) -> Plan:
 
 
 DUELS = "duels"
-"""As `MOVES`, but opens are waited for at both daemons, and one of them is slow to recover what the other one replaces."""
+"""As `MOVES`, but opens are waited for at both daemons, and one of them is slow to recover what the
+other one replaces.
+"""
 
 
 def make_duels(plan: Plan, rng: random.Random) -> Plan:
@@ -233,7 +286,9 @@ def make_duels(plan: Plan, rng: random.Random) -> Plan:
         open_again=rng.choice((0.05, 0.1)),
         troubles={**still, "slow_recoveries": 3, "crash": 0.5, "zk_stall": 0.5},
         impatience=0.0,
-        limits=replace(plan.limits, snapshot_bytes_min=100, snapshot_interval_min_s=0.0, snapshot_age_max_s=1.0),
+        limits=replace(
+            plan.limits, snapshot_bytes_min=100, snapshot_interval_min_s=0.0, snapshot_age_max_s=1.0
+        ),
     )
 
 
@@ -252,7 +307,9 @@ def make_chains(plan: Plan, _rng: random.Random) -> Plan:
         ledger_age_max_s=0.3,
         snapshot_interval_min_s=1.0,
     )
-    return replace(plan, cursors=1, limits=limits, actions={**plan.actions, "reset": 0.0, "delete": 0.0})
+    return replace(
+        plan, cursors=1, limits=limits, actions={**plan.actions, "reset": 0.0, "delete": 0.0}
+    )
 
 
 LOADS = "loads"
@@ -261,12 +318,22 @@ LOADS = "loads"
 
 def make_loads(plan: Plan, rng: random.Random) -> Plan:
     """A topic of many ledgers, and sources that know only those that are there."""
-    actions = {**plan.actions, "next_ledger": 15, "trim": 2, "trim_untold": 6, "detach": 6, "close": 4, "layout": 3}
+    actions = {
+        **plan.actions,
+        "next_ledger": 15,
+        "trim": 2,
+        "trim_untold": 6,
+        "detach": 6,
+        "close": 4,
+        "layout": 3,
+    }
     return replace(plan, loads=True, cursors=1, actions=actions, open_again=rng.choice((0.05, 0.1)))
 
 
 BROKERS = "brokers"
-"""As `MOVES`, over one daemon or two, but brokers with fencing tokens replace one another, stand still at any moment, and go on."""
+"""As `MOVES`, over one daemon or two, but brokers with fencing tokens replace one another, stand
+still at any moment, and go on.
+"""
 
 
 def make_brokers(plan: Plan, rng: random.Random) -> Plan:
@@ -278,11 +345,23 @@ def make_brokers(plan: Plan, rng: random.Random) -> Plan:
         nodes=rng.choice((1, 2)),
         brokers=rng.choice((2, 3)),
         actions=actions,
-        troubles={**plan.troubles, "slow_recoveries": 1, "delete_unopened": 3, "crash": 0.5, "collect": 1},
+        troubles={
+            **plan.troubles,
+            "slow_recoveries": 1,
+            "delete_unopened": 3,
+            "crash": 0.5,
+            "collect": 1,
+        },
     )
 
 
-PLANS = {MOVES: make_moves, DUELS: make_duels, CHAINS: make_chains, LOADS: make_loads, BROKERS: make_brokers}
+PLANS = {
+    MOVES: make_moves,
+    DUELS: make_duels,
+    CHAINS: make_chains,
+    LOADS: make_loads,
+    BROKERS: make_brokers,
+}
 
 
 class NodeGateway:
@@ -457,7 +536,9 @@ class Simulation:
         self.stats["raises"] += sum(brokers.raises for brokers in self.check.brokers.values())
         self.stats["opens"] += sum(h.epoch > 0 for h in self.opened)
         self.stats["machines"] += len(self.machines)
-        return Outcome(self.seed, self.check.violations, self.check.trace, self.stats, self.loop.turns)
+        return Outcome(
+            self.seed, self.check.violations, self.check.trace, self.stats, self.loop.turns
+        )
 
     # ---- the course of a run
 
@@ -475,9 +556,13 @@ class Simulation:
             await self.start_node()
         busy = [self.loop.create_task(self._source(s)) for s in self.sources]
         judge = self.loop.create_task(self._judge_pauses())
-        busy.append(self.loop.create_task(trouble.make(self, random.Random(f"{self.seed}/trouble"))))
+        busy.append(
+            self.loop.create_task(trouble.make(self, random.Random(f"{self.seed}/trouble")))
+        )
         if self.plan.brokers:
-            busy.append(self.loop.create_task(self._replace_brokers(random.Random(f"{self.seed}/brokers"))))
+            busy.append(
+                self.loop.create_task(self._replace_brokers(random.Random(f"{self.seed}/brokers")))
+            )
         await asyncio.gather(*busy)
         self.over = True
         judge.cancel()
@@ -493,8 +578,16 @@ class Simulation:
             for node in self.nodes:
                 for runner in node.keeper.cursors.values():
                     current = runner.machine.writer.current
-                    oldest = current.in_flight[0].entry if current is not None and current.in_flight else -1
-                    since_s = node.gateway.unanswered.get((current.ledger, oldest)) if current is not None else None
+                    oldest = (
+                        current.in_flight[0].entry
+                        if current is not None and current.in_flight
+                        else -1
+                    )
+                    since_s = (
+                        node.gateway.unanswered.get((current.ledger, oldest))
+                        if current is not None
+                        else None
+                    )
                     if since_s is not None:
                         self.check.judge_pause(runner.machine, since_s)
 
@@ -507,7 +600,8 @@ class Simulation:
         self.ledgers.check = self.check
         self.bookkeeper.ledgers = self.ledgers
         self.check.ledgers = self.ledgers
-        self.check.claims_max = None if self.forms.pulsar_chance else 1  # there a handle at a limit has the cursor read again
+        # there a handle at a limit has the cursor read again
+        self.check.claims_max = None if self.forms.pulsar_chance else 1
         self.check.chain_max = plan.limits.chain_ledgers_hard_max + SPARE_LEDGERS
         self.check.monitor = FooterMonitor(self.server, self.names, self.check)
         self.check.monitor.on_switch = lambda name, footer: trouble.after_switch(self, name, footer)
@@ -531,7 +625,13 @@ class Simulation:
         faults.ack_delay_max_s = plan.latency_s
         for fault in Fault:
             faults.chance[(Operation.APPEND, fault)] = plan.append_chance / 4
-        for operation in (Operation.CREATE, Operation.FENCE, Operation.CLOSE, Operation.DELETE, Operation.READ):
+        for operation in (
+            Operation.CREATE,
+            Operation.FENCE,
+            Operation.CLOSE,
+            Operation.DELETE,
+            Operation.READ,
+        ):
             for fault in (Fault.REFUSE, Fault.LOST_BEFORE, Fault.LOST_AFTER):
                 faults.chance[(operation, fault)] = plan.call_chance / 3
         zk.latency_s = (0.0, plan.latency_s)
@@ -539,7 +639,15 @@ class Simulation:
         zk.stale_reads, zk.catch_up_probability = plan.stale_reads, 0.3
         zk.spurious_watches_at_reconnect = self.rng.random() < 0.3
         if plan.zk_chance:
-            for fault in (UnknownDone(), UnknownNotDone(), Late(0.05), Late(0.5), Late(0.02, 0.1), UnknownDone(0.1), NotNow()):
+            for fault in (
+                UnknownDone(),
+                UnknownNotDone(),
+                Late(0.05),
+                Late(0.5),
+                Late(0.02, 0.1),
+                UnknownDone(0.1),
+                NotNow(),
+            ):
                 zk.chance("set", plan.zk_chance / 7, fault)
                 zk.chance("create", plan.zk_chance / 7, fault)
             zk.chance("get", plan.zk_chance / 4, UnknownNotDone())
@@ -553,14 +661,21 @@ class Simulation:
             source.act()
 
     async def _replace_brokers(self, rng: random.Random) -> None:
-        """The broker that is replaced stands still for a while, before or after it is, or not at all; then it goes on."""
+        """The broker that is replaced stands still for a while, before or after it is, or not at
+        all; then it goes on.
+        """
         tasks = []
         for _ in range(1, self.plan.brokers):
             await asyncio.sleep(rng.uniform(0.1, self.plan.duration_s / self.plan.brokers))
             old = self.sources[0]
             old.stands_until_s = self.loop.time() + rng.choice((0.0, 0.1, 0.5, 1.5))
             await asyncio.sleep(rng.choice((0.0, 0.05)))
-            new = Source(self, old.model, random.Random(f"{self.seed}/broker{old.token}"), old.token + rng.choice((1, 5)))
+            new = Source(
+                self,
+                old.model,
+                random.Random(f"{self.seed}/broker{old.token}"),
+                old.token + rng.choice((1, 5)),
+            )
             self.replaced.append(old)
             self.sources[0] = new
             self.check.log(f"a broker with token {new.token}")
@@ -582,7 +697,11 @@ class Simulation:
                 break
             except (bk.GatewayError, zk_errors.ZooKeeperError):
                 await asyncio.sleep(0.2)
-        form = self.writer if random.Random(f"{self.seed}/{title}/format").random() < self.forms.pulsar_chance else None
+        form = (
+            self.writer
+            if random.Random(f"{self.seed}/{title}/format").random() < self.forms.pulsar_chance
+            else None
+        )
         keeper = SimKeeper(
             gateway,
             session,
@@ -655,7 +774,8 @@ class Simulation:
             await self.start_node()
         node = self.rng.choice(self.nodes)
         for _ in range(6):
-            # a keeper may hold a cursor and not know yet that it was deposed, or open one that somebody waits for
+            # a keeper may hold a cursor and not know yet that it was deposed, or open one that
+            # somebody waits for
             finals = [await self._all_durable(source, node) for source in self.sources]
             if check.violations:
                 return
@@ -669,7 +789,11 @@ class Simulation:
         for other in self.nodes:
             if other is not node:
                 for runner in other.keeper.cursors.values():
-                    check.that(runner.machine.state in ENDED, f"{other.title} still believes it owns {runner.name}: {runner.machine.state}")
+                    check.that(
+                        runner.machine.state in ENDED,
+                        f"{other.title} still believes it owns {runner.name}: "
+                        f"{runner.machine.state}",
+                    )
         for other in list(self.nodes):
             self._failures(other)
             self.crash(other, self.rng)
@@ -684,14 +808,20 @@ class Simulation:
             if handle is None:
                 return None
             source.resend(handle, everything=True)
-            done = await handle.until(lambda h=handle: h.durable >= h.seq or bool(h.ended), SETTLE_S)  # type: ignore[misc]
+            done = await handle.until(
+                lambda h=handle: h.durable >= h.seq or bool(h.ended), SETTLE_S
+            )  # type: ignore[misc]
             if not done:
                 break
             await asyncio.sleep(1.0)
             if not handle.ended:
                 return handle
         name = source.model.name.subscription
-        self.check.that(False, f"{name}: {handle.seq} sent, {handle.durable} durable at last {handle.ended} {self._why(node, source)}")
+        self.check.that(
+            False,
+            f"{name}: {handle.seq} sent, {handle.durable} durable at last {handle.ended} "
+            f"{self._why(node, source)}",
+        )
         return None
 
     async def _open_at_last(self, source: Source, node: Node) -> Handle | None:
@@ -702,7 +832,10 @@ class Simulation:
                 if handle.live:
                     return handle
                 if not handle.ended:
-                    self.check.that(False, f"{handle.title}: no state within {SETTLE_S} s {self._why(node, source)}")
+                    self.check.that(
+                        False,
+                        f"{handle.title}: no state within {SETTLE_S} s {self._why(node, source)}",
+                    )
                     return None
             await asyncio.sleep(0.5)
         self.check.that(False, f"{source.model.name} cannot be opened")
@@ -723,7 +856,11 @@ class Simulation:
             if handle is None:
                 return
             generation = source.model.generations[handle.generation]
-            rest = sorted(a for a in generation.sent - set(generation.durable) if not source.model.topic.is_trimmed(a))
+            rest = sorted(
+                a
+                for a in generation.sent - set(generation.durable)
+                if not source.model.topic.is_trimmed(a)
+            )
             check.that(not rest, f"{source.model.name}: sent and never durable: {rest[:5]}")
             handle.close()
             closed = await handle.until(lambda h=handle: bool(h.ended), SETTLE_S)  # type: ignore[misc]
@@ -732,7 +869,10 @@ class Simulation:
         if not self.forms.pulsar_chance:  # there a handle at a limit has the cursor read again
             for name in self.names:
                 opens = sum(h.model.name == name for h in self.opened)
-                check.that(check.monitor.epoch(name) <= opens, f"{name}: {check.monitor.epoch(name)} claims for {opens} opens")
+                check.that(
+                    check.monitor.epoch(name) <= opens,
+                    f"{name}: {check.monitor.epoch(name)} claims for {opens} opens",
+                )
         await asyncio.sleep(5.0)
         await self.collect()
         named = {x for _, f in check.monitor.current.values() for x in f.named_ledgers()}
@@ -741,7 +881,9 @@ class Simulation:
 
 
 def run(seed: int, *, verbose: bool = False, formats: str = "native") -> Outcome:
-    """One seed. The collector of cycles is off meanwhile: it would close forgotten generators at times of its own."""
+    """One seed. The collector of cycles is off meanwhile: it would close forgotten generators at
+    times of its own.
+    """
     was = gc.isenabled()
     gc.disable()
     try:

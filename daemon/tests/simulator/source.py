@@ -1,7 +1,7 @@
 """Sources: what a broker would send, at random, and what it remembers of it.
 
-Owns one cursor's actions and its handles. Tells the `Model` everything it sends before it sends it. Sends only what a
-correct source may send: a refused message is a violation.
+Owns one cursor's actions and its handles. Tells the `Model` everything it sends before it sends it.
+Sends only what a correct source may send: a refused message is a violation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ MAY_REFUSE = {*HELD, "NOT_FOUND", "SHUTTING_DOWN", "UNAVAILABLE"}
 
 @dataclass(slots=True)
 class Message:
-    """One message with a seq, until it is confirmed. `dropped`: a reset was on its way, it promises nothing."""
+    """One message with a seq, until it is confirmed. `dropped`: a reset was on its way, it promises
+    nothing.
+    """
 
     seq: int
     generation: int
@@ -48,7 +50,9 @@ class Message:
 class Handle:
     """A listener that holds what it is told against the model."""
 
-    def __init__(self, sim: Simulation, model: Model, node: Node, number: int, token: int = 0) -> None:
+    def __init__(
+        self, sim: Simulation, model: Model, node: Node, number: int, token: int = 0
+    ) -> None:
         self.sim, self.model, self.node, self.token = sim, model, node, token
         self.opened_before = model.brokers.asks(token)
         """The highest token that had got Opened when this one asked."""
@@ -64,11 +68,15 @@ class Handle:
         self.epoch = self.generation = self.seq = self.durable = 0
         self.writer = ""
         self.asked = model.history()
-        """What had been told when its open was sent; of a handle that resumes, when its predecessor's was."""
+        """What had been told when its open was sent; of a handle that resumes, when its
+        predecessor's was.
+        """
         self.source = self.title
         self.told_last = -1
         self.told: set[int] | None = None
-        """The ledgers that the keeper knows, of a source that is told them; None: it tells all there ever were."""
+        """The ledgers that the keeper knows, of a source that is told them; None: it tells all
+        there ever were.
+        """
         self.needs_layout = False
         self.waiting: deque[Message] = deque()
         self.resets_pending = 0
@@ -80,8 +88,14 @@ class Handle:
         if self.gone:
             return
         check = self.sim.check
-        self.epoch, self.generation, self.writer = machine.epoch, machine.generation, machine.turn.writer
-        check.log(f"{self.title} state e{self.epoch} g{self.generation} md{machine.acks.mark_delete}")
+        self.epoch, self.generation, self.writer = (
+            machine.epoch,
+            machine.generation,
+            machine.turn.writer,
+        )
+        check.log(
+            f"{self.title} state e{self.epoch} g{self.generation} md{machine.acks.mark_delete}"
+        )
         found = check.state_streamed(self.model, machine)
         check.answered(self.model, machine, self.asked, found)
         if created:
@@ -94,7 +108,9 @@ class Handle:
         for atom in found:
             generation.durable[atom] = min(self.epoch, generation.durable.get(atom, self.epoch))
         if self.sim.plan.loads:
-            self.told = {item.ledger for item in machine.acks.layout} | {machine.acks.mark_delete.ledger}
+            self.told = {item.ledger for item in machine.acks.layout} | {
+                machine.acks.mark_delete.ledger
+            }
             self.needs_layout = True
         self.live = True
         self.changed.set()
@@ -103,24 +119,43 @@ class Handle:
         """It may use the cursor now, and its token is kept where no crash takes it away."""
         check, name = self.sim.check, self.model.name
         good = self.token >= self.opened_before
-        check.that(good, f"{self.title}: opened with token {self.token}, and {self.opened_before} was Opened before it asked")
+        check.that(
+            good,
+            f"{self.title}: opened with token {self.token}, and {self.opened_before} was Opened "
+            f"before it asked",
+        )
         kept = check.monitor.current[name][1].fencing_token
-        check.that(kept >= self.token, f"{self.title}: opened with token {self.token}, and the footer says {kept}")
+        check.that(
+            kept >= self.token,
+            f"{self.title}: opened with token {self.token}, and the footer says {kept}",
+        )
 
     def on_continued(self, machine: CursorMachine) -> None:
         if self.gone:
             return
         self.sim.stats["resumed"] += 1
         self.sim.check.log(f"{self.title} goes on in e{machine.epoch} g{machine.generation}")
-        self.sim.check.that(self.resumes is not None, f"{self.title}: goes on, and did not ask for it")
+        self.sim.check.that(
+            self.resumes is not None, f"{self.title}: goes on, and did not ask for it"
+        )
         self.sim.check.continued(machine, self.source)
         committed = machine.ownership.commit.committed
         good = committed is not None and committed.fencing_token == self.token
-        self.sim.check.that(good, f"{self.title}: goes on with token {self.token}, and that is not the footer's")
+        self.sim.check.that(
+            good, f"{self.title}: goes on with token {self.token}, and that is not the footer's"
+        )
         assert self.resumes is not None
         old = self.resumes
-        self.sim.check.that((machine.epoch, machine.generation) == (old.epoch, old.generation), f"{self.title}: goes on elsewhere")
-        self.epoch, self.generation, self.writer, self.asked = machine.epoch, machine.generation, machine.turn.writer, old.asked
+        self.sim.check.that(
+            (machine.epoch, machine.generation) == (old.epoch, old.generation),
+            f"{self.title}: goes on elsewhere",
+        )
+        self.epoch, self.generation, self.writer, self.asked = (
+            machine.epoch,
+            machine.generation,
+            machine.turn.writer,
+            old.asked,
+        )
         if old.told is not None:
             self.told, self.told_last, self.needs_layout = set(old.told), old.told_last, True
         self.live = True
@@ -131,7 +166,10 @@ class Handle:
             return
         check, model = self.sim.check, self.model
         check.log(f"{self.title} durable {confirm.seq}")
-        check.that(self.durable <= confirm.seq <= self.seq, f"{self.title}: confirmed {confirm.seq} after {self.durable}, sent {self.seq}")
+        check.that(
+            self.durable <= confirm.seq <= self.seq,
+            f"{self.title}: confirmed {confirm.seq} after {self.durable}, sent {self.seq}",
+        )
         check.confirmed(model, self.epoch, self.writer)
         self.durable = confirm.seq
         while self.waiting and self.waiting[0].seq <= confirm.seq:
@@ -147,18 +185,28 @@ class Handle:
             for atom in message.atoms:
                 generation.durable[atom] = min(epoch, generation.durable.get(atom, epoch))
             if message.properties:
-                generation.properties_durable = max(generation.properties_durable, (epoch, message.properties))
+                generation.properties_durable = max(
+                    generation.properties_durable, (epoch, message.properties)
+                )
         if message.cursor_properties:
             known = model.cursor_properties_durable.get(generation.life, (0, 0))
-            model.cursor_properties_durable[generation.life] = max(known, (epoch, message.cursor_properties))
+            model.cursor_properties_durable[generation.life] = max(
+                known, (epoch, message.cursor_properties)
+            )
 
     def on_reset_done(self, done: fx.ResetDone) -> None:
         if self.gone:
             return
         check, model = self.sim.check, self.model
         check.log(f"{self.title} reset done g{done.generation} {done.mark_delete}")
-        check.that(done.generation == self.generation + 1, f"{self.title}: reset from {self.generation} to {done.generation}")
-        check.that(done.mark_delete in model.floors, f"{self.title}: reset to {done.mark_delete}, nobody asked")
+        check.that(
+            done.generation == self.generation + 1,
+            f"{self.title}: reset from {self.generation} to {done.generation}",
+        )
+        check.that(
+            done.mark_delete in model.floors,
+            f"{self.title}: reset to {done.mark_delete}, nobody asked",
+        )
         model.note_generation(self.epoch, done.generation)
         check._generation(model, done.generation)
         self.generation = done.generation
@@ -192,7 +240,9 @@ class Handle:
     def on_deleted(self) -> None:
         if not self.gone and self.token:
             good = self.model.brokers.deletes >= self.token
-            self.sim.check.that(good, f"{self.title}: deleted by somebody with a token below {self.token}")
+            self.sim.check.that(
+                good, f"{self.title}: deleted by somebody with a token below {self.token}"
+            )
         if not self.gone and self.live:
             self.model.note_generation(self.epoch, self.generation + 1)
         self._end("deleted")
@@ -238,7 +288,9 @@ class Handle:
         return self.seq
 
     def send_layout(self) -> None:
-        """The whole run, as it is now; or what is there, and what the keeper knows and is there no more (`CursorState.run_of`)."""
+        """The whole run, as it is now; or what is there, and what the keeper knows and is there no
+        more (`CursorState.run_of`).
+        """
         self.needs_layout = False
         self.told_last = self.model.topic.last.ledger
         run = self.model.topic.layout()
@@ -249,7 +301,11 @@ class Handle:
         self._dispatch(ev.SetLayout(self.attach, seq, self.generation, run))
 
     def send_acks(
-        self, atoms: Iterable[Atom], columns: tuple[LedgerColumns, ...] = (), mark_delete: Position | None = None, properties: int = 0
+        self,
+        atoms: Iterable[Atom],
+        columns: tuple[LedgerColumns, ...] = (),
+        mark_delete: Position | None = None,
+        properties: int = 0,
     ) -> None:
         """One batch; `atoms` is what it means."""
         if self.needs_layout:
@@ -257,14 +313,18 @@ class Handle:
         if not self.may_send:
             return
         generation = self.model.generations[self.generation]
-        message = Message(0, self.generation, list(atoms), properties, dropped=self.resets_pending > 0)
+        message = Message(
+            0, self.generation, list(atoms), properties, dropped=self.resets_pending > 0
+        )
         generation.sent.update(message.atoms)
         self.model.brokers.sends(self.token, self.generation, message.atoms)
         if properties:
             generation.properties_sent[properties] = self.epoch
         seq = self._next(message)
         values = {"n": properties} if properties else None
-        batch = AckBatch(seq, self.generation, mark_delete, columns, values, 50, count_acks(columns, mark_delete))
+        batch = AckBatch(
+            seq, self.generation, mark_delete, columns, values, 50, count_acks(columns, mark_delete)
+        )
         self._dispatch(ev.Acks(self.attach, batch))
 
     def send_properties(self, number: int) -> None:
@@ -280,7 +340,9 @@ class Handle:
         self.model.floors.add(target)
         self.model.brokers.resets_to(self.token, target)
         self.resets_pending += 1
-        seq = self._next(Message(0, self.generation, resets_to=self.generation + self.resets_pending))
+        seq = self._next(
+            Message(0, self.generation, resets_to=self.generation + self.resets_pending)
+        )
         self._dispatch(ev.Reset(self.attach, seq, self.generation, target))
 
     def close(self) -> None:
@@ -320,7 +382,9 @@ class Source:
 
     # ---- opening
 
-    def open(self, node: Node, *, takeover: bool, create: bool = True, resumes: Handle | None = None) -> Handle | None:
+    def open(
+        self, node: Node, *, takeover: bool, create: bool = True, resumes: Handle | None = None
+    ) -> Handle | None:
         """A new handle that waits for the state, or goes on where `resumes` broke off."""
         rng, model, topic = self.rng, self.model, self.model.topic
         handle = Handle(self.sim, model, node, len(self.sim.opened), self.token)
@@ -334,7 +398,11 @@ class Source:
         handle.told_last = topic.last.ledger
         if self.sim.plan.loads:
             there = topic.run_of(set())
-            layout, start, handle.told_last = (), start or Position(there[0].ledger, BEFORE_FIRST), -1
+            layout, start, handle.told_last = (
+                (),
+                start or Position(there[0].ledger, BEFORE_FIRST),
+                -1,
+            )
             if resumes is not None:
                 handle.told_last = resumes.told_last
         model.floors.add(start if start is not None else Position(layout[0].ledger, BEFORE_FIRST))
@@ -344,10 +412,19 @@ class Source:
             properties = {"n": str(number)}
             model.cursor_properties_sent[number] = (-1, 0)
         token = f" token={self.token}" if self.token else ""
-        self.sim.check.log(f"{handle.title} open takeover={takeover} start={start} resume={resume}{token}")
+        self.sim.check.log(
+            f"{handle.title} open takeover={takeover} start={start} resume={resume}{token}"
+        )
         request = ev.Open(
-            create, takeover, start, layout, properties, resume=resume, source=handle.source, fencing_token=self.token
-        )  # fmt: skip
+            create,
+            takeover,
+            start,
+            layout,
+            properties,
+            resume=resume,
+            source=handle.source,
+            fencing_token=self.token,
+        )
         try:
             node.keeper.open(model.name, request, handle.attach, handle)
         except RefusedError as e:
@@ -384,7 +461,11 @@ class Source:
             if self.broken is not None and rng.random() < 0.5:
                 broken, self.broken = self.broken, None
                 if broken.node.alive:
-                    self.open(broken.node if rng.random() < 0.9 or node is None else node, takeover=True, resumes=broken)
+                    self.open(
+                        broken.node if rng.random() < 0.9 or node is None else node,
+                        takeover=True,
+                        resumes=broken,
+                    )
             elif node is not None:
                 self.open(node, takeover=rng.random() < 0.85, create=rng.random() < 0.95)
             return
@@ -401,7 +482,11 @@ class Source:
         getattr(self, f"_do_{rng.choices(actions, weights)[0]}")(handle)
 
     def _known(self, handle: Handle) -> list[DataLedger]:
-        return [x for x in self.model.topic.ledgers.values() if x.ledger <= handle.told_last and x.entries and not x.trimmed]
+        return [
+            x
+            for x in self.model.topic.ledgers.values()
+            if x.ledger <= handle.told_last and x.entries and not x.trimmed
+        ]
 
     def _some_number(self) -> int:
         return self.number() if self.rng.random() < 0.3 else 0
@@ -412,7 +497,9 @@ class Source:
         columns = []
         known = self._known(handle)
         for data in rng.sample(known, min(len(known), rng.choice((1, 1, 2)))):
-            entries = sorted(rng.sample(range(data.entries), min(data.entries, rng.choice((1, 2, 3, 8, 20)))))
+            entries = sorted(
+                rng.sample(range(data.entries), min(data.entries, rng.choice((1, 2, 3, 8, 20))))
+            )
             atoms += [a for e in entries for a in data.atoms(e)]
             if rng.random() < 0.2:
                 columns.append(LedgerColumns(data.ledger, bitmap=BitMap(entries)))
@@ -430,7 +517,9 @@ class Source:
         first = rng.randrange(data.entries)
         last = min(data.entries - 1, first + rng.choice((0, 3, 10, 40)))
         atoms = [a for e in range(first, last + 1) for a in data.atoms(e)]
-        handle.send_acks(atoms, (LedgerColumns(data.ledger, ranges=np.array([first, last], dtype=np.uint32)),))
+        handle.send_acks(
+            atoms, (LedgerColumns(data.ledger, ranges=np.array([first, last], dtype=np.uint32)),)
+        )
 
     def _do_partials(self, handle: Handle) -> None:
         rng = self.rng
@@ -438,7 +527,9 @@ class Source:
         columns = []
         for data in self._known(handle):
             partials = []
-            for entry in rng.sample(sorted(data.batches), min(len(data.batches), rng.choice((0, 1, 3)))):
+            for entry in rng.sample(
+                sorted(data.batches), min(len(data.batches), rng.choice((0, 1, 3)))
+            ):
                 size = data.batches[entry]
                 missing = BitMap(rng.sample(range(size), rng.randint(1, size - 1)))
                 partials.append((entry, Partial(size if rng.random() < 0.8 else 0, missing)))
@@ -461,8 +552,15 @@ class Source:
             count = rng.randint(1, data.batches[entry] - 1)
             position = Position(data.ledger, entry - 1)
             missing = BitMap(range(count, data.batches[entry]))
-            part = (LedgerColumns(data.ledger, partials=((entry, Partial(data.batches[entry], missing)),)),)
-            atoms = [*self.model.topic.upto(position), *(a for a in data.atoms(entry) if a[2] < count)]
+            part = (
+                LedgerColumns(
+                    data.ledger, partials=((entry, Partial(data.batches[entry], missing)),)
+                ),
+            )
+            atoms = [
+                *self.model.topic.upto(position),
+                *(a for a in data.atoms(entry) if a[2] < count),
+            ]
             handle.send_acks(atoms, part, position, self._some_number())
             return
         handle.send_acks(list(self.model.topic.upto(position)), (), position, self._some_number())
@@ -496,7 +594,9 @@ class Source:
                 return
 
     def _do_trim_untold(self, handle: Handle) -> None:
-        """The topic's retention is over while nobody tells the cursor; a ledger that was never told may be among them."""
+        """The topic's retention is over while nobody tells the cursor; a ledger that was never told
+        may be among them.
+        """
         for data in list(self.model.topic.ledgers.values())[:-1][: self.rng.randint(1, 3)]:
             data.trimmed = data.closed
 
@@ -548,7 +648,9 @@ class Source:
         for ledger, entry, index in generation.sent:
             if ledger <= handle.told_last and not self.model.topic.ledgers[ledger].trimmed:
                 entries.setdefault((ledger, entry), set()).add(index)
-        todo = [k for k in sorted(entries) if any((*k, i) not in generation.durable for i in entries[k])]
+        todo = [
+            k for k in sorted(entries) if any((*k, i) not in generation.durable for i in entries[k])
+        ]
         if not everything and len(todo) > 10:
             todo = todo[: self.rng.randint(1, len(todo))]
         step = self.rng.choice((1, 5, 100))
@@ -562,5 +664,10 @@ class Source:
                 if len(have) == size:
                     columns.append(LedgerColumns(ledger, BitMap([entry])))
                 else:
-                    columns.append(LedgerColumns(ledger, partials=((entry, Partial(size, BitMap(set(range(size)) - have))),)))
+                    columns.append(
+                        LedgerColumns(
+                            ledger,
+                            partials=((entry, Partial(size, BitMap(set(range(size)) - have))),),
+                        )
+                    )
             handle.send_acks(atoms, tuple(columns))

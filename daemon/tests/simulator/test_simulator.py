@@ -21,15 +21,33 @@ OF_OTHER_FORMATS = 250
 BLOCK = 50
 FAST = 25
 COVERED = (
-    "snapshots", "snapshots_aborted", "rolls", "inline_backstops", "collected", "crashes", "dropped_batches",
-    "damage segment", "damage end", "damage before", "late_events", "pauses",
-)  # fmt: skip
+    "snapshots",
+    "snapshots_aborted",
+    "rolls",
+    "inline_backstops",
+    "collected",
+    "crashes",
+    "dropped_batches",
+    "damage segment",
+    "damage end",
+    "damage before",
+    "late_events",
+    "pauses",
+)
 
 
 COVERED_BY_WHOLE_STATES = (
-    "rolls", "inline_backstops", "collected", "crashes", "dropped_batches", "late_events", "pauses", "limit_crossings",
-    "told unfinished state", "told closed without the acks that were not confirmed",
-)  # fmt: skip
+    "rolls",
+    "inline_backstops",
+    "collected",
+    "crashes",
+    "dropped_batches",
+    "late_events",
+    "pauses",
+    "limit_crossings",
+    "told unfinished state",
+    "told closed without the acks that were not confirmed",
+)
 
 
 def run_all(seeds: range, formats: str = "native") -> Counter[str]:
@@ -42,7 +60,11 @@ def run_all(seeds: range, formats: str = "native") -> Counter[str]:
         total += outcome.stats
         if outcome.violations:
             listed = "\n  ".join(outcome.violations[:5])
-            pytest.fail(f"seed {seed}:\n  {listed}\nto see it: python -m daemon.tests.simulator {seed} {formats} -v", pytrace=False)
+            pytest.fail(
+                f"seed {seed}:\n  {listed}\nto see it: python -m daemon.tests.simulator {seed} "
+                f"{formats} -v",
+                pytrace=False,
+            )
     return total
 
 
@@ -52,34 +74,46 @@ def test_some_seeds() -> None:
 
 @pytest.mark.parametrize("formats", ["pulsar", "mixed"])
 def test_some_seeds_of_other_formats(formats: str) -> None:
-    """Daemons that write whole states in Pulsar's form, and daemons of both kinds: every change of owner may switch it."""
+    """Daemons that write whole states in Pulsar's form, and daemons of both kinds: every change of
+    owner may switch it.
+    """
     run_all(range(1, FAST // 2 + 1), formats)
 
 
 def test_some_seeds_of_moves() -> None:
-    """A source goes to and fro between two daemons that do not always know what they hold: what it was told stays true."""
+    """A source goes to and fro between two daemons that do not always know what they hold: what it
+    was told stays true.
+    """
     total = run_all(range(1, FAST + 1), MOVES)
     assert total["resumed"] and total["trouble zk_old_leader"] and total["trouble zk_stall"]
 
 
 def test_some_seeds_of_duels() -> None:
-    """Opens wait at two daemons, and one of them is slow: an open takes the cursor from its owner once."""
+    """Opens wait at two daemons, and one of them is slow: an open takes the cursor from its owner
+    once.
+    """
     assert run_all(range(1, FAST + 1), DUELS)["trouble slow_recoveries"]
 
 
 def test_some_seeds_of_brokers() -> None:
-    """Brokers with fencing tokens replace one another, and go on as if nothing had happened: who was replaced changes nothing."""
+    """Brokers with fencing tokens replace one another, and go on as if nothing had happened: who
+    was replaced changes nothing.
+    """
     total = run_all(range(1, FAST + 1), BROKERS)
     assert total["fenced"] and total["raises"]
 
 
 def test_some_seeds_of_chains() -> None:
-    """Ledgers are rolled faster than snapshots may be taken: a chain at its limit does not grow, and everything becomes durable."""
+    """Ledgers are rolled faster than snapshots may be taken: a chain at its limit does not grow,
+    and everything becomes durable.
+    """
     assert run_all(range(1, FAST + 1), CHAINS)["snapshots"]
 
 
 def test_some_seeds_of_loads() -> None:
-    """A topic is trimmed while nobody tells its cursor: a source is told what the keeper knows, and says what is gone."""
+    """A topic is trimmed while nobody tells its cursor: a source is told what the keeper knows, and
+    says what is gone.
+    """
     run_all(range(1, FAST + 1), LOADS)
 
 
@@ -100,7 +134,9 @@ def test_many_seeds_of_other_formats(formats: str) -> None:
     total: Counter[str] = Counter()
     for start in range(FAST // 2 + 1, OF_OTHER_FORMATS + 1, BLOCK):
         total += run_all(range(start, min(start + BLOCK, OF_OTHER_FORMATS + 1)), formats)
-    assert not [name for name in COVERED_BY_WHOLE_STATES if not total[name]], f"never happened in {OF_OTHER_FORMATS} seeds: {total}"
+    assert not [name for name in COVERED_BY_WHOLE_STATES if not total[name]], (
+        f"never happened in {OF_OTHER_FORMATS} seeds: {total}"
+    )
 
 
 @pytest.mark.slow
@@ -109,7 +145,9 @@ def test_many_seeds() -> None:
     total: Counter[str] = Counter()
     for start in range(FAST + 1, ALL + 1, BLOCK):
         total += run_all(range(start, min(start + BLOCK, ALL + 1)))
-    assert not [name for name in COVERED if not total[name]], f"never happened in {ALL} seeds: {total}"
+    assert not [name for name in COVERED if not total[name]], (
+        f"never happened in {ALL} seeds: {total}"
+    )
 
 
 @pytest.mark.parametrize("seed", [3, 11, 26])
@@ -121,10 +159,23 @@ def test_a_seed_is_a_run(seed: int) -> None:
 @pytest.mark.slow
 def test_hash_seeds_do_not_matter() -> None:
     """Sets of strings have another order in every process."""
-    code = "from daemon.tests.simulator.simulator import run; print([run(s).digest for s in (5, 16)])"
+    code = (
+        "from daemon.tests.simulator.simulator import run; print([run(s).digest for s in (5, 16)])"
+    )
     found = set()
     for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": f"{ROOT}:{ROOT}/clients:{ROOT}/daemon"}
-        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        environment = {
+            **os.environ,
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONPATH": f"{ROOT}:{ROOT}/clients:{ROOT}/daemon",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         found.add(done.stdout)
     assert len(found) == 1

@@ -1,7 +1,8 @@
-"""The simulator can fail: with a rule of the commit protocol taken away, some early seed breaks a promise.
+"""The simulator can fail: with a rule of the commit protocol taken away, some early seed breaks a
+promise.
 
-Each mutant is a patch of one function, named by the rule it breaks. A mutant that survives means that the simulator
-does not look there (or that the rule is not needed).
+Each mutant is a patch of one function, named by the rule it breaks. A mutant that survives means
+that the simulator does not look there (or that the rule is not needed).
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ from daemon.tests.simulator import simulator
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 SEEDS = range(1, 401)
-"""Each mutant breaks a promise in at least one seed of fifty: who is noticed by fewer needs a promise of its own that is judged."""
+"""Each mutant breaks a promise in at least one seed of fifty: who is noticed by fewer needs a
+promise of its own that is judged.
+"""
 Patch = Callable[[pytest.MonkeyPatch], None]
 MUTANTS: dict[str, Patch] = {}
 FORMATS: dict[str, str] = {}
@@ -150,7 +153,11 @@ def rule_8_duplicates_are_not_confirmed(patch: pytest.MonkeyPatch) -> None:
 def rule_9_a_deposed_owner_tidies_up(patch: pytest.MonkeyPatch) -> None:
     def step(self: CursorMachine, event: ev.Event, now: float) -> list[fx.Effect]:
         effects = before(self, event, now)
-        if self.writer.current is not None and any(isinstance(e, fx.Ended) for e in effects) and self.state is State.DEPOSED:
+        if (
+            self.writer.current is not None
+            and any(isinstance(e, fx.Ended) for e in effects)
+            and self.state is State.DEPOSED
+        ):
             effects.insert(0, fx.DeleteLedgers((self.writer.current.ledger,)))
         return effects
 
@@ -212,7 +219,11 @@ def rule_14_the_old_chain_is_deleted_before_the_answer(patch: pytest.MonkeyPatch
     def propose(self: Ownership, footer: Any, purpose: Purpose) -> None:
         before(self, footer, purpose)
         if purpose is Purpose.SWITCH and self.committed is not None:
-            self._turn.emit(fx.DeleteLedgers(tuple(sorted(self.committed.named_ledgers() - footer.named_ledgers()))))
+            self._turn.emit(
+                fx.DeleteLedgers(
+                    tuple(sorted(self.committed.named_ledgers() - footer.named_ledgers()))
+                )
+            )
 
     before = Ownership.propose
     patch.setattr(Ownership, "propose", propose)
@@ -241,7 +252,12 @@ def rule_17_a_later_partial_replaces_an_earlier(patch: pytest.MonkeyPatch) -> No
 def rule_18_fall_back_without_the_current_chain(patch: pytest.MonkeyPatch) -> None:
     async def replay(self: ChainReader, footer: Any, base: Any, chain: Any) -> Any:
         previous = footer.previous
-        return await before(self, footer, base, previous.chain if previous is not None and base is previous.base else chain)
+        return await before(
+            self,
+            footer,
+            base,
+            previous.chain if previous is not None and base is previous.base else chain,
+        )
 
     before = ChainReader._replay
     patch.setattr(ChainReader, "_replay", replay)
@@ -309,7 +325,9 @@ def _reads_instead(patch: pytest.MonkeyPatch, *, sync: bool) -> None:
     async def check(self: FooterStore, name: Any, token: int, version: int) -> ev.Event:
         found = await self.read(name, token, sync=sync)
         if isinstance(found, ev.FooterRead):
-            return ev.FooterChecked(token) if found.version == version else ev.FooterCheckFailed(token)
+            return (
+                ev.FooterChecked(token) if found.version == version else ev.FooterCheckFailed(token)
+            )
         return ev.FooterCheckUnknown(token, "")
 
     patch.setattr(FooterStore, "check", check)
@@ -363,7 +381,12 @@ def rule_27_what_is_shown_is_not_durable(patch: pytest.MonkeyPatch) -> None:
     def drive(self: Flush) -> None:
         self._flow.absorb()
         waiting = self._handles.waiting
-        if waiting is not None and self._questions.is_proved(waiting) and self._life.state in LIVE and not self._flow.resets:
+        if (
+            waiting is not None
+            and self._questions.is_proved(waiting)
+            and self._life.state in LIVE
+            and not self._flow.resets
+        ):
             self._handles.serve()
             self._questions.drop(waiting)
             self._turn.emit(fx.StreamState(waiting))
@@ -376,7 +399,9 @@ def rule_27_what_is_shown_is_not_durable(patch: pytest.MonkeyPatch) -> None:
 @mutant_of(simulator.MOVES)
 def rule_28_whoever_held_it_before_resumes(patch: pytest.MonkeyPatch) -> None:
     def may(self: Intake, event: ev.Attach) -> bool:
-        return event.resume is not None and before(self, replace(event, source=self._questions.answered))
+        return event.resume is not None and before(
+            self, replace(event, source=self._questions.answered)
+        )
 
     before = Intake._may_resume
     patch.setattr(Intake, "_may_resume", may)
@@ -386,7 +411,9 @@ def rule_28_whoever_held_it_before_resumes(patch: pytest.MonkeyPatch) -> None:
 def rule_28_another_generation_is_resumed(patch: pytest.MonkeyPatch) -> None:
     def may(self: Intake, event: ev.Attach) -> bool:
         here = self._ownership.generation
-        return event.resume is not None and before(self, replace(event, resume=ev.Resume(event.resume.epoch, here)))
+        return event.resume is not None and before(
+            self, replace(event, resume=ev.Resume(event.resume.epoch, here))
+        )
 
     before = Intake._may_resume
     patch.setattr(Intake, "_may_resume", may)
@@ -407,7 +434,10 @@ def rule_29_an_ordinary_write_drops_the_token(patch: pytest.MonkeyPatch) -> None
 @mutant_of(simulator.BROKERS)
 def rule_29_a_tombstone_has_no_token(patch: pytest.MonkeyPatch) -> None:
     def draft(self: Ownership, **says: Any) -> Any:
-        return before(self, **(says | {"fencing_token": 0} if says.get("state") is FooterState.DELETED else says))
+        return before(
+            self,
+            **(says | {"fencing_token": 0} if says.get("state") is FooterState.DELETED else says),
+        )
 
     before = Ownership.draft
     patch.setattr(Ownership, "draft", draft)
@@ -453,7 +483,12 @@ def rule_30_who_waits_is_not_compared_with(patch: pytest.MonkeyPatch) -> None:
 def rule_30_a_higher_token_needs_takeover(patch: pytest.MonkeyPatch) -> None:
     def opens(self: Keeper, name: Any, request: ev.Open, attach: int, listener: Any) -> None:
         runner = self.cursors.get(name)
-        if runner is not None and not runner.is_ended and runner.handle is not None and not request.takeover:
+        if (
+            runner is not None
+            and not runner.is_ended
+            and runner.handle is not None
+            and not request.takeover
+        ):
             raise RefusedError(Refusal.ALREADY_OPEN, name.display, "", "")
         before(self, name, request, attach, listener)
 
@@ -464,7 +499,13 @@ def rule_30_a_higher_token_needs_takeover(patch: pytest.MonkeyPatch) -> None:
 @mutant_of(simulator.BROKERS)
 def rule_31_the_claim_leaves_the_token_to_a_later_write(patch: pytest.MonkeyPatch) -> None:
     def propose(self: Ownership, footer: Any, purpose: Purpose) -> None:
-        before(self, replace(footer, fencing_token=self.fencing.committed) if purpose is Purpose.CLAIM else footer, purpose)
+        before(
+            self,
+            replace(footer, fencing_token=self.fencing.committed)
+            if purpose is Purpose.CLAIM
+            else footer,
+            purpose,
+        )
 
     def answerable(self: Fencing) -> int | None:
         waiting = self._handles.waiting
@@ -509,7 +550,10 @@ def rule_32_the_raise_is_a_new_epoch(patch: pytest.MonkeyPatch) -> None:
         if token is None or footer is None:
             return False
         self.epoch += 1
-        self.propose(replace(footer, epoch=self.epoch, write=self.next_write(), fencing_token=token), Purpose.TOKEN)
+        self.propose(
+            replace(footer, epoch=self.epoch, write=self.next_write(), fencing_token=token),
+            Purpose.TOKEN,
+        )
         return True
 
     patch.setattr(Ownership, "raise_token", raise_token)
@@ -594,7 +638,10 @@ def promise_a_machine_is_woken_for_nothing(patch: pytest.MonkeyPatch) -> None:
 def promise_a_chain_grows_without_an_end(patch: pytest.MonkeyPatch) -> None:
     def needed(self: Ledgers) -> bool:
         turn = self._turn
-        limits, turn.limits = turn.limits, replace(turn.limits, chain_ledgers_hard_max=1_000, chain_ledgers_max=1_000)
+        limits, turn.limits = (
+            turn.limits,
+            replace(turn.limits, chain_ledgers_hard_max=1_000, chain_ledgers_max=1_000),
+        )
         try:
             return before(self)
         finally:
@@ -608,7 +655,9 @@ def promise_a_chain_grows_without_an_end(patch: pytest.MonkeyPatch) -> None:
 
 
 @mutant_of("pulsar")
-def whole_named_before_the_last_entry_of_the_state_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
+def whole_named_before_the_last_entry_of_the_state_is_acknowledged(
+    patch: pytest.MonkeyPatch,
+) -> None:
     def appended(m: CursorMachine, event: ev.Appended) -> None:
         ledger = m.writer.current
         if ledger is not None and ledger.ledger == event.ledger:
@@ -619,12 +668,17 @@ def whole_named_before_the_last_entry_of_the_state_is_acknowledged(patch: pytest
 
 
 @mutant_of("pulsar")
-def whole_confirmed_when_the_first_entry_of_the_state_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
+def whole_confirmed_when_the_first_entry_of_the_state_is_acknowledged(
+    patch: pytest.MonkeyPatch,
+) -> None:
     def take(self: WholeForm) -> None:
         before(self)
         box = list(self._writer.outbox)
         if len(box) > 1 and box[0].record is None and box[-1].record is not None:
-            first, last = replace(box[0], record=box[-1].record, delta=box[-1].delta), replace(box[-1], record=None)
+            first, last = (
+                replace(box[0], record=box[-1].record, delta=box[-1].delta),
+                replace(box[-1], record=None),
+            )
             self._writer.outbox.clear()
             self._writer.outbox.extend([first, *box[1:-1], last])
 
@@ -689,7 +743,11 @@ def whole_the_footer_forgets_the_properties(patch: pytest.MonkeyPatch) -> None:
 
 @mutant_of("mixed")
 def whole_a_native_owner_forgets_what_only_the_footer_held(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(NativeForm, "_are_notes_needed", lambda _self, footer: any(map(is_pulsar, [footer.base, *footer.chain])))
+    patch.setattr(
+        NativeForm,
+        "_are_notes_needed",
+        lambda _self, footer: any(map(is_pulsar, [footer.base, *footer.chain])),
+    )
 
 
 @mutant_of("pulsar")

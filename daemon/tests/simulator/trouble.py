@@ -1,4 +1,6 @@
-"""What breaks during a run: machines, processes, connections, stored bytes. Each kind is a function; the plan weighs them."""
+"""What breaks during a run: machines, processes, connections, stored bytes. Each kind is a
+function; the plan weighs them.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,25 @@ if TYPE_CHECKING:
     from daemon.tests.simulator.simulator import Node, Simulation
 
 KINDS: dict[str, float] = {
-    "crash": 3, "new_node": 3, "gateway_restart": 1, "gateway_away": 1, "stream_breaks": 1, "bookies_away": 1, "acks_stall": 1,
-    "fence": 2, "zk_disconnect": 2, "zk_expire": 1, "zk_lag": 2, "zk_down": 0.5,
-    "zk_stall": 2, "zk_old_leader": 2, "spurious_watches": 1, "collect": 2, "damage": 2,
+    "crash": 3,
+    "new_node": 3,
+    "gateway_restart": 1,
+    "gateway_away": 1,
+    "stream_breaks": 1,
+    "bookies_away": 1,
+    "acks_stall": 1,
+    "fence": 2,
+    "zk_disconnect": 2,
+    "zk_expire": 1,
+    "zk_lag": 2,
+    "zk_down": 0.5,
+    "zk_stall": 2,
+    "zk_old_leader": 2,
+    "spurious_watches": 1,
+    "collect": 2,
+    "damage": 2,
     "delete_unopened": 0.3,
-}  # fmt: skip
+}
 
 
 async def make(sim: Simulation, rng: random.Random) -> None:
@@ -43,7 +59,8 @@ async def make(sim: Simulation, rng: random.Random) -> None:
 def end(sim: Simulation) -> None:
     """Nothing breaks any more, and what was broken is back."""
     store, server = sim.bookkeeper, sim.server
-    sim.writer.settings = replace(sim.writer.settings, ranges_max=None)  # the operator raised the limit
+    # the operator raised the limit
+    sim.writer.settings = replace(sim.writer.settings, ranges_max=None)
     store.faults.clear()
     store.faults.delay_max_s = 0.001
     store.bookies_up = store.bookies
@@ -87,7 +104,9 @@ def _gateway_away(sim: Simulation, rng: random.Random) -> None:
     if (node := _pick(sim, rng)) and node.gateway.process.up:
         gateway = node.gateway.inner
         gateway.kill()
-        sim.loop.call_later(rng.choice((0.05, 0.5, 2.5)), lambda: gateway.process.up or gateway.come_up())
+        sim.loop.call_later(
+            rng.choice((0.05, 0.5, 2.5)), lambda: gateway.process.up or gateway.come_up()
+        )
 
 
 def _stream_breaks(sim: Simulation, rng: random.Random) -> None:
@@ -148,7 +167,9 @@ def _zk_old_leader(sim: Simulation, rng: random.Random) -> None:
 def _zk_down(sim: Simulation, rng: random.Random) -> None:
     if sim.server.up:
         sim.server.stop()
-        sim.loop.call_later(rng.choice((0.1, 1.0, 3.0)), lambda: sim.server.up or sim.server.start())
+        sim.loop.call_later(
+            rng.choice((0.1, 1.0, 3.0)), lambda: sim.server.up or sim.server.start()
+        )
 
 
 def _slow_recoveries(sim: Simulation, rng: random.Random) -> None:
@@ -163,7 +184,9 @@ def _spurious_watches(sim: Simulation, rng: random.Random) -> None:
 
 
 def _collect(sim: Simulation, rng: random.Random) -> None:
-    sim.loop.create_task(sim.collect(lag=rng.random() < 0.5)).add_done_callback(lambda t: t.cancelled() or t.exception())
+    sim.loop.create_task(sim.collect(lag=rng.random() < 0.5)).add_done_callback(
+        lambda t: t.cancelled() or t.exception()
+    )
 
 
 def _delete_unopened(sim: Simulation, rng: random.Random) -> None:
@@ -181,15 +204,22 @@ def _damage(sim: Simulation, rng: random.Random) -> None:
 
 
 def _damage_one(sim: Simulation, rng: random.Random, name: CursorName) -> bool:
-    """Spoils one entry that a fall-back must survive: a segment, an end record, a delta in front of the snapshot. One at a
-    time per cursor: what was damaged before must have left its footer."""
+    """Spoils one entry that a fall-back must survive: a segment, an end record, a delta in front of
+    the snapshot. One at a time per cursor: what was damaged before must have left its footer.
+    """
     if name not in sim.check.monitor.current:
         return False
     footer = sim.check.monitor.current[name][1]
     base = footer.base
-    if not isinstance(base, SnapshotBase) or footer.previous is None or sim.damaged & footer.named_ledgers():
+    if (
+        not isinstance(base, SnapshotBase)
+        or footer.previous is None
+        or sim.damaged & footer.named_ledgers()
+    ):
         return False
-    end_record = record.decode(sim.ledgers[base.ledger].entries[base.last_entry], name.record_hash).body
+    end_record = record.decode(
+        sim.ledgers[base.ledger].entries[base.last_entry], name.record_hash
+    ).body
     assert isinstance(end_record, SnapshotEnd)
     what = rng.choices(("segment", "end", "before"), (5, 3, 2))[0]
     if what == "before":
@@ -205,7 +235,9 @@ def _damage_one(sim: Simulation, rng: random.Random, name: CursorName) -> bool:
 
 
 def after_switch(sim: Simulation, name: CursorName, footer: Footer) -> None:
-    """Perhaps the owner dies with its next deltas unsent; its successor reads the snapshot, which is damaged then."""
+    """Perhaps the owner dies with its next deltas unsent; its successor reads the snapshot, which
+    is damaged then.
+    """
     rng = sim.rng
     if sim.over or rng.random() >= sim.plan.switch_chance:
         return

@@ -32,7 +32,12 @@ def test_the_table_names_every_encoding() -> None:
 def test_json_is_a_line_per_row_in_bytes() -> None:
     out, _ = run(*SMALL, "--json")
     rows = [json.loads(line) for line in out.splitlines()]
-    assert [(r["backlog"], r["density"]) for r in rows] == [(20_000, 0.01), (20_000, 0.1), (100_000, 0.01), (100_000, 0.1)]
+    assert [(r["backlog"], r["density"]) for r in rows] == [
+        (20_000, 0.01),
+        (20_000, 0.1),
+        (100_000, 0.01),
+        (100_000, 0.1),
+    ]
     assert all(set(r["bytes"]) == {e.key for e in ENCODINGS} for r in rows)
     assert rows[3]["bytes"]["dense_bytes"] == pytest.approx(100_000 / 64 * 10.9, rel=0.01)
     assert rows[0]["dataLedgers"] == 1 and rows[2]["dataLedgers"] == 2
@@ -66,7 +71,9 @@ def test_what_makes_no_sense_is_usage(arguments: list[str], said: str) -> None:
     assert said in err and "What to do" in err
 
 
-def test_without_the_extra_the_remedy_is_named_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_remedy_is_named_before_anything_is_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     _, err = run("sizes", "--plot", "x.svg", code=2)
     assert ".whl[plots]" in err

@@ -1,4 +1,6 @@
-"""The size table of issue #25985, reproduced; and what follows from it: size follows holes, no dense form per flush."""
+"""The size table of issue #25985, reproduced; and what follows from it: size follows holes, no
+dense form per flush.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def row(backlog: int, density: float) -> Row:
 
 
 def differs(value: float, printed: str) -> float:
-    """By which part a value differs from a printed number, which stands for everything that rounds to it."""
+    """By which part a value differs from a printed number, which stands for everything that rounds
+    to it.
+    """
     number, half = float(printed), 0.5 * 10 ** -len(printed.partition(".")[2])
     return max(0.0, abs(value - number) - half) / number
 
@@ -50,7 +54,9 @@ def test_r22_dense_size_and_heap_are_the_issues(backlog: int, density: float) ->
 
 
 def test_r22_one_hundred_million_with_few_holes_in_roaring_is_the_issues() -> None:
-    """0.43 is megabytes: with MiB, 450,887 bytes, no ledger size between 50,000 entries and one ledger for all would fit."""
+    """0.43 is megabytes: with MiB, 450,887 bytes, no ledger size between 50,000 entries and one
+    ledger for all would fit.
+    """
     found = row(100 * M, 0.001).bytes_by_key
     assert found["roaring_bytes"] == pytest.approx(0.43e6, rel=0.005)
     assert found["dense_bytes"] / MIB == pytest.approx(16.4, rel=0.005)
@@ -67,14 +73,19 @@ def test_r22_the_ceiling_of_one_entry_is_thirty_million_whatever_the_holes() -> 
 
 @pytest.mark.parametrize(("density", "gaps"), [(0.001, 1_001), (0.01, 101), (0.1, 11)])
 def test_r22_no_encoding_claims_less_than_the_gaps_hold(density: float, gaps: int) -> None:
-    """Gaps are uniform over so many lengths: that many bits for each hole is what no lossless encoding can save."""
+    """Gaps are uniform over so many lengths: that many bits for each hole is what no lossless
+    encoding can save.
+    """
     found = row(10 * M, density)
     least_bytes = found.holes * math.log2(gaps) / 8
     for encoding in ENCODINGS:
         if encoding.key != "delta_bytes":
             assert found.bytes_by_key[encoding.key] >= least_bytes, encoding.key
     assert found.bytes_by_key["snapshot_bytes"] < 3 * least_bytes
-    assert found.delta_acks == 1_000 and found.bytes_by_key["delta_bytes"] >= 1_000 * math.log2(found.holes / 1_000) / 8
+    assert (
+        found.delta_acks == 1_000
+        and found.bytes_by_key["delta_bytes"] >= 1_000 * math.log2(found.holes / 1_000) / 8
+    )
 
 
 def test_r22_holes_have_the_issues_gaps() -> None:
@@ -101,7 +112,10 @@ def test_both_states_hold_the_same_acks(ledger_entries: int) -> None:
     assert state.hole_count <= workload.holes().size
 
 
-@pytest.mark.parametrize("wrong", [(0, 0.1, 1), (10, 0.0, 1), (10, 0.6, 1), (10, 0.1, -1), (1 << 33, 0.1, 0), (10, math.nan, 0)])
+@pytest.mark.parametrize(
+    "wrong",
+    [(0, 0.1, 1), (10, 0.0, 1), (10, 0.6, 1), (10, 0.1, -1), (1 << 33, 0.1, 0), (10, math.nan, 0)],
+)
 def test_workloads_that_make_no_sense_are_refused(wrong: tuple[int, float, int]) -> None:
     with pytest.raises(ValueError, match=r"\d"):
         Workload(wrong[0], wrong[1], ledger_entries=wrong[2])
@@ -109,7 +123,9 @@ def test_workloads_that_make_no_sense_are_refused(wrong: tuple[int, float, int])
 
 def few_holes(entries: int, holes: int) -> BitMap:
     """Acked entries."""
-    places = np.sort(np.random.default_rng(1).choice(entries, holes, replace=False)).astype(np.uint32)
+    places = np.sort(np.random.default_rng(1).choice(entries, holes, replace=False)).astype(
+        np.uint32
+    )
     entries_acked = bitmaps.span(0, entries - 1) - bitmaps.from_sorted(places)
     entries_acked.discard(0)
     return entries_acked
@@ -151,7 +167,9 @@ def test_r24_a_flush_makes_no_dense_form() -> None:
     assert large < 2 * MIB
     assert large < 3 * small + 512 * 1024, "fifty times the backlog, the same thousand acks"
     info, _ = Workload(50 * M, 0.001).states()
-    assert peak_bytes(lambda: position_info.encode(info, Form.LONG_ARRAY)) > 4 * MIB, "the measure sees what Pulsar's form takes"
+    assert peak_bytes(lambda: position_info.encode(info, Form.LONG_ARRAY)) > 4 * MIB, (
+        "the measure sees what Pulsar's form takes"
+    )
 
 
 def test_r24_a_snapshot_holds_one_segment_at_a_time() -> None:
@@ -161,8 +179,12 @@ def test_r24_a_snapshot_holds_one_segment_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("highest", "words"), [(0, 1), (63, 1), (64, 2), (127, 2), (128, 3)])
-def test_the_heap_is_a_word_for_every_64_entries_up_to_the_highest(highest: int, words: int) -> None:
-    assert dense_heap_bytes(PositionInfo(Position(1, -1), {5: BitMap([highest]), 7: BitMap([0])})) == 8 * (words + 1)
+def test_the_heap_is_a_word_for_every_64_entries_up_to_the_highest(
+    highest: int, words: int
+) -> None:
+    assert dense_heap_bytes(
+        PositionInfo(Position(1, -1), {5: BitMap([highest]), 7: BitMap([0])})
+    ) == 8 * (words + 1)
 
 
 def test_further_acks_are_holes_each_once() -> None:

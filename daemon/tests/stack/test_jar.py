@@ -1,4 +1,6 @@
-"""Where the jar is looked for, and which Java will do: folders as a checkout and as site-packages have them, scripts in Java's place."""
+"""Where the jar is looked for, and which Java will do: folders as a checkout and as site-packages
+have them, scripts in Java's place.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.stack import StackError, check_java, find_jar
-from cursorkeeper.demo.stack.jar import JAR_IN_REPOSITORY, JAR_NAME, JAR_VARIABLE, SOURCES_IN_REPOSITORY
+from cursorkeeper.demo.stack.jar import (
+    JAR_IN_REPOSITORY,
+    JAR_NAME,
+    JAR_VARIABLE,
+    SOURCES_IN_REPOSITORY,
+)
 
 
 def touched(file: Path) -> Path:
@@ -39,13 +46,18 @@ def test_a_checkout_has_its_own(checkout: Path) -> None:
 
 
 def test_a_wheel_brings_it_along_or_says_which_does(installed: Path) -> None:
-    with pytest.raises(StackError, match=rf"CURSORKEEPER_WHEEL_JAR=no.*install the wheel that brings it along.*{JAR_VARIABLE}"):
+    with pytest.raises(
+        StackError,
+        match=rf"CURSORKEEPER_WHEEL_JAR=no.*install the wheel that brings it along.*{JAR_VARIABLE}",
+    ):
         find_jar({}, installed)
     jar = touched(installed.parent / JAR_NAME)
     assert find_jar({}, installed) == jar
 
 
-def test_a_named_one_comes_first_and_must_be_there(checkout: Path, installed: Path, tmp_path: Path) -> None:
+def test_a_named_one_comes_first_and_must_be_there(
+    checkout: Path, installed: Path, tmp_path: Path
+) -> None:
     touched(checkout.parents[4] / JAR_IN_REPOSITORY)
     touched(installed.parent / JAR_NAME)
     named = tmp_path / "other.jar"
@@ -54,7 +66,11 @@ def test_a_named_one_comes_first_and_must_be_there(checkout: Path, installed: Pa
             find_jar({JAR_VARIABLE: str(named)}, here)
         assert find_jar({JAR_VARIABLE: ""}, here).name == JAR_NAME
     touched(named)
-    assert find_jar({JAR_VARIABLE: str(named)}, checkout) == find_jar({JAR_VARIABLE: str(named)}, installed) == named
+    assert (
+        find_jar({JAR_VARIABLE: str(named)}, checkout)
+        == find_jar({JAR_VARIABLE: str(named)}, installed)
+        == named
+    )
 
 
 def test_the_environment_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -65,7 +81,9 @@ def test_the_environment_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def java(folder: Path, said: str, status: int = 0) -> str:
     """A `java` that says its version as some vendor's does."""
     script = folder / "java"
-    script.write_text(f"#!{sys.executable}\nimport sys\nsys.stderr.write({said!r})\nsys.exit({status})\n")
+    script.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.stderr.write({said!r})\nsys.exit({status})\n"
+    )
     script.chmod(0o755)
     return str(script)
 
@@ -93,7 +111,9 @@ def test_a_java_that_will_do(tmp_path: Path, said: str, version: int) -> None:
     ],
 )
 def test_a_java_that_will_not(tmp_path: Path, said: str, status: int, found: str) -> None:
-    with pytest.raises(StackError, match="What to do: install a JDK or a JRE of version 17") as caught:
+    with pytest.raises(
+        StackError, match="What to do: install a JDK or a JRE of version 17"
+    ) as caught:
         check_java(java(tmp_path, said, status))
     assert found in str(caught.value)
 

@@ -26,7 +26,16 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
         jar = tmp_path / "gateway.jar"
         jar.touch()
-        made.append(JavaProcess("gateway", ["--port", "1"], tmp_path / "gateway.log", jar=jar, java=str(script), start_max_s=start_max_s))
+        made.append(
+            JavaProcess(
+                "gateway",
+                ["--port", "1"],
+                tmp_path / "gateway.log",
+                jar=jar,
+                java=str(script),
+                start_max_s=start_max_s,
+            )
+        )
         return made[-1]
 
     yield build
@@ -49,13 +58,19 @@ def test_the_ready_line_is_given_back_and_a_restart_is_another_process(launch: L
 
 
 def test_it_is_told_its_parent(launch: Launch, tmp_path: Path) -> None:
-    process = launch(f"open({str(tmp_path / 'argv')!r}, 'w').write(' '.join(sys.argv[1:]))\n{READY}")
+    process = launch(
+        f"open({str(tmp_path / 'argv')!r}, 'w').write(' '.join(sys.argv[1:]))\n{READY}"
+    )
     process.start()
     assert (tmp_path / "argv").read_text().endswith(f"gateway --port 1 --parent-pid {os.getpid()}")
 
 
-def test_temporary_files_are_beside_the_log_and_a_killed_process_leaves_none_for_ever(launch: Launch, tmp_path: Path) -> None:
-    """BookKeeper's client unpacks native libraries into the temp folder and a killed JVM never deletes them."""
+def test_temporary_files_are_beside_the_log_and_a_killed_process_leaves_none_for_ever(
+    launch: Launch, tmp_path: Path
+) -> None:
+    """BookKeeper's client unpacks native libraries into the temp folder and a killed JVM never
+    deletes them.
+    """
     program = f"""
 temp = next(a for a in sys.argv if a.startswith('-Djava.io.tmpdir=')).partition('=')[2]
 open(os.path.join(temp, 'native' + str(os.getpid())), 'w').close()
@@ -75,11 +90,18 @@ def test_an_early_end_shows_the_log(launch: Launch) -> None:
     assert not process.running
 
 
-def test_waiting_for_readiness_has_a_limit_and_leaves_nothing_behind(launch: Launch, tmp_path: Path) -> None:
-    process = launch(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)", start_max_s=START_MAX_S)
+def test_waiting_for_readiness_has_a_limit_and_leaves_nothing_behind(
+    launch: Launch, tmp_path: Path
+) -> None:
+    process = launch(
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)",
+        start_max_s=START_MAX_S,
+    )
     with pytest.raises(StackError, match="not ready within"):
         process.start()
-    assert (tmp_path / "pid").exists(), f"Python did not start within {START_MAX_S} s: this test would prove nothing"
+    assert (tmp_path / "pid").exists(), (
+        f"Python did not start within {START_MAX_S} s: this test would prove nothing"
+    )
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 

@@ -34,8 +34,13 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
     await asyncio.to_thread(made.kill)
 
 
-async def test_a_killed_bookie_and_a_killed_gateway_lose_nothing_acknowledged(cluster: LocalCluster) -> None:
-    first, second = await connected(cluster.gateway_address(0)), await connected(cluster.gateway_address(1))
+async def test_a_killed_bookie_and_a_killed_gateway_lose_nothing_acknowledged(
+    cluster: LocalCluster,
+) -> None:
+    first, second = (
+        await connected(cluster.gateway_address(0)),
+        await connected(cluster.gateway_address(1)),
+    )
     assert first.instance != second.instance
     ledger = await first.create(LedgerSpec(3, 3, 2), OURS)
     acked = 0
@@ -53,7 +58,10 @@ async def test_a_killed_bookie_and_a_killed_gateway_lose_nothing_acknowledged(cl
                 return error
 
     without = await asyncio.wait_for(create_fails(), 180)  # once the dead bookie's session is over
-    assert isinstance(without, GatewayRetry) and (without.reason, without.outcome) == ("NOT_ENOUGH_BOOKIES", Outcome.NOT_DONE)
+    assert isinstance(without, GatewayRetry) and (without.reason, without.outcome) == (
+        "NOT_ENOUGH_BOOKIES",
+        Outcome.NOT_DONE,
+    )
     small = await first.create(LedgerSpec(2, 2, 2), OURS)
     await first.append(small, 0, b"x")
 
@@ -75,6 +83,10 @@ def test_a_cluster_that_cannot_start_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "bookie-1").write_text("a file where a folder must be")
     with pytest.raises(Exception, match="bookie"):
         cluster.start()
-    assert not any(process.running for process in [cluster.zookeeper, *cluster.bookies, *cluster.gateways])
+    assert not any(
+        process.running for process in [cluster.zookeeper, *cluster.bookies, *cluster.gateways]
+    )
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-    assert not any(os.fsencode(tmp_path) in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
+    assert not any(
+        os.fsencode(tmp_path) in Path(f"/proc/{child}/cmdline").read_bytes() for child in children
+    )

@@ -11,8 +11,13 @@ from cursorkeeper.demo.stack.ports import free_port
 
 
 def test_a_port_that_another_process_was_given_is_taken_though_nobody_listens() -> None:
-    program = "from cursorkeeper.demo.stack.ports import free_port; print(free_port(), flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    program = (
+        "from cursorkeeper.demo.stack.ports import free_port; print(free_port(), "
+        "flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdin is not None and other.stdout is not None
         given = int(other.stdout.readline())
         with pytest.raises(OSError, match="no free port"):

@@ -1,4 +1,6 @@
-"""Brokers as processes: they start, come back after a kill, say why they cannot, and end with the process that started them."""
+"""Brokers as processes: they start, come back after a kill, say why they cannot, and end with the
+process that started them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from cursorkeeper.demo.stack.pulsar import VERSIONS, class_path, spawn_tied
 
 GONE_MAX_S = 60
 CHILD = "import time; print('it runs', flush=True); time.sleep(90)"
-ONE_BOOKIE = {f"managedLedgerDefault{name}": "1" for name in ("EnsembleSize", "WriteQuorum", "AckQuorum")}
+ONE_BOOKIE = {
+    f"managedLedgerDefault{name}": "1" for name in ("EnsembleSize", "WriteQuorum", "AckQuorum")
+}
 
 
 def test_an_unknown_version_and_one_that_was_not_resolved(tmp_path: Path) -> None:
@@ -45,7 +49,9 @@ while not log.stat().st_size:
 print(children[0].pid if children[0].poll() is None else 0, flush=True)
 time.sleep(600)
 """
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         assert child, "it ended with the thread that asked for it"
@@ -76,15 +82,27 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 
 def listens(port: int) -> list[str]:
     """The local addresses, as /proc has them, on which anybody listens with this port."""
-    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
-    return [words[1].split(":")[0] for words in lines if words[3] == "0A" and int(words[1].split(":")[1], 16) == port]
+    lines = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+    ]
+    return [
+        words[1].split(":")[0]
+        for words in lines
+        if words[3] == "0A" and int(words[1].split(":")[1], 16) == port
+    ]
 
 
 @pytest.mark.jvm
 @pytest.mark.slow
-def test_a_broker_that_cannot_start_says_why_and_one_that_can_comes_back_after_a_kill(stack: Standalone, tmp_path: Path) -> None:
+def test_a_broker_that_cannot_start_says_why_and_one_that_can_comes_back_after_a_kill(
+    stack: Standalone, tmp_path: Path
+) -> None:
     with PulsarCluster(tmp_path, stack.zookeeper) as cluster:
-        broker = cluster.broker(conf={**ONE_BOOKIE, "managedLedgerStorageClassName": "no.such.Storage"})
+        broker = cluster.broker(
+            conf={**ONE_BOOKIE, "managedLedgerStorageClassName": "no.such.Storage"}
+        )
         with pytest.raises(StackError, match=r"ended with status(.|\n)*no\.such\.Storage"):
             broker.start()
         assert not broker.running

@@ -1,4 +1,6 @@
-"""The daemon's stream served over real gRPC, on the fakes: killed and started again like a process."""
+"""The daemon's stream served over real gRPC, on the fakes: killed and started again like a
+process.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ from daemon.tests.support.world import SilentTelemetry
 class ServedKeeper:
     """Implements the contract's `Keeper`."""
 
-    def __init__(self, limits: Limits | None = None, keeper_limits: KeeperLimits | None = None, pool: CreditPool | None = None) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        keeper_limits: KeeperLimits | None = None,
+        pool: CreditPool | None = None,
+    ) -> None:
         self.bookkeeper = FakeBookKeeper(random.Random(1))
         self.zookeeper = FakeZooKeeperServer(random.Random(2))
         self.limits, self.keeper_limits = limits or Limits(), keeper_limits or KeeperLimits()
@@ -55,8 +62,12 @@ class ServedKeeper:
             options=channel_options(4 << 20, server=True),
             interceptors=[CursorStoreGuard(self.credentials, self.readers_token), WellFormed()],
         )
-        sessions = SessionFactory(self.keeper, self.pool, name="served", incarnation="1", credentials=self.credentials)
-        AckSinkService(sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max).add_to(server)
+        sessions = SessionFactory(
+            self.keeper, self.pool, name="served", incarnation="1", credentials=self.credentials
+        )
+        AckSinkService(
+            sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max
+        ).add_to(server)
         self.store = CursorStoreService(self.keeper)
         rpc.add_CursorStoreServicer_to_server(self.store, server)
         server.add_insecure_port(self._address)

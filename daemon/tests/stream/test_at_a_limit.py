@@ -45,14 +45,25 @@ async def test_r11_pause_with_the_numbers_and_resume_when_it_fits() -> None:
     assert (await stream.until("durable")).seq == 1
     stream.ack(2, 6, 8)
     pause = await stream.until("pause")
-    assert "4 ranges" in pause.reason and "managedLedgerMaxUnackedRangesToPersist = 2" in pause.reason
+    assert (
+        "4 ranges" in pause.reason and "managedLedgerMaxUnackedRangesToPersist = 2" in pause.reason
+    )
     found = info(world)
     assert (found.state, found.paused_for, found.format) == ("NOT_PERSISTABLE", "limit", "pulsar")
     assert found.cursor_metadata_size_in_memory_bytes > 0 and found.flush_interval_ms == 1
     text = metrics(world)
-    assert f'cursorkeeper_cursor_metadata_size_in_memory_bytes{{over="max"}} {found.cursor_metadata_size_in_memory_bytes:.1f}' in text
-    assert f'cursorkeeper_cursor_metadata_size_in_memory_bytes{{over="sum"}} {found.cursor_metadata_size_in_memory_bytes:.1f}' in text
-    assert "cursorkeeper_limit_crossings_total 1.0" in text and "cursorkeeper_cursors_paused 1.0" in text
+    assert (
+        f'cursorkeeper_cursor_metadata_size_in_memory_bytes{{over="max"}} '
+        f"{found.cursor_metadata_size_in_memory_bytes:.1f}" in text
+    )
+    assert (
+        f'cursorkeeper_cursor_metadata_size_in_memory_bytes{{over="sum"}} '
+        f"{found.cursor_metadata_size_in_memory_bytes:.1f}" in text
+    )
+    assert (
+        "cursorkeeper_limit_crossings_total 1.0" in text
+        and "cursorkeeper_cursors_paused 1.0" in text
+    )
     assert "cursorkeeper_flush_interval_seconds 0.001" in text
     stream.ack(3, 3, 5, 7)
     await stream.until("resume")
@@ -89,7 +100,10 @@ async def test_r10_durable_says_how_many_acks_are_not_stored() -> None:
     assert (durable.seq, durable.truncated_acks) == (2, 3)
     assert info(world).truncated_acks == 3
     text = metrics(world)
-    assert "cursorkeeper_truncated_acks 3.0" in text and "cursorkeeper_truncated_flushes_total 1.0" in text
+    assert (
+        "cursorkeeper_truncated_acks 3.0" in text
+        and "cursorkeeper_truncated_flushes_total 1.0" in text
+    )
     stream.ack(3, 3, 5, 7, 9)
     assert (await stream.until("durable")).truncated_acks == 0
     assert "cursorkeeper_truncated_acks 0.0" in metrics(world)
@@ -115,16 +129,27 @@ async def test_credit_comes_back_at_a_limit_without_a_confirmation() -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_a_message_larger_than_the_handles_share_comes_alone_while_the_daemon_has_room() -> None:
+async def test_a_message_larger_than_the_handles_share_comes_alone_while_the_daemon_has_room() -> (
+    None
+):
     world = World()
     stream = Stream(await world.keeper())
-    pool = stream.session.pool = CreditPool(handle_bytes=4_096, handle_bytes_min=4_096, daemon_bytes=100_000)
+    pool = stream.session.pool = CreditPool(
+        handle_bytes=4_096, handle_bytes_min=4_096, daemon_bytes=100_000
+    )
     await stream.open()
     producers = {f"standalone-1-{number}": number for number in range(3_000)}
 
     def mark(seq: int) -> None:
-        place, properties = pb.Position(ledger=5, entry=3), pb.MarkDeleteProperties(values=producers)
-        stream.send(ack_batch=pb.AckBatch(handle=1, seq=seq, generation=1, mark_delete=place, properties=properties))
+        place, properties = (
+            pb.Position(ledger=5, entry=3),
+            pb.MarkDeleteProperties(values=producers),
+        )
+        stream.send(
+            ack_batch=pb.AckBatch(
+                handle=1, seq=seq, generation=1, mark_delete=place, properties=properties
+            )
+        )
 
     mark(1)
     assert (await stream.until("durable")).seq == 1
@@ -147,7 +172,9 @@ async def test_a_message_larger_than_the_handles_share_comes_alone_while_the_dae
 
 @pytest.mark.parametrize("native", [True, False])
 async def test_r17_partial_acks_that_are_not_kept_are_counted(native: bool) -> None:
-    world = World(limits=small(FAST, batch_index_acks=False), state_writer=None if native else writer())
+    world = World(
+        limits=small(FAST, batch_index_acks=False), state_writer=None if native else writer()
+    )
     stream = Stream(await world.keeper())
     await stream.open()
     partial = pb.PartialAck(entry=7, batch_size=4, ack_set=[0b0110])

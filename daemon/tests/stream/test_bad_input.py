@@ -1,5 +1,6 @@
-"""Bad input over the wire: each gets a clear refusal that names the cursor and says what to do, harms no other cursor,
-and loses nothing that was accepted before."""
+"""Bad input over the wire: each gets a clear refusal that names the cursor and says what to do,
+harms no other cursor, and loses nothing that was accepted before.
+"""
 
 from __future__ import annotations
 
@@ -49,10 +50,18 @@ class Wire:
     async def open(self, handle: int = 1, subscription: str = "s", **more: Any) -> Any:
         if handle == 1:
             self.send(hello=pb.Hello(name="t", incarnation="1", protocol_versions=[1]))
-        layout = pb.LayoutRun(ids=[5, 9], states=[pb.LAYOUT_CLOSED, pb.LAYOUT_OPEN], entries=[100, 0])
+        layout = pb.LayoutRun(
+            ids=[5, 9], states=[pb.LAYOUT_CLOSED, pb.LAYOUT_OPEN], entries=[100, 0]
+        )
         self.send(
             open_cursor=pb.OpenCursor(
-                handle=handle, topic=TOPIC, subscription=subscription, layout=layout, create=True, takeover=True, **more
+                handle=handle,
+                topic=TOPIC,
+                subscription=subscription,
+                layout=layout,
+                create=True,
+                takeover=True,
+                **more,
             )
         )
         opened = await self.until("opened")
@@ -72,64 +81,136 @@ async def wire(keeper: ServedKeeper) -> AsyncIterator[Wire]:
 
 
 def entries(*numbers: int, ledger: int = 5, **more: Any) -> pb.AckBatch:
-    return pb.AckBatch(handle=1, seq=2, generation=1, ledgers=[pb.LedgerAcks(ledger_id=ledger, entries=numbers)], **more)
+    return pb.AckBatch(
+        handle=1,
+        seq=2,
+        generation=1,
+        ledgers=[pb.LedgerAcks(ledger_id=ledger, entries=numbers)],
+        **more,
+    )
 
 
 def one_partial(**fields: Any) -> pb.AckBatch:
-    return pb.AckBatch(handle=1, seq=2, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, partial=[pb.PartialAck(entry=3, **fields)])])
+    return pb.AckBatch(
+        handle=1,
+        seq=2,
+        generation=1,
+        ledgers=[pb.LedgerAcks(ledger_id=5, partial=[pb.PartialAck(entry=3, **fields)])],
+    )
 
 
 def with_ledger(**fields: Any) -> pb.AckBatch:
-    return pb.AckBatch(handle=1, seq=2, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, **fields)])
+    return pb.AckBatch(
+        handle=1, seq=2, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, **fields)]
+    )
 
 
 BAD: dict[str, tuple[Callable[[], pb.AckBatch], str, str]] = {
-    "an ack beyond a closed ledger": (lambda: entries(100), "POSITION_OUT_OF_RANGE", "closed with 100 entries"),
-    "a ledger that is not in the layout": (lambda: entries(1, ledger=77), "POSITION_OUT_OF_RANGE", "not in the layout"),
-    "a ledger between two known ones": (lambda: entries(1, ledger=7), "POSITION_OUT_OF_RANGE", "not in the layout"),
-    "an ack far above an open ledger": (lambda: entries(4_000_000_000, ledger=9), "POSITION_OUT_OF_RANGE", "above the highest known"),
-    "a ledger id above 2^63": (lambda: entries(1, ledger=1 << 63), "POSITION_OUT_OF_RANGE", "out of range"),
+    "an ack beyond a closed ledger": (
+        lambda: entries(100),
+        "POSITION_OUT_OF_RANGE",
+        "closed with 100 entries",
+    ),
+    "a ledger that is not in the layout": (
+        lambda: entries(1, ledger=77),
+        "POSITION_OUT_OF_RANGE",
+        "not in the layout",
+    ),
+    "a ledger between two known ones": (
+        lambda: entries(1, ledger=7),
+        "POSITION_OUT_OF_RANGE",
+        "not in the layout",
+    ),
+    "an ack far above an open ledger": (
+        lambda: entries(4_000_000_000, ledger=9),
+        "POSITION_OUT_OF_RANGE",
+        "above the highest known",
+    ),
+    "a ledger id above 2^63": (
+        lambda: entries(1, ledger=1 << 63),
+        "POSITION_OUT_OF_RANGE",
+        "out of range",
+    ),
     "a mark-delete before -1": (
-        lambda: pb.AckBatch(handle=1, seq=2, generation=1, mark_delete=pb.Position(ledger=5, entry=-2)),
+        lambda: pb.AckBatch(
+            handle=1, seq=2, generation=1, mark_delete=pb.Position(ledger=5, entry=-2)
+        ),
         "POSITION_OUT_OF_RANGE",
         "out of range",
     ),
     "a mark-delete beyond the ledger": (
-        lambda: pb.AckBatch(handle=1, seq=2, generation=1, mark_delete=pb.Position(ledger=5, entry=100)),
+        lambda: pb.AckBatch(
+            handle=1, seq=2, generation=1, mark_delete=pb.Position(ledger=5, entry=100)
+        ),
         "POSITION_OUT_OF_RANGE",
         "closed with",
     ),
-    "a range that ends before it begins": (lambda: with_ledger(ranges=[9, 3]), "BAD_MESSAGE", "ends before it begins"),
+    "a range that ends before it begins": (
+        lambda: with_ledger(ranges=[9, 3]),
+        "BAD_MESSAGE",
+        "ends before it begins",
+    ),
     "half a range": (lambda: with_ledger(ranges=[9]), "BAD_MESSAGE", "odd number"),
     "garbage as a bitmap": (lambda: with_ledger(roaring=b"\x01\x02\x03"), "BAD_MESSAGE", "roaring"),
-    "bytes after a bitmap": (lambda: with_ledger(roaring=b":0\x00\x00\x00\x00\x00\x00junk"), "BAD_MESSAGE", "roaring"),
-    "an index outside the batch": (lambda: one_partial(batch_size=10, ack_set=[1 << 12]), "BATCH_CONTRADICTS", "no index 12"),
+    "bytes after a bitmap": (
+        lambda: with_ledger(roaring=b":0\x00\x00\x00\x00\x00\x00junk"),
+        "BAD_MESSAGE",
+        "roaring",
+    ),
+    "an index outside the batch": (
+        lambda: one_partial(batch_size=10, ack_set=[1 << 12]),
+        "BATCH_CONTRADICTS",
+        "no index 12",
+    ),
     "acked indexes outside the batch": (
         lambda: one_partial(batch_size=10, acked=[pb.IntRange(first=3, last=10)]),
         "BATCH_CONTRADICTS",
         "no indexes 3..10",
     ),
-    "acked indexes without a size": (lambda: one_partial(acked=[pb.IntRange(first=3, last=3)]), "BAD_MESSAGE", "batch_size"),
-    "neither ack set nor indexes": (lambda: one_partial(batch_size=10), "BAD_MESSAGE", "exactly one"),
-    "an ack set of zeros": (lambda: one_partial(batch_size=10, ack_set=[0]), "BAD_MESSAGE", "nothing is missing"),
-    "a batch of a million": (lambda: one_partial(batch_size=1_000_000, ack_set=[1]), "BATCH_CONTRADICTS", "more than 65536"),
+    "acked indexes without a size": (
+        lambda: one_partial(acked=[pb.IntRange(first=3, last=3)]),
+        "BAD_MESSAGE",
+        "batch_size",
+    ),
+    "neither ack set nor indexes": (
+        lambda: one_partial(batch_size=10),
+        "BAD_MESSAGE",
+        "exactly one",
+    ),
+    "an ack set of zeros": (
+        lambda: one_partial(batch_size=10, ack_set=[0]),
+        "BAD_MESSAGE",
+        "nothing is missing",
+    ),
+    "a batch of a million": (
+        lambda: one_partial(batch_size=1_000_000, ack_set=[1]),
+        "BATCH_CONTRADICTS",
+        "more than 65536",
+    ),
     "another batch size than before": (
         lambda: one_partial(batch_size=20, ack_set=[6]),
         "BATCH_CONTRADICTS",
         "had 10 messages and now has 20",
     ),
     "a generation that does not exist": (
-        lambda: pb.AckBatch(handle=1, seq=2, generation=9, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1])]),
+        lambda: pb.AckBatch(
+            handle=1, seq=2, generation=9, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1])]
+        ),
         "WRONG_GENERATION",
         "generation 9",
     ),
     "a seq that does not grow": (
-        lambda: pb.AckBatch(handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1])]),
+        lambda: pb.AckBatch(
+            handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1])]
+        ),
         "SEQ_NOT_GROWING",
         "seq 1 after 1",
     ),
     "properties that no record should hold": (
-        lambda: entries(1, properties=pb.MarkDeleteProperties(values={"k" * 1000 + str(i): i for i in range(400)})),
+        lambda: entries(
+            1,
+            properties=pb.MarkDeleteProperties(values={"k" * 1000 + str(i): i for i in range(400)}),
+        ),
         "TOO_LARGE",
         "are allowed",
     ),
@@ -137,7 +218,9 @@ BAD: dict[str, tuple[Callable[[], pb.AckBatch], str, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-async def test_a_bad_batch_refuses_its_handle_and_nothing_else(keeper: ServedKeeper, wire: Wire, case: str) -> None:
+async def test_a_bad_batch_refuses_its_handle_and_nothing_else(
+    keeper: ServedKeeper, wire: Wire, case: str
+) -> None:
     make, code, text = BAD[case]
     await wire.open()
     await wire.open(handle=2, subscription="neighbour")
@@ -146,7 +229,13 @@ async def test_a_bad_batch_refuses_its_handle_and_nothing_else(keeper: ServedKee
         seq=1,
         generation=1,
         ledgers=[
-            pb.LedgerAcks(ledger_id=5, entries=[40], partial=[pb.PartialAck(entry=3, batch_size=10, acked=[pb.IntRange(first=0, last=0)])])
+            pb.LedgerAcks(
+                ledger_id=5,
+                entries=[40],
+                partial=[
+                    pb.PartialAck(entry=3, batch_size=10, acked=[pb.IntRange(first=0, last=0)])
+                ],
+            )
         ],
     )
     wire.send(ack_batch=good)
@@ -157,7 +246,11 @@ async def test_a_bad_batch_refuses_its_handle_and_nothing_else(keeper: ServedKee
     assert refused.cursor == f"{TOPIC}|s"
     assert refused.remedy
     # the neighbour goes on
-    wire.send(ack_batch=pb.AckBatch(handle=2, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[7])]))
+    wire.send(
+        ack_batch=pb.AckBatch(
+            handle=2, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[7])]
+        )
+    )
     while (await wire.until("durable")).handle != 2:
         pass
     # what was accepted before is there, what was refused is not
@@ -182,7 +275,11 @@ async def test_more_acks_than_the_credit(wire: Wire, keeper: ServedKeeper) -> No
     keeper.pool.handle_bytes = 1_000
     await wire.open()
     wire.send(ack_batch=entries(*range(90)))
-    wire.send(ack_batch=pb.AckBatch(handle=1, seq=3, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1] * 400)]))
+    wire.send(
+        ack_batch=pb.AckBatch(
+            handle=1, seq=3, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1] * 400)]
+        )
+    )
     refused = await wire.until("refused")
     assert pb.RefusedCode.Name(refused.code) == "CREDIT_EXCEEDED"
 
@@ -191,13 +288,25 @@ async def test_more_acks_than_the_credit(wire: Wire, keeper: ServedKeeper) -> No
     ("first", "text"),
     [
         ({"ack_batch": pb.AckBatch(handle=1)}, "Hello"),
-        ({"group": pb.SourceGroup(messages=[pb.SourceMessage(hello=pb.Hello(protocol_versions=[1]))])}, "Hello"),
+        (
+            {
+                "group": pb.SourceGroup(
+                    messages=[pb.SourceMessage(hello=pb.Hello(protocol_versions=[1]))]
+                )
+            },
+            "Hello",
+        ),
         ({"hello": pb.Hello(name="old", protocol_versions=[0])}, "protocol versions"),
-        ({"hello": pb.Hello(name="x" * 20_000, protocol_versions=[1])}, "a Hello of 20... bytes: 16384 are allowed"),
+        (
+            {"hello": pb.Hello(name="x" * 20_000, protocol_versions=[1])},
+            "a Hello of 20... bytes: 16384 are allowed",
+        ),
         ({}, "Hello"),
     ],
 )
-async def test_a_violation_of_the_protocol_ends_the_stream_with_a_reason(wire: Wire, first: dict[str, Any], text: str) -> None:
+async def test_a_violation_of_the_protocol_ends_the_stream_with_a_reason(
+    wire: Wire, first: dict[str, Any], text: str
+) -> None:
     wire.send(**first)
     with pytest.raises(EOFError, match=text) as caught:
         await wire.until("hello")
@@ -210,28 +319,42 @@ def group(*messages: pb.SourceMessage) -> pb.SourceGroup:
 
 LONG = "x" * 1_100_000
 MAPS = {
-    "acks": pb.SourceMessage(ack_batch=pb.AckBatch(handle=1, seq=2, properties=pb.MarkDeleteProperties(values={LONG: 1}))),
-    "open": pb.SourceMessage(open_cursor=pb.OpenCursor(handle=2, topic=TOPIC, subscription="t", cursor_properties={LONG: ""})),
+    "acks": pb.SourceMessage(
+        ack_batch=pb.AckBatch(handle=1, seq=2, properties=pb.MarkDeleteProperties(values={LONG: 1}))
+    ),
+    "open": pb.SourceMessage(
+        open_cursor=pb.OpenCursor(
+            handle=2, topic=TOPIC, subscription="t", cursor_properties={LONG: ""}
+        )
+    ),
     "set": pb.SourceMessage(
-        set_cursor_properties=pb.SetCursorProperties(handle=1, seq=2, generation=1, properties=pb.CursorProperties(values={"k": LONG}))
+        set_cursor_properties=pb.SetCursorProperties(
+            handle=1, seq=2, generation=1, properties=pb.CursorProperties(values={"k": LONG})
+        )
     ),
 }
 
 
 @pytest.mark.parametrize("where", [*MAPS, *(f"grouped {name}" for name in MAPS)])
 async def test_maps_of_more_than_a_mebibyte_are_not_taken_apart(where: str) -> None:
-    """Of a few hundred thousand short names it takes seconds: nobody else would get an answer meanwhile."""
+    """Of a few hundred thousand short names it takes seconds: nobody else would get an answer
+    meanwhile.
+    """
     message = MAPS[where.removeprefix("grouped ")]
     if where.startswith("grouped"):
         message = pb.SourceMessage(group=group(pb.SourceMessage(hello=pb.Hello(name="t")), message))
-    with pytest.raises(ProtocolViolation, match=r"properties of 1100... bytes in one message: 1048576 are allowed"):
+    with pytest.raises(
+        ProtocolViolation, match=r"properties of 1100... bytes in one message: 1048576 are allowed"
+    ):
         source_message(message.SerializeToString())
 
 
 async def test_a_large_message_is_what_it_was() -> None:
     properties = pb.MarkDeleteProperties(values={"x" * 60_000: 7})
     ledgers = [pb.LedgerAcks(ledger_id=at, entries=range(1_000)) for at in range(900)]
-    message = pb.SourceMessage(ack_batch=pb.AckBatch(handle=1, seq=2, generation=3, properties=properties, ledgers=ledgers))
+    message = pb.SourceMessage(
+        ack_batch=pb.AckBatch(handle=1, seq=2, generation=3, properties=properties, ledgers=ledgers)
+    )
     assert source_message(message.SerializeToString()) == message
 
 
@@ -244,13 +367,18 @@ async def test_what_comes_before_a_hello_is_not_taken_apart(wire: Wire) -> None:
 @pytest.mark.parametrize(
     ("second", "text"),
     [
-        (group(*[pb.SourceMessage()] * 257), "a group of 257 messages: 256 are allowed .group_messages_max"),
+        (
+            group(*[pb.SourceMessage()] * 257),
+            "a group of 257 messages: 256 are allowed .group_messages_max",
+        ),
         (group(pb.SourceMessage(group=group())), "a group within a group"),
         (group(pb.SourceMessage(hello=pb.Hello(protocol_versions=[1]))), "a second Hello"),
         (group(pb.SourceMessage()), "an empty message"),
     ],
 )
-async def test_a_wrong_group_ends_the_stream_with_a_reason(wire: Wire, second: pb.SourceGroup, text: str) -> None:
+async def test_a_wrong_group_ends_the_stream_with_a_reason(
+    wire: Wire, second: pb.SourceGroup, text: str
+) -> None:
     wire.send(hello=pb.Hello(name="t", protocol_versions=[1]))
     assert (await wire.until("hello")).group_messages_max == 256
     wire.send(group=second)
@@ -263,7 +391,9 @@ async def test_every_message_of_a_group_stands_for_itself(wire: Wire) -> None:
     await wire.open()
     await wire.open(handle=2, subscription="neighbour")
     acks = [pb.LedgerAcks(ledger_id=5, entries=[7])]
-    batches = [pb.AckBatch(handle=handle, seq=1, generation=1, ledgers=acks) for handle in (1, 99, 2)]
+    batches = [
+        pb.AckBatch(handle=handle, seq=1, generation=1, ledgers=acks) for handle in (1, 99, 2)
+    ]
     wire.send(group=group(*(pb.SourceMessage(ack_batch=batch) for batch in batches)))
     refused = await wire.until("refused")
     assert (refused.handle, pb.RefusedCode.Name(refused.code)) == (99, "UNKNOWN_HANDLE")
@@ -293,15 +423,32 @@ async def test_garbage_bytes_end_that_stream_only(keeper: ServedKeeper, wire: Wi
         with pytest.raises(grpc.aio.AioRpcError):
             async for _ in raw(garbage()):
                 pass
-    wire.send(ack_batch=pb.AckBatch(handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[7])]))
+    wire.send(
+        ack_batch=pb.AckBatch(
+            handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[7])]
+        )
+    )
     assert (await wire.until("durable")).seq == 1
 
 
-async def test_a_message_over_the_limit_ends_the_stream_and_loses_nothing(keeper: ServedKeeper, wire: Wire) -> None:
+async def test_a_message_over_the_limit_ends_the_stream_and_loses_nothing(
+    keeper: ServedKeeper, wire: Wire
+) -> None:
     await wire.open()
-    wire.send(ack_batch=pb.AckBatch(handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[7])]))
+    wire.send(
+        ack_batch=pb.AckBatch(
+            handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[7])]
+        )
+    )
     await wire.until("durable")
-    wire.send(ack_batch=pb.AckBatch(handle=1, seq=2, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1] * 1_200_000)]))
+    wire.send(
+        ack_batch=pb.AckBatch(
+            handle=1,
+            seq=2,
+            generation=1,
+            ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1] * 1_200_000)],
+        )
+    )
     with pytest.raises(EOFError, match="RESOURCE_EXHAUSTED"):
         await wire.until("refused")
     again = Wire(keeper.address)
@@ -312,7 +459,9 @@ async def test_a_message_over_the_limit_ends_the_stream_and_loses_nothing(keeper
 async def test_names_that_cannot_be_kept(wire: Wire) -> None:
     wire.send(hello=pb.Hello(name="t", protocol_versions=[1]))
     for handle, topic, code in ((1, "", "BAD_MESSAGE"), (2, "x" * 2_000, "NAME_TOO_LONG")):
-        wire.send(open_cursor=pb.OpenCursor(handle=handle, topic=topic, subscription="s", create=True))
+        wire.send(
+            open_cursor=pb.OpenCursor(handle=handle, topic=topic, subscription="s", create=True)
+        )
         refused = await wire.until("refused")
         assert (refused.handle, pb.RefusedCode.Name(refused.code)) == (handle, code)
 
@@ -320,17 +469,32 @@ async def test_names_that_cannot_be_kept(wire: Wire) -> None:
 async def test_a_fencing_token_that_no_footer_can_hold(wire: Wire) -> None:
     await wire.open()
     token = 1 << 63
-    wire.send(open_cursor=pb.OpenCursor(handle=2, topic=TOPIC, subscription="other", create=True, fencing_token=token))
+    wire.send(
+        open_cursor=pb.OpenCursor(
+            handle=2, topic=TOPIC, subscription="other", create=True, fencing_token=token
+        )
+    )
     refused = await wire.until("refused")
-    assert (refused.handle, refused.code) == (2, pb.BAD_MESSAGE) and f"{token}, at most {token - 1} is possible" in refused.message
-    wire.send(delete_cursor=pb.DeleteCursor(handle=3, topic=TOPIC, subscription="other", fencing_token=token))
+    assert (refused.handle, refused.code) == (
+        2,
+        pb.BAD_MESSAGE,
+    ) and f"{token}, at most {token - 1} is possible" in refused.message
+    wire.send(
+        delete_cursor=pb.DeleteCursor(
+            handle=3, topic=TOPIC, subscription="other", fencing_token=token
+        )
+    )
     assert (await wire.until("refused")).code == pb.BAD_MESSAGE
     await wire.open(4, "other", fencing_token=token - 1)
 
 
 async def test_layouts_that_contradict(wire: Wire) -> None:
     await wire.open()
-    wire.send(ack_batch=pb.AckBatch(handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[40])]))
+    wire.send(
+        ack_batch=pb.AckBatch(
+            handle=1, seq=1, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[40])]
+        )
+    )
     run = pb.LayoutRun(ids=[5, 9], states=[pb.LAYOUT_CLOSED, pb.LAYOUT_OPEN], entries=[30, 0])
     wire.send(layout=pb.Layout(handle=1, seq=2, generation=1, run=run))
     refused = await wire.until("refused")
@@ -342,24 +506,43 @@ async def test_layouts_that_contradict(wire: Wire) -> None:
 async def test_a_refusal_names_the_message(wire: Wire) -> None:
     """Whether its form is wrong, or what it says: so that the source may send all others again."""
     await wire.open()
-    wire.send(ack_batch=pb.AckBatch(handle=1, seq=4, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[40])]))
-    wire.send(ack_batch=pb.AckBatch(handle=1, seq=7, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[100])]))
+    wire.send(
+        ack_batch=pb.AckBatch(
+            handle=1, seq=4, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[40])]
+        )
+    )
+    wire.send(
+        ack_batch=pb.AckBatch(
+            handle=1, seq=7, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[100])]
+        )
+    )
     refused = await wire.until("refused")
     assert (refused.code, refused.seq) == (pb.POSITION_OUT_OF_RANGE, 7)
     await wire.open(2)
     words = [(1 << 64) - 1] * 1_025
     partial = pb.PartialAck(entry=3, ack_set=words)
-    wire.send(ack_batch=pb.AckBatch(handle=2, seq=9, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, partial=[partial])]))
+    wire.send(
+        ack_batch=pb.AckBatch(
+            handle=2, seq=9, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, partial=[partial])]
+        )
+    )
     refused = await wire.until("refused")
     assert (refused.code, refused.seq) == (pb.BATCH_CONTRADICTS, 9)
     wire.send(open_cursor=pb.OpenCursor(handle=3, topic="", subscription="s"))
     assert (await wire.until("refused")).seq == 0
 
 
-@pytest.mark.parametrize("method", ["/cursorkeeper.acks.v1.AckSink/Publish", "/cursorkeeper.acks.v1.CursorStore/Get"])
-@pytest.mark.parametrize("first", [b"", pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()])
+@pytest.mark.parametrize(
+    "method", ["/cursorkeeper.acks.v1.AckSink/Publish", "/cursorkeeper.acks.v1.CursorStore/Get"]
+)
+@pytest.mark.parametrize(
+    "first",
+    [b"", pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()],
+)
 async def test_bytes_that_are_no_message_are_an_invalid_argument(method: str, first: bytes) -> None:
-    """Not an error of the daemon's: whoever sent them is told so, and a stream's cursors are given back."""
+    """Not an error of the daemon's: whoever sent them is told so, and a stream's cursors are given
+    back.
+    """
     served = await ServedKeeper().start()
     try:
         async with grpc.aio.insecure_channel(served.address) as channel:

@@ -64,10 +64,16 @@ async def test_what_waits_leaves_in_groups_to_whoever_takes_them() -> None:
     outbox = Outbox()
     for handle in range(1, 9):
         outbox.put_durable(handle, 5)
-    assert await outbox.next_bytes() == pb.KeeperMessage(durable=pb.Durable(handle=1, seq=5)).SerializeToString()
+    assert (
+        await outbox.next_bytes()
+        == pb.KeeperMessage(durable=pb.Durable(handle=1, seq=5)).SerializeToString()
+    )
     outbox.group_messages_max = 3
     sent = [await outbox.next_bytes() for _ in range(3)]
-    groups = [[part.durable.handle for part in pb.KeeperMessage.FromString(each or b"").group.messages] for each in sent]
+    groups = [
+        [part.durable.handle for part in pb.KeeperMessage.FromString(each or b"").group.messages]
+        for each in sent
+    ]
     assert groups == [[2, 3, 4], [5, 6, 7], []], "the last one goes as it is"
     outbox.close()
     assert await outbox.next_bytes() is None
@@ -84,7 +90,10 @@ async def test_a_message_waits_for_others_only_where_more_follows() -> None:
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(outbox.next_bytes(), 0.01)
     more[0] = False
-    assert await outbox.next_bytes() == pb.KeeperMessage(durable=pb.Durable(handle=1, seq=6)).SerializeToString()
+    assert (
+        await outbox.next_bytes()
+        == pb.KeeperMessage(durable=pb.Durable(handle=1, seq=6)).SerializeToString()
+    )
 
 
 async def test_hello_is_alone_whatever_waits_behind_it() -> None:
@@ -94,11 +103,19 @@ async def test_hello_is_alone_whatever_waits_behind_it() -> None:
     for message in (hello, PAUSE, PAUSE):
         outbox.put(message)
     assert await outbox.next_bytes() == hello.SerializeToString()
-    assert await outbox.next_bytes() == pb.KeeperMessage(group=pb.KeeperGroup(messages=[PAUSE, PAUSE])).SerializeToString()
+    assert (
+        await outbox.next_bytes()
+        == pb.KeeperMessage(group=pb.KeeperGroup(messages=[PAUSE, PAUSE])).SerializeToString()
+    )
 
 
 async def test_a_state_is_not_gathered_in_one_group() -> None:
-    parts = [pb.KeeperMessage(state_part=pb.StatePart(handle=1, slices=[pb.StateSlice(roaring=b"x" * GROUP_BYTES)])) for _ in range(3)]
+    parts = [
+        pb.KeeperMessage(
+            state_part=pb.StatePart(handle=1, slices=[pb.StateSlice(roaring=b"x" * GROUP_BYTES)])
+        )
+        for _ in range(3)
+    ]
     made: list[int] = []
 
     def messages() -> Iterator[pb.KeeperMessage]:
@@ -139,11 +156,15 @@ async def test_a_source_that_does_not_read_loses_its_stream_only() -> None:
     async def requests() -> AsyncIterator[bytes]:
         yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()
         yield pb.SourceMessage(
-            open_cursor=pb.OpenCursor(handle=1, topic="persistent://t/ns/x", subscription="s", create=True, takeover=True)
+            open_cursor=pb.OpenCursor(
+                handle=1, topic="persistent://t/ns/x", subscription="s", create=True, takeover=True
+            )
         ).SerializeToString()
         await greeted.wait()
         for _ in range(50):
-            yield pb.SourceMessage(ack_batch=pb.AckBatch(handle=99, seq=1, generation=1)).SerializeToString()
+            yield pb.SourceMessage(
+                ack_batch=pb.AckBatch(handle=99, seq=1, generation=1)
+            ).SerializeToString()
         await asyncio.Event().wait()
 
     context: Any = Context()
@@ -154,11 +175,16 @@ async def test_a_source_that_does_not_read_loses_its_stream_only() -> None:
         while not sessions[0].outbox.overflowed:  # noqa: ASYNC110
             await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert all(runner.handle is None for runner in keeper.cursors.values()), "its cursors are free before it reads again"
+    assert all(runner.handle is None for runner in keeper.cursors.values()), (
+        "its cursors are free before it reads again"
+    )
     with pytest.raises(grpc.aio.AbortError):
         while True:
             await anext(stream)
-    assert context.status[0] is grpc.StatusCode.RESOURCE_EXHAUSTED and "does not read" in context.status[1]
+    assert (
+        context.status[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        and "does not read" in context.status[1]
+    )
     assert keeper.failures == []
 
 
@@ -181,7 +207,13 @@ async def test_long_refusals_that_nobody_reads_end_the_stream() -> None:
     world = World()
     session = Session(await world.keeper(), CreditPool(), name="k", incarnation="1")
     session.receive(pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])))
-    session.receive(pb.SourceMessage(open_cursor=pb.OpenCursor(handle=1, topic="persistent://t/ns/x", subscription="s", create=True)))
+    session.receive(
+        pb.SourceMessage(
+            open_cursor=pb.OpenCursor(
+                handle=1, topic="persistent://t/ns/x", subscription="s", create=True
+            )
+        )
+    )
     asked = pb.OpenCursor(handle=1, topic="t" * (1 << 20), subscription="s", create=True)
     for _ in range(100):
         session.receive(pb.SourceMessage(open_cursor=asked))
@@ -198,7 +230,9 @@ async def until(told: Callable[[], bool]) -> None:
 
 
 async def test_streams_without_a_hello_are_read_a_few_at_a_time() -> None:
-    """Each may hold a message as large as any: who waits for a place is not read, and told so when its time is over."""
+    """Each may hold a message as large as any: who waits for a place is not read, and told so when
+    its time is over.
+    """
     world = World()
     keeper = await world.keeper()
     read: list[int] = []
@@ -217,22 +251,33 @@ async def test_streams_without_a_hello_are_read_a_few_at_a_time() -> None:
         await asyncio.Event().wait()
 
     service = AckSinkService(
-        lambda: Session(keeper, CreditPool(), name="k", incarnation="1"), hello_timeout_s=1.0, streams_max=9, greetings_max=2
+        lambda: Session(keeper, CreditPool(), name="k", incarnation="1"),
+        hello_timeout_s=1.0,
+        streams_max=9,
+        greetings_max=2,
     )
     contexts: list[Any] = [Slow(), Slow(), Context(), Context()]
-    started = [asyncio.ensure_future(anext(service.publish(requests(n + 1), contexts[n]))) for n in range(3)]
+    started = [
+        asyncio.ensure_future(anext(service.publish(requests(n + 1), contexts[n])))
+        for n in range(3)
+    ]
     with pytest.raises(grpc.aio.AbortError):
         await started[2]
     assert read == [1, 2]
     code, text = contexts[2].status
-    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED and "2 streams before this one have not said Hello" in text
+    assert (
+        code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        and "2 streams before this one have not said Hello" in text
+    )
     await until(lambda: contexts[1].status is not None)
     assert contexts[0].status[0] is grpc.StatusCode.DEADLINE_EXCEEDED
     for each in started[:2]:
         each.cancel()
     await asyncio.gather(*started, return_exceptions=True)
     stream = service.publish(requests(4), contexts[3])
-    assert pb.KeeperMessage.FromString(await anext(stream)).HasField("hello"), "their places came back"
+    assert pb.KeeperMessage.FromString(await anext(stream)).HasField("hello"), (
+        "their places came back"
+    )
     await stream.aclose()
 
 
@@ -244,7 +289,9 @@ async def test_who_has_said_hello_holds_no_place() -> None:
         yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()
         await asyncio.Event().wait()
 
-    service = AckSinkService(lambda: Session(keeper, CreditPool(), name="k", incarnation="1"), greetings_max=1)
+    service = AckSinkService(
+        lambda: Session(keeper, CreditPool(), name="k", incarnation="1"), greetings_max=1
+    )
     contexts: list[Any] = [Context() for _ in range(3)]
     streams = [service.publish(requests(), context) for context in contexts]
     for stream in streams:

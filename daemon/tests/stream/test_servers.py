@@ -1,4 +1,6 @@
-"""Both directions when something breaks: a stream always ends with a status, a subscription is always tried again."""
+"""Both directions when something breaks: a stream always ends with a status, a subscription is
+always tried again.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class SilentSource(rpc.AckSourceServicer):
         self.calls: asyncio.Queue[int] = asyncio.Queue()
         self.greets = True
 
-    async def Subscribe(self, request_iterator: AsyncIterator[Any], context: Any) -> AsyncIterator[pb.SourceMessage]:  # noqa: N802
+    async def Subscribe(  # noqa: N802
+        self, request_iterator: AsyncIterator[Any], context: Any
+    ) -> AsyncIterator[pb.SourceMessage]:
         self.calls.put_nowait(1)
         if self.greets:
             yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1]))
@@ -67,7 +71,9 @@ async def dialled(source: SilentSource, times: int, subscriber: Subscriber) -> N
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_bug_in_one_attempt_does_not_end_a_subscription(source: tuple[SilentSource, str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_in_one_attempt_does_not_end_a_subscription(
+    source: tuple[SilentSource, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(servers, "RETRY_MIN_S", 0.01)
 
     def receive(_session: Session, _message: object) -> None:
@@ -77,7 +83,9 @@ async def test_a_bug_in_one_attempt_does_not_end_a_subscription(source: tuple[Si
     await dialled(source[0], 3, Subscriber(source[1], await sessions(), 4 << 20))
 
 
-async def test_an_attempt_whose_writer_fails_ends(source: tuple[SilentSource, str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_attempt_whose_writer_fails_ends(
+    source: tuple[SilentSource, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(servers, "RETRY_MIN_S", 0.01)
 
     def hello(session: Session) -> pb.KeeperMessage:
@@ -94,12 +102,16 @@ async def test_a_source_that_never_says_hello_is_named_and_dialled_again(
     monkeypatch.setattr(servers, "RETRY_MIN_S", 0.01)
     source[0].greets = False
     with structlog.testing.capture_logs() as lines:
-        await dialled(source[0], 3, Subscriber(source[1], await sessions(), 4 << 20, hello_timeout_s=0.2))
+        await dialled(
+            source[0], 3, Subscriber(source[1], await sessions(), 4 << 20, hello_timeout_s=0.2)
+        )
     told = [line for line in lines if line["event"] == "source refused"]
     assert told and told[0]["source"] == source[1] and "no Hello in 0.2 s" in told[0]["problem"]
 
 
-async def test_a_stream_whose_writer_fails_ends_with_a_status(keeper: ServedKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_whose_writer_fails_ends_with_a_status(
+    keeper: ServedKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Handle, "_state", broken)
     wire = Wire(keeper.address)
     with pytest.raises(EOFError, match=r"INTERNAL.*report this"):

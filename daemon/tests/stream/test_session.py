@@ -1,4 +1,6 @@
-"""One stream without a transport: when a handle is live, what it may have outstanding, and what its end drops."""
+"""One stream without a transport: when a handle is live, what it may have outstanding, and what its
+end drops.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ LAYOUT = pb.LayoutRun(ids=[5, 9], states=[pb.LAYOUT_CLOSED, pb.LAYOUT_OPEN], ent
 
 
 class Stream:
-    """A session and its source in one hand. What the source reads, it reads one message at a time."""
+    """A session and its source in one hand. What the source reads, it reads one message at a
+    time.
+    """
 
     def __init__(self, keeper: Keeper) -> None:
         self.session = Session(keeper, CreditPool(), name="k", incarnation="1")
@@ -38,7 +42,16 @@ class Stream:
         self.session.receive(pb.SourceMessage(**message))
 
     def ask(self, handle: int = 1) -> None:
-        self.send(open_cursor=pb.OpenCursor(handle=handle, topic=TOPIC, subscription="s", layout=LAYOUT, create=True, takeover=True))
+        self.send(
+            open_cursor=pb.OpenCursor(
+                handle=handle,
+                topic=TOPIC,
+                subscription="s",
+                layout=LAYOUT,
+                create=True,
+                takeover=True,
+            )
+        )
 
     async def until(self, kind: str) -> Any:
         async with asyncio.timeout(60):
@@ -76,10 +89,16 @@ async def test_a_takeover_drops_the_rest_of_a_state() -> None:
     again.ask()
     await again.until("opened")  # and reads no further
     await second.open()
-    second.send(reset_cursor=pb.ResetCursor(handle=1, seq=1, generation=1, target=pb.Position(ledger=5, entry=99)))
+    second.send(
+        reset_cursor=pb.ResetCursor(
+            handle=1, seq=1, generation=1, target=pb.Position(ledger=5, entry=99)
+        )
+    )
     await second.until("reset_done")
     message = await again.session.outbox.next()
-    assert message is not None and message.WhichOneof("message") == "deposed", "no part of what is another state by now"
+    assert message is not None and message.WhichOneof("message") == "deposed", (
+        "no part of what is another state by now"
+    )
     assert keeper.failures == []
 
 
@@ -92,7 +111,10 @@ async def test_parts_of_a_state_that_shrinks_meanwhile() -> None:
         partial = pb.PartialAck(entry=3, batch_size=10, acked=[pb.IntRange(first=0, last=0)])
         stream.send(
             ack_batch=pb.AckBatch(
-                handle=1, seq=seq, generation=1, ledgers=[pb.LedgerAcks(ledger_id=ledger, entries=[7], partial=[partial])]
+                handle=1,
+                seq=seq,
+                generation=1,
+                ledgers=[pb.LedgerAcks(ledger_id=ledger, entries=[7], partial=[partial])],
             )
         )
     while (await stream.until("durable")).seq < 2:
@@ -118,7 +140,11 @@ async def test_a_state_that_no_message_can_hold_ends_its_handle_and_not_the_stre
     again.ask()
     refused = await again.until("refused")
     assert code(refused) == "DAMAGED" and "cannot be sent" in refused.message and refused.remedy
-    again.send(open_cursor=pb.OpenCursor(handle=3, topic=TOPIC, subscription="third", layout=LAYOUT, create=True))
+    again.send(
+        open_cursor=pb.OpenCursor(
+            handle=3, topic=TOPIC, subscription="third", layout=LAYOUT, create=True
+        )
+    )
     assert (await again.until("opened")).handle == 3
     assert keeper.failures == []
 
@@ -134,7 +160,11 @@ async def test_nothing_but_an_end_is_taken_before_state_end() -> None:
         elif kind == "layout":
             stream.layout(1)
         elif kind == "reset_cursor":
-            stream.send(reset_cursor=pb.ResetCursor(handle=1, seq=1, generation=1, target=pb.Position(ledger=5, entry=1)))
+            stream.send(
+                reset_cursor=pb.ResetCursor(
+                    handle=1, seq=1, generation=1, target=pb.Position(ledger=5, entry=1)
+                )
+            )
         else:
             stream.send(set_cursor_properties=pb.SetCursorProperties(handle=1, seq=1, generation=1))
         refused = await stream.until("refused")
@@ -154,7 +184,9 @@ async def test_a_forgotten_generation_is_refused_and_nothing_is_confirmed() -> N
         stream = Stream(await world.keeper())
         await stream.open()
         messages: dict[str, Any] = {
-            "ack_batch": pb.AckBatch(handle=1, seq=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[3])]),
+            "ack_batch": pb.AckBatch(
+                handle=1, seq=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[3])]
+            ),
             "layout": pb.Layout(handle=1, seq=1, run=LAYOUT),
             "set_cursor_properties": pb.SetCursorProperties(handle=1, seq=1),
             "reset_cursor": pb.ResetCursor(handle=1, seq=1, target=pb.Position(ledger=5, entry=1)),
@@ -186,11 +218,19 @@ async def test_control_messages_are_bounded_while_bookkeeper_is_away() -> None:
     for seq in range(2_001, 2_002 + outstanding.CONTROL_MESSAGES_MAX):
         stream.layout(seq)
     refused = await stream.until("refused")
-    assert code(refused) == "CREDIT_EXCEEDED" and "control messages" in refused.message and "Durable" in refused.remedy
-    assert next(iter(stream.session.keeper.cursors.values())).handle is None, "the cursor itself lives on"
+    assert (
+        code(refused) == "CREDIT_EXCEEDED"
+        and "control messages" in refused.message
+        and "Durable" in refused.remedy
+    )
+    assert next(iter(stream.session.keeper.cursors.values())).handle is None, (
+        "the cursor itself lives on"
+    )
 
 
-async def test_small_batches_are_bounded_while_bookkeeper_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_small_batches_are_bounded_while_bookkeeper_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(outstanding, "MESSAGES_MAX", 50)
     world = World(limits=NO_INLINE)
     stream = Stream(await world.keeper())
@@ -205,28 +245,45 @@ async def test_small_batches_are_bounded_while_bookkeeper_is_away(monkeypatch: p
 
 
 @pytest.mark.parametrize("group_messages", [1, 250])
-async def test_ten_thousand_messages_of_one_stream_take_turns_with_another_stream(group_messages: int) -> None:
-    """All of one stream's opens are there at once. Another stream's message comes after a few of them, not after all."""
+async def test_ten_thousand_messages_of_one_stream_take_turns_with_another_stream(
+    group_messages: int,
+) -> None:
+    """All of one stream's opens are there at once. Another stream's message comes after a few of
+    them, not after all.
+    """
     keeper = await World().keeper()
     busy, other = Stream(keeper), Stream(keeper)
 
     async def opens() -> AsyncIterator[pb.SourceMessage]:
         asked = [
-            pb.OpenCursor(handle=number, topic=TOPIC, subscription=f"s-{number}", create=True, takeover=True) for number in range(2_000)
+            pb.OpenCursor(
+                handle=number, topic=TOPIC, subscription=f"s-{number}", create=True, takeover=True
+            )
+            for number in range(2_000)
         ]
         messages = [pb.SourceMessage(open_cursor=each) for each in asked]
         for first in range(0, 2_000, group_messages):
             several = messages[first : first + group_messages]
-            yield several[0] if group_messages == 1 else pb.SourceMessage(group=pb.SourceGroup(messages=several))
+            yield (
+                several[0]
+                if group_messages == 1
+                else pb.SourceMessage(group=pb.SourceGroup(messages=several))
+            )
 
     async def one() -> AsyncIterator[pb.SourceMessage]:
-        yield pb.SourceMessage(open_cursor=pb.OpenCursor(handle=1, topic=TOPIC, subscription="other", create=True, takeover=True))
+        yield pb.SourceMessage(
+            open_cursor=pb.OpenCursor(
+                handle=1, topic=TOPIC, subscription="other", create=True, takeover=True
+            )
+        )
 
     reading = asyncio.ensure_future(read_all(busy.session, opens()))
     await read_all(other.session, one())
     assert len(keeper.cursors) < 50, "the other one's cursor is among the first"
     await other.until("credit")
-    assert len(keeper.cursors) < 2_000, "and it is open before all of the first stream's messages were taken"
+    assert len(keeper.cursors) < 2_000, (
+        "and it is open before all of the first stream's messages were taken"
+    )
     await reading
     assert len(keeper.cursors) == 2_001
     keeper.abandon()
@@ -237,16 +294,41 @@ async def test_hello_says_what_one_message_may_cost_and_more_is_refused_with_the
     world = World()
     stream = Stream(await world.keeper())
     told = await stream.until("hello")
-    assert (told.ack_ledgers_max, told.ack_partials_max, told.unconfirmed_parts_max) == (1_000, 1_000, 65_536)
+    assert (told.ack_ledgers_max, told.ack_partials_max, told.unconfirmed_parts_max) == (
+        1_000,
+        1_000,
+        65_536,
+    )
     assert told.layout_ledgers_max == 10_000
-    run = pb.LayoutRun(ids=range(1, 10_002), states=[pb.LAYOUT_CLOSED] * 10_001, entries=[1] * 10_001)
-    stream.send(open_cursor=pb.OpenCursor(handle=1, topic="persistent://t/n/x", subscription="s", create=True, layout=run))
+    run = pb.LayoutRun(
+        ids=range(1, 10_002), states=[pb.LAYOUT_CLOSED] * 10_001, entries=[1] * 10_001
+    )
+    stream.send(
+        open_cursor=pb.OpenCursor(
+            handle=1, topic="persistent://t/n/x", subscription="s", create=True, layout=run
+        )
+    )
     refused = await stream.until("refused")
-    assert code(refused) == "TOO_LARGE" and "a layout of 10001 ledgers, 10000 are allowed at once" in refused.message
+    assert (
+        code(refused) == "TOO_LARGE"
+        and "a layout of 10001 ledgers, 10000 are allowed at once" in refused.message
+    )
     many = [pb.LedgerAcks(ledger_id=at + 1, entries=[5]) for at in range(1_001)]
-    batches = [pb.LedgerAcks(ledger_id=5, partial=[pb.PartialAck(entry=at % 90, batch_size=9, ack_set=[3]) for at in range(1_001)])]
+    batches = [
+        pb.LedgerAcks(
+            ledger_id=5,
+            partial=[
+                pb.PartialAck(entry=at % 90, batch_size=9, ack_set=[3]) for at in range(1_001)
+            ],
+        )
+    ]
     ranges = [pb.IntRange(first=2 * at, last=2 * at) for at in range(30_000)]
-    wide = [pb.LedgerAcks(ledger_id=5, partial=[pb.PartialAck(entry=at, batch_size=60_001, acked=ranges) for at in range(3)])]
+    wide = [
+        pb.LedgerAcks(
+            ledger_id=5,
+            partial=[pb.PartialAck(entry=at, batch_size=60_001, acked=ranges) for at in range(3)],
+        )
+    ]
     for ledgers, words in (
         (many, "1001 data ledgers, 1000 are allowed (ack_ledgers_max of Hello)"),
         (batches, "1001 partly acked batches, 1000 are allowed (ack_partials_max of Hello)"),
@@ -255,16 +337,26 @@ async def test_hello_says_what_one_message_may_cost_and_more_is_refused_with_the
         await stream.open()
         stream.send(ack_batch=pb.AckBatch(handle=1, seq=1, generation=1, ledgers=ledgers))
         refused = await stream.until("refused")
-        assert code(refused) == "TOO_LARGE" and words in refused.message and refused.remedy == "split it into several messages"
+        assert (
+            code(refused) == "TOO_LARGE"
+            and words in refused.message
+            and refused.remedy == "split it into several messages"
+        )
 
 
-async def test_unconfirmed_ledgers_and_batches_are_bounded_beside_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ledger of eleven bytes takes hundreds until it is durable. Control messages and single messages do not count against it."""
+async def test_unconfirmed_ledgers_and_batches_are_bounded_beside_the_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A ledger of eleven bytes takes hundreds until it is durable. Control messages and single
+    messages do not count against it.
+    """
     monkeypatch.setattr(outstanding, "UNCONFIRMED_PARTS_MAX", 10)
     held = outstanding.Outstanding("c")
     held.add(1, control=False, parts=30)
     held.add(2, control=True)
-    with pytest.raises(RefusedError, match=r"unconfirmed_parts_max of Hello\) are not confirmed, 10 are allowed"):
+    with pytest.raises(
+        RefusedError, match=r"unconfirmed_parts_max of Hello\) are not confirmed, 10 are allowed"
+    ):
         held.add(3, control=False, parts=1)
     held.confirm(2)
     held.add(4, control=False, parts=6)
@@ -275,8 +367,12 @@ async def test_unconfirmed_ledgers_and_batches_are_bounded_beside_the_bytes(monk
     held.add(7, control=False, parts=6)
 
 
-async def test_very_much_becomes_records_in_several_steps_and_is_confirmed_when_all_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No step takes more than its part of what waits, so that the neighbours have their turn; nothing is confirmed early."""
+async def test_very_much_becomes_records_in_several_steps_and_is_confirmed_when_all_is_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No step takes more than its part of what waits, so that the neighbours have their turn;
+    nothing is confirmed early.
+    """
     taken: list[int] = []
 
     def counted(delta: Delta, body_bytes_max: int) -> tuple[Delta, ...]:
@@ -292,7 +388,10 @@ async def test_very_much_becomes_records_in_several_steps_and_is_confirmed_when_
     await stream.until("credit")
     for seq in range(1, 6):
         partial = [pb.PartialAck(entry=9, batch_size=4, ack_set=[3])]
-        ledgers = [pb.LedgerAcks(ledger_id=100 * seq + at, entries=[5], partial=partial) for at in range(70)]
+        ledgers = [
+            pb.LedgerAcks(ledger_id=100 * seq + at, entries=[5], partial=partial)
+            for at in range(70)
+        ]
         stream.send(ack_batch=pb.AckBatch(handle=1, seq=seq, generation=1, ledgers=ledgers))
     while (await stream.until("durable")).seq < 5:
         assert sum(taken) < 700, "a message whose acks are not all on their way is not confirmed"
@@ -306,7 +405,9 @@ async def test_very_much_becomes_records_in_several_steps_and_is_confirmed_when_
     assert (end.acked_entries, end.partial_batches) == (350, 350)
 
 
-async def test_a_large_message_is_applied_when_it_comes_and_not_with_all_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_large_message_is_applied_when_it_comes_and_not_with_all_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(flow, "QUEUED_PARTS_MAX", 20)
     world = World()
     keeper = await world.keeper()
@@ -325,20 +426,38 @@ async def test_acks_beyond_the_budget_of_a_state_are_refused_by_name() -> None:
     stream = Stream(await world.keeper())
     for ledgers in (
         [pb.LedgerAcks(ledger_id=at, entries=[15_999_999]) for at in range(1, 80)],
-        [pb.LedgerAcks(ledger_id=1, partial=[pb.PartialAck(entry=at, batch_size=9, ack_set=[3]) for at in range(900)])] * 2,
+        [
+            pb.LedgerAcks(
+                ledger_id=1,
+                partial=[pb.PartialAck(entry=at, batch_size=9, ack_set=[3]) for at in range(900)],
+            )
+        ]
+        * 2,
     ):
-        stream.send(open_cursor=pb.OpenCursor(handle=1, topic=TOPIC, subscription="s", create=True, takeover=True))
+        stream.send(
+            open_cursor=pb.OpenCursor(
+                handle=1, topic=TOPIC, subscription="s", create=True, takeover=True
+            )
+        )
         await stream.until("credit")
-        parts = [pb.AckBatch(handle=1, seq=at + 1, generation=1, ledgers=[part]) for at, part in enumerate(ledgers)]
+        parts = [
+            pb.AckBatch(handle=1, seq=at + 1, generation=1, ledgers=[part])
+            for at, part in enumerate(ledgers)
+        ]
         for part in parts:
             stream.send(ack_batch=part)
         refused = await stream.until("refused")
-        assert code(refused) == "TOO_LARGE" and "bytes of memory, 1,048,576 are allowed" in refused.message
+        assert (
+            code(refused) == "TOO_LARGE"
+            and "bytes of memory, 1,048,576 are allowed" in refused.message
+        )
         assert refused.cursor == f"{TOPIC}|s" and "state_bytes_max" in refused.remedy
 
 
 async def test_the_pause_between_messages_is_for_what_is_still_to_be_told() -> None:
-    """Of two cursors: while one of them waits for its state or for a confirmation, what is told to the other may wait for it."""
+    """Of two cursors: while one of them waits for its state or for a confirmation, what is told to
+    the other may wait for it.
+    """
     world = World()
     keeper = await world.keeper()
     stream = Stream(keeper)
@@ -366,7 +485,9 @@ async def test_the_pause_between_messages_is_for_what_is_still_to_be_told() -> N
 
 @virtual
 async def test_what_is_told_of_many_cursors_leaves_in_few_messages() -> None:
-    """250 cursors on one stream: their opens come in one message, and so do their acks. In messages, what the daemon says of them."""
+    """250 cursors on one stream: their opens come in one message, and so do their acks. In
+    messages, what the daemon says of them.
+    """
     world = World()
     keeper = await world.keeper()
     session = Session(keeper, CreditPool(), name="k", incarnation="1")
@@ -387,13 +508,26 @@ async def test_what_is_told_of_many_cursors_leaves_in_few_messages() -> None:
         await until(lambda: sum(m.HasField(kind) for parts in sent for m in parts) >= 250)
         return len(sent)
 
-    session.receive(pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1], group_messages_max=1_000)))
+    session.receive(
+        pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1], group_messages_max=1_000))
+    )
     await until(lambda: bool(sent))
-    opens = [pb.SourceMessage(open_cursor=pb.OpenCursor(handle=n, topic=TOPIC, subscription=f"s{n}", create=True)) for n in range(1, 251)]
+    opens = [
+        pb.SourceMessage(
+            open_cursor=pb.OpenCursor(handle=n, topic=TOPIC, subscription=f"s{n}", create=True)
+        )
+        for n in range(1, 251)
+    ]
     assert await told(opens, "credit") <= 8
     entries = [pb.LedgerAcks(ledger_id=5, entries=[1, 3])]
-    for seq in (1, 2):  # with the first record each makes its ledger; the second one is only appended
-        acks = [pb.SourceMessage(ack_batch=pb.AckBatch(handle=n, seq=seq, generation=1, ledgers=entries)) for n in range(1, 251)]
+    # with the first record each makes its ledger; the second one is only appended
+    for seq in (1, 2):
+        acks = [
+            pb.SourceMessage(
+                ack_batch=pb.AckBatch(handle=n, seq=seq, generation=1, ledgers=entries)
+            )
+            for n in range(1, 251)
+        ]
         assert await told(acks, "durable") <= 8
         entries = [pb.LedgerAcks(ledger_id=5, entries=[5])]
     reader.cancel()
@@ -401,7 +535,9 @@ async def test_what_is_told_of_many_cursors_leaves_in_few_messages() -> None:
 
 
 @virtual
-async def test_a_delete_that_cannot_be_done_in_time_says_of_which_cursor_and_frees_its_number() -> None:
+async def test_a_delete_that_cannot_be_done_in_time_says_of_which_cursor_and_frees_its_number() -> (
+    None
+):
     world = World(limits=small(Limits(), answer_wait_max_ms=3_000))
     stream = Stream(await world.keeper())
     world.zookeeper.stop()

@@ -43,10 +43,15 @@ async def closed_one(keeper: Keeper, subscription: str, topic: str = GONE, **req
 
 async def listed(keeper: Keeper, *topics: str) -> dict[str, str]:
     found = [s async for s in StoredCursors(keeper).walk(topics)]
-    return {s.name.display: str(s.footer.state) if not isinstance(s.footer, Exception) else "damaged" for s in found}
+    return {
+        s.name.display: str(s.footer.state) if not isinstance(s.footer, Exception) else "damaged"
+        for s in found
+    }
 
 
-async def deleted(keeper: Keeper, topic: str = GONE, *, token: int = 0, takeover: bool = False) -> dict[str, Refusal | None]:
+async def deleted(
+    keeper: Keeper, topic: str = GONE, *, token: int = 0, takeover: bool = False
+) -> dict[str, Refusal | None]:
     found = StoredCursors(keeper).delete(topic, fencing_token=token, takeover=takeover)
     return {o.name.subscription: o.refused async for o in found}
 
@@ -64,10 +69,20 @@ async def test_what_is_stored_is_listed_by_topic() -> None:
     await closed_one(keeper, "s", STAYS)
     assert await listed(keeper, STAYS) == {f"{STAYS}|s": "closed"}
     of_gone = {
-        f"{GONE}|{name}": state for name, state in [("closed", "closed"), ("deleted", "closed"), ("held", "open"), ("elsewhere", "open")]
+        f"{GONE}|{name}": state
+        for name, state in [
+            ("closed", "closed"),
+            ("deleted", "closed"),
+            ("held", "open"),
+            ("elsewhere", "open"),
+        ]
     }
     assert await listed(keeper, GONE) == of_gone
-    assert await listed(keeper) == await listed(keeper, GONE, STAYS) == {**of_gone, f"{STAYS}|s": "closed"}
+    assert (
+        await listed(keeper)
+        == await listed(keeper, GONE, STAYS)
+        == {**of_gone, f"{STAYS}|s": "closed"}
+    )
     assert await listed(keeper, "persistent://t/ns/other") == {}
 
 
@@ -82,9 +97,15 @@ async def test_a_tombstone_is_not_listed() -> None:
 
 @virtual
 async def test_without_a_token_no_cursor_goes_that_somebody_has_open() -> None:
-    """Held here by a source, held by another daemon, left open by one that was killed; one that nobody holds goes."""
+    """Held here by a source, held by another daemon, left open by one that was killed; one that
+    nobody holds goes.
+    """
     world = World()
-    keeper, other, killed = await world.keeper("one"), await world.keeper("two"), await world.keeper("three")
+    keeper, other, killed = (
+        await world.keeper("one"),
+        await world.keeper("two"),
+        await world.keeper("three"),
+    )
     await closed_one(keeper, "closed")
     held = await open_one(keeper, "held")
     elsewhere = await open_one(other, "elsewhere")
@@ -103,7 +124,11 @@ async def test_without_a_token_no_cursor_goes_that_somebody_has_open() -> None:
     for one in (held, elsewhere):
         one.ack(acks(DATA, 5))
         await one.durable()
-    assert await deleted(keeper, takeover=True) == {"held": Refusal.ALREADY_OPEN, "elsewhere": None, "left open": None}
+    assert await deleted(keeper, takeover=True) == {
+        "held": Refusal.ALREADY_OPEN,
+        "elsewhere": None,
+        "left open": None,
+    }
     assert await listed(keeper) == {held.name.display: "open", f"{STAYS}|s": "closed"}
     assert keeper.failures == other.failures == []
 
@@ -120,7 +145,10 @@ async def test_a_token_deletes_what_has_no_higher_one() -> None:
     newer = await open_one(keeper, "held higher", fencing_token=8)
     assert set((await deleted(keeper)).items()) == {
         ("none", None),
-        *((name, Refusal.FENCED) for name in ("lower", "higher", "held", "elsewhere", "held higher")),
+        *(
+            (name, Refusal.FENCED)
+            for name in ("lower", "higher", "held", "elsewhere", "held higher")
+        ),
     }
     assert await deleted(keeper, token=7) == {
         "lower": None,
@@ -135,7 +163,9 @@ async def test_a_token_deletes_what_has_no_higher_one() -> None:
 
 @virtual
 async def test_a_cursor_that_is_opened_meanwhile_stays() -> None:
-    """Between the look at its footer and the claim a source opens it elsewhere: without a token it is left alone."""
+    """Between the look at its footer and the claim a source opens it elsewhere: without a token it
+    is left alone.
+    """
     world = World()
     keeper, other = await world.keeper("one"), await world.keeper("two")
     await closed_one(keeper, "a")
@@ -202,8 +232,13 @@ async def test_over_grpc_with_the_sources_token_only(monkeypatch: pytest.MonkeyP
             reader = (("authorization", "Bearer reader"),)
             ask = pb.ListRequest(topics=[GONE], stored=True)
             found = [info async for info in store.List(ask, metadata=reader)]
-            assert sorted((i.cursor.subscription, i.state, i.held) for i in found) == [("a", "closed", False), ("b", "closed", False)]
-            assert [i async for i in store.List(pb.ListRequest(topics=[GONE]), metadata=reader)] == []
+            assert sorted((i.cursor.subscription, i.state, i.held) for i in found) == [
+                ("a", "closed", False),
+                ("b", "closed", False),
+            ]
+            assert [
+                i async for i in store.List(pb.ListRequest(topics=[GONE]), metadata=reader)
+            ] == []
             with pytest.raises(grpc.aio.AioRpcError, match="source_token_file") as denied:
                 await store.DeleteTopic(pb.DeleteTopicRequest(topic=GONE), metadata=reader).read()
             assert denied.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -217,7 +252,11 @@ async def test_a_caller_who_leaves_gives_his_place_back(monkeypatch: pytest.Monk
     monkeypatch.setattr(stored_cursors, "BUCKET_PAUSE_S", 3_600.0)
     served = await ServedKeeper().start()
     try:
-        async with asyncio.timeout(60), SourceConnection(served.address) as session, grpc.aio.insecure_channel(served.address) as channel:
+        async with (
+            asyncio.timeout(60),
+            SourceConnection(served.address) as session,
+            grpc.aio.insecure_channel(served.address) as channel,
+        ):
             await session.open(GONE, "a").wait_opened()
             store = rpc.CursorStoreStub(channel)
             for _ in range(2):
@@ -236,20 +275,36 @@ async def test_over_grpc_a_topic_is_deleted(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(stored_cursors, "BUCKET_PAUSE_S", 0.0)
     served = await ServedKeeper().start()
     try:
-        async with SourceConnection(served.address) as session, grpc.aio.insecure_channel(served.address) as channel:
+        async with (
+            SourceConnection(served.address) as session,
+            grpc.aio.insecure_channel(served.address) as channel,
+        ):
             store = rpc.CursorStoreStub(channel)
             await session.open(GONE, "a").wait_opened()
             await (closing := session.open(GONE, "b")).wait_opened()
             await closing.close()
-            outcomes = {o.cursor.subscription: o async for o in store.DeleteTopic(pb.DeleteTopicRequest(topic=GONE))}
-            assert outcomes["b"].refused == 0 and outcomes["a"].refused == pb.ALREADY_OPEN and outcomes["a"].remedy
-            for wrong in (pb.DeleteTopicRequest(), pb.DeleteTopicRequest(topic=GONE, fencing_token=1 << 63)):
+            outcomes = {
+                o.cursor.subscription: o
+                async for o in store.DeleteTopic(pb.DeleteTopicRequest(topic=GONE))
+            }
+            assert (
+                outcomes["b"].refused == 0
+                and outcomes["a"].refused == pb.ALREADY_OPEN
+                and outcomes["a"].remedy
+            )
+            for wrong in (
+                pb.DeleteTopicRequest(),
+                pb.DeleteTopicRequest(topic=GONE, fencing_token=1 << 63),
+            ):
                 with pytest.raises(grpc.aio.AioRpcError) as said:
                     await store.DeleteTopic(wrong).read()
                 assert said.value.code() is grpc.StatusCode.INVALID_ARGUMENT
             with pytest.raises(grpc.aio.AioRpcError, match="1000 are allowed"):
                 await store.List(pb.ListRequest(topics=["t"] * 1_001)).read()
-            assert [i.cursor.subscription async for i in store.List(pb.ListRequest(topics=[GONE, STAYS]))] == ["a"]
+            assert [
+                i.cursor.subscription
+                async for i in store.List(pb.ListRequest(topics=[GONE, STAYS]))
+            ] == ["a"]
     finally:
         await served.kill()
 

@@ -1,4 +1,6 @@
-"""Tokens of the daemon's services, over real gRPC; streams that never say who they are, and too many of them."""
+"""Tokens of the daemon's services, over real gRPC; streams that never say who they are, and too
+many of them.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,17 @@ ASKED: dict[str, Callable[[Any, Any], Any]] = {
     "Get": lambda store, said: store.Get(pb.GetRequest(cursor=REF), metadata=said),
     "List": lambda store, said: store.List(pb.ListRequest(), metadata=said).read(),
     "AckState": lambda store, said: store.AckState(pb.AckStateRequest(cursor=REF), metadata=said),
-    "DeleteTopic": lambda store, said: store.DeleteTopic(pb.DeleteTopicRequest(topic="none"), metadata=said).read(),
+    "DeleteTopic": lambda store, said: store.DeleteTopic(
+        pb.DeleteTopicRequest(topic="none"), metadata=said
+    ).read(),
     "Export": lambda store, said: store.Export(pb.ExportRequest(cursor=REF), metadata=said).read(),
 }
-WRONG = [(), (("authorization", "Bearer other"),), (("authorization", "source"),), (("authorization", "Bearer "),)]
+WRONG = [
+    (),
+    (("authorization", "Bearer other"),),
+    (("authorization", "source"),),
+    (("authorization", "Bearer "),),
+]
 
 
 @asynccontextmanager
@@ -63,7 +72,8 @@ async def test_the_store_answers_only_who_has_a_token(method: str) -> None:
             try:
                 await ASKED[method](store, (("authorization", f"Bearer {token}"),))
             except grpc.aio.AioRpcError as e:
-                assert e.code() is grpc.StatusCode.NOT_FOUND  # there is no such cursor, and that is told
+                # there is no such cursor, and that is told
+                assert e.code() is grpc.StatusCode.NOT_FOUND
 
 
 async def test_a_daemon_without_a_token_asks_nobody() -> None:
@@ -74,7 +84,9 @@ async def test_a_daemon_without_a_token_asks_nobody() -> None:
 async def test_a_stream_without_a_hello_ends() -> None:
     async with asyncio.timeout(60), served(hello_timeout_s=3.0) as channel:
         good = rpc.AckSinkStub(channel).Publish()
-        await good.write(pb.SourceMessage(hello=pb.Hello(name="t", incarnation="1", protocol_versions=[1])))
+        await good.write(
+            pb.SourceMessage(hello=pb.Hello(name="t", incarnation="1", protocol_versions=[1]))
+        )
         assert (await good.read()).HasField("hello")
         call = rpc.AckSinkStub(channel).Publish()
         with pytest.raises(grpc.aio.AioRpcError, match="hello_timeout_s") as ended:
@@ -89,7 +101,9 @@ async def test_streams_are_bounded_and_their_places_come_back() -> None:
         calls = []
         for _ in range(2):
             calls.append(rpc.AckSinkStub(channel).Publish())
-            await calls[-1].write(pb.SourceMessage(hello=pb.Hello(name="t", incarnation="1", protocol_versions=[1])))
+            await calls[-1].write(
+                pb.SourceMessage(hello=pb.Hello(name="t", incarnation="1", protocol_versions=[1]))
+            )
             assert (await calls[-1].read()).HasField("hello")
         with pytest.raises(grpc.aio.AioRpcError, match="streams_max") as full:
             await rpc.AckSinkStub(channel).Publish().read()
@@ -97,7 +111,9 @@ async def test_streams_are_bounded_and_their_places_come_back() -> None:
         await calls[0].done_writing()
         assert await calls[0].read() is grpc.aio.EOF
         again = rpc.AckSinkStub(channel).Publish()
-        await again.write(pb.SourceMessage(hello=pb.Hello(name="t", incarnation="1", protocol_versions=[1])))
+        await again.write(
+            pb.SourceMessage(hello=pb.Hello(name="t", incarnation="1", protocol_versions=[1]))
+        )
         assert (await again.read()).HasField("hello")
         for call in (calls[1], again):
             call.cancel()

@@ -1,7 +1,9 @@
-"""The parts side by side: a ZooKeeper, bookies and gateways, each a process that may be killed on its own.
+"""The parts side by side: a ZooKeeper, bookies and gateways, each a process that may be killed on
+its own.
 
 Owns: the order of the start, ports, data folders. Does not own: the processes (`java_process`).
-Invariants: a part keeps its port and its folder over restarts; stopping goes in the reverse order of starting.
+Invariants: a part keeps its port and its folder over restarts; stopping goes in the reverse order
+of starting.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from cursorkeeper.demo.stack.ports import free_port
 
 
 class LocalCluster:
-    """`zookeeper`, `bookies` and `gateways` are processes: kill, freeze, start them as the story goes.
+    """`zookeeper`, `bookies` and `gateways` are processes: kill, freeze, start them as the story
+    goes.
 
     A context manager: starts all of it, and stops it at the end.
     """
@@ -34,8 +37,18 @@ class LocalCluster:
         port = free_port()
         self.zookeeper_address = f"127.0.0.1:{port}"
         self.metadata_service_uri = f"zk+hierarchical://{self.zookeeper_address}/ledgers"
-        self.zookeeper = self._process("zookeeper", "zookeeper", ["--data-dir", str(data_dir / "zookeeper"), "--port", str(port)], 96)
-        self._init = self._process("init-cluster", "init-cluster", ["--metadata-service-uri", self.metadata_service_uri], 64)
+        self.zookeeper = self._process(
+            "zookeeper",
+            "zookeeper",
+            ["--data-dir", str(data_dir / "zookeeper"), "--port", str(port)],
+            96,
+        )
+        self._init = self._process(
+            "init-cluster",
+            "init-cluster",
+            ["--metadata-service-uri", self.metadata_service_uri],
+            64,
+        )
         self.bookies = [self._bookie(number + 1) for number in range(bookies)]
         self._ports = [free_port() for _ in range(gateways)]
         self.gateways = [self._gateway(number) for number in range(gateways)]
@@ -84,12 +97,25 @@ class LocalCluster:
     def _bookie(self, number: int) -> JavaProcess:
         name = f"bookie-{number}"
         where = ["--data-dir", str(self.data_dir / name), "--port", str(free_port())]
-        return self._process(name, "bookie", [*where, "--metadata-service-uri", self.metadata_service_uri, *self._session], 128)
+        return self._process(
+            name,
+            "bookie",
+            [*where, "--metadata-service-uri", self.metadata_service_uri, *self._session],
+            128,
+        )
 
     def _gateway(self, number: int) -> JavaProcess:
-        arguments = ["--port", str(self._ports[number]), "--metadata-service-uri", self.metadata_service_uri, *self._session]
+        arguments = [
+            "--port",
+            str(self._ports[number]),
+            "--metadata-service-uri",
+            self.metadata_service_uri,
+            *self._session,
+        ]
         return self._process(f"gateway-{number + 1}", "gateway", arguments, 128)
 
     def _process(self, name: str, command: str, arguments: list[str], heap_mib: int) -> JavaProcess:
         log = self.data_dir / f"{name}.log"
-        return JavaProcess(command, arguments, log, jar=self._jar, heap_mib=heap_mib, start_max_s=self._start_max_s)
+        return JavaProcess(
+            command, arguments, log, jar=self._jar, heap_mib=heap_mib, start_max_s=self._start_max_s
+        )

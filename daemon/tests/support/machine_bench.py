@@ -1,10 +1,12 @@
-"""Machines on a bench: the test plays ZooKeeper and BookKeeper, and decides which answer is lost, late, or never sent.
+"""Machines on a bench: the test plays ZooKeeper and BookKeeper, and decides which answer is lost,
+late, or never sent.
 
-One `Bench` holds one footer and the ledgers; any number of `Owner`s, each around a pure machine, work on it. An owner's
-effects wait in `todo` until the test does them (`go`), takes one out of the row (`hold`), applies it without telling
-(`applied_but_unknown`), or loses it (`unknown`) to let it arrive later (`arrives`). Bytes are real: records, footers and
-the chain reader are those of the daemon. `ask` is the checker's question at the end of every story: nothing confirmed is
-lost, nothing is acked that was never sent, and the next owner can work.
+One `Bench` holds one footer and the ledgers; any number of `Owner`s, each around a pure machine,
+work on it. An owner's effects wait in `todo` until the test does them (`go`), takes one out of the
+row (`hold`), applies it without telling (`applied_but_unknown`), or loses it (`unknown`) to let it
+arrive later (`arrives`). Bytes are real: records, footers and the chain reader are those of the
+daemon. `ask` is the checker's question at the end of every story: nothing confirmed is lost,
+nothing is acked that was never sent, and the next owner can work.
 """
 
 from __future__ import annotations
@@ -69,13 +71,30 @@ class _Reads:
     async def metadata(self, ledger: int) -> LedgerInfo:
         found = self._bench.ledgers.get(ledger)
         if found is None:
-            raise NoSuchLedger(NO_SUCH_LEDGER_REASON, Outcome.NOT_DONE, ledger=ledger, bookkeeper_code=-25)
-        return LedgerInfo(ledger, 1, 1, 1, Digest.CRC32C, LedgerState.CLOSED, len(found.entries) - 1, 0, 0, found.metadata)
+            raise NoSuchLedger(
+                NO_SUCH_LEDGER_REASON, Outcome.NOT_DONE, ledger=ledger, bookkeeper_code=-25
+            )
+        return LedgerInfo(
+            ledger,
+            1,
+            1,
+            1,
+            Digest.CRC32C,
+            LedgerState.CLOSED,
+            len(found.entries) - 1,
+            0,
+            0,
+            found.metadata,
+        )
 
-    async def read(self, ledger: int, first: int, last: int = -1, *, max_bytes: int = 0) -> AsyncIterator[ReadChunk]:
+    async def read(
+        self, ledger: int, first: int, last: int = -1, *, max_bytes: int = 0
+    ) -> AsyncIterator[ReadChunk]:
         found = self._bench.ledgers.get(ledger)
         if found is None:
-            raise NoSuchLedger(NO_SUCH_LEDGER_REASON, Outcome.NOT_DONE, ledger=ledger, bookkeeper_code=-25)
+            raise NoSuchLedger(
+                NO_SUCH_LEDGER_REASON, Outcome.NOT_DONE, ledger=ledger, bookkeeper_code=-25
+            )
         # a ledger that nobody closed shows all but its last acknowledged entry
         end = len(found.entries) - 1 if found.closed else found.acked - 1
         spoilt = self._bench.damaged
@@ -91,7 +110,9 @@ def _flip(payload: bytes) -> bytes:
 class Bench:
     """ZooKeeper's one znode and BookKeeper's ledgers, and what the sources know."""
 
-    def __init__(self, limits: Limits | None = None, state_writer: StateWriter | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, state_writer: StateWriter | None = None
+    ) -> None:
         self.limits = limits or Limits()
         self.state_writer = state_writer
         """Of owners that are made from now on; None: the native form."""
@@ -209,7 +230,15 @@ class Owner:
         named = {(c.ledger, int(e)) for c in ledgers for e in c.entries}
         self._acks_of[self.attach, self.seq] = named
         self.bench.sent |= named
-        batch = AckBatch(self.seq, self.machine.generation, mark_delete, ledgers, None, 100, count_acks(ledgers, mark_delete))
+        batch = AckBatch(
+            self.seq,
+            self.machine.generation,
+            mark_delete,
+            ledgers,
+            None,
+            100,
+            count_acks(ledgers, mark_delete),
+        )
         self.step(ev.Acks(self.attach, batch))
         return self.seq
 
@@ -232,7 +261,9 @@ class Owner:
                     assert effect.seq >= self.durable, "confirmations are cumulative"
                     self.durable = effect.seq
                     self.truncated_acks = effect.truncated_acks
-                for key in [k for k in self._acks_of if k[0] == effect.attach and k[1] <= effect.seq]:
+                for key in [
+                    k for k in self._acks_of if k[0] == effect.attach and k[1] <= effect.seq
+                ]:
                     self.bench.confirmed |= self._acks_of.pop(key)
             case fx.StreamState():
                 self.streamed += 1
@@ -259,7 +290,9 @@ class Owner:
                 self.todo.append(effect)
 
     def go(self, until: Callable[[], bool] = lambda: False, *, horizon_s: float = 30.0) -> None:
-        """Do everything that is wanted, let time pass where the machine waits for it, until nothing is left."""
+        """Do everything that is wanted, let time pass where the machine waits for it, until nothing
+        is left.
+        """
         end = self.bench.now + horizon_s
         for _ in range(20_000):
             if until():
@@ -328,7 +361,11 @@ class Owner:
         match effect:
             case fx.WriteFooter():
                 version = bench.compare_and_set(effect.footer, effect.expected_version)
-                return ev.FooterBadVersion(effect.token) if version is None else ev.FooterWritten(effect.token, version)
+                return (
+                    ev.FooterBadVersion(effect.token)
+                    if version is None
+                    else ev.FooterWritten(effect.token, version)
+                )
             case fx.ReadFooter():
                 if bench.znode is None:
                     return ev.FooterRead(effect.token, None, -1)
@@ -339,17 +376,31 @@ class Owner:
                 return ev.FooterRead(effect.token, found, bench.znode[1])
             case fx.CheckFooter():
                 version = bench.znode[1] if bench.znode else -1
-                return ev.FooterChecked(effect.token) if version == effect.version else ev.FooterCheckFailed(effect.token)
+                return (
+                    ev.FooterChecked(effect.token)
+                    if version == effect.version
+                    else ev.FooterCheckFailed(effect.token)
+                )
             case fx.AskInlineTurn():
                 return ev.InlineTurn(effect.token)
             case fx.CreateLedger():
-                made = custom_metadata(NAME, effect.epoch, effect.generation, "w", "0" * 32, form=effect.format, more=effect.metadata)
+                made = custom_metadata(
+                    NAME,
+                    effect.epoch,
+                    effect.generation,
+                    "w",
+                    "0" * 32,
+                    form=effect.format,
+                    more=effect.metadata,
+                )
                 return ev.LedgerCreated(effect.token, bench.new_ledger(effect.epoch, made))
             case fx.FenceLedger() | fx.CloseLedger():
                 found = bench.ledgers.get(effect.ledger)
                 if found is None:
                     return ev.LedgerEndFailed(effect.token, effect.ledger, True, "no such ledger")
-                return ev.LedgerEnded(effect.token, effect.ledger, found.recover(keep_tail=bench.keep_tail))
+                return ev.LedgerEnded(
+                    effect.token, effect.ledger, found.recover(keep_tail=bench.keep_tail)
+                )
             case fx.Append():
                 return self._append(effect, acknowledged)
             case fx.DeleteLedgers():
@@ -366,10 +417,14 @@ class Owner:
         found = self.bench.ledgers.get(effect.ledger)
         if found is None or found.closed or found.broken:
             return ev.AppendFailed(effect.ledger, effect.entry, "fenced")
-        assert effect.entry == len(found.entries), "entries are numbered 0, 1, ... and never repeated"
+        assert effect.entry == len(found.entries), (
+            "entries are numbered 0, 1, ... and never repeated"
+        )
         raw = effect.record.payload if isinstance(effect.record, RawEntry) else None
         data = record.encode(effect.record) if raw is None else raw  # type: ignore[arg-type]
         found.entries.append(data)
         if acknowledged:
             found.acked = effect.entry
-        return ev.Appended(effect.ledger, effect.entry, len(data), record.peek(data).crc32c if raw is None else 0)
+        return ev.Appended(
+            effect.ledger, effect.entry, len(data), record.peek(data).crc32c if raw is None else 0
+        )

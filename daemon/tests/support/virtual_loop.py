@@ -1,9 +1,10 @@
 """An asyncio loop without a clock: when nothing is ready, time jumps to the next timer.
 
-Owns time, the order of ready tasks, and the notice that nothing will ever happen again. No real I/O, no threads: what would run beside
-the loop runs at once, and is counted.
-Callbacks keep asyncio's first-in-first-out order, which code may rely on (a ledger's appends are answered in order);
-steps of different tasks have no promised order, so the seed shuffles those that are ready together.
+Owns time, the order of ready tasks, and the notice that nothing will ever happen again. No real
+I/O, no threads: what would run beside the loop runs at once, and is counted. Callbacks keep
+asyncio's first-in-first-out order, which code may rely on (a ledger's appends are answered in
+order); steps of different tasks have no promised order, so the seed shuffles those that are ready
+together.
 """
 
 from __future__ import annotations
@@ -49,7 +50,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.turns = 0
         self.ran_beside = 0
         self.errors: list[BaseException | str] = []
-        self.set_exception_handler(lambda _loop, context: self.errors.append(context.get("exception") or context["message"]))
+        self.set_exception_handler(
+            lambda _loop, context: self.errors.append(
+                context.get("exception") or context["message"]
+            )
+        )
 
     def time(self) -> float:
         """Virtual seconds."""
@@ -68,7 +73,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._rng = None
             self._later.clear()
             self._turns_max += TURNS_MAX
-            while left := [t for t in asyncio.all_tasks(self) if not t.done()]:  # the end of one may begin another
+            # the end of one may begin another
+            while left := [t for t in asyncio.all_tasks(self) if not t.done()]:
                 for task in left:
                     task.cancel()
                 self.run_until_complete(asyncio.gather(*left, return_exceptions=True))
@@ -76,7 +82,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
             asyncio.set_event_loop(None)
             self.close()
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+    def run_in_executor(
+        self, executor: Any, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:  # type: ignore[override]
         self.ran_beside += 1
         future: asyncio.Future[T] = self.create_future()
         try:
@@ -104,7 +112,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _shuffle_tasks(self, rng: random.Random) -> None:
         ready: deque[asyncio.Handle] = self._ready
-        places = [i for i, h in enumerate(ready) if isinstance(getattr(h._callback, "__self__", None), asyncio.Task)]
+        places = [
+            i
+            for i, h in enumerate(ready)
+            if isinstance(getattr(h._callback, "__self__", None), asyncio.Task)
+        ]
         if len(places) < 2:
             return
         handles = [ready[i] for i in places]

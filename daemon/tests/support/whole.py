@@ -16,7 +16,11 @@ SLICE = 64
 
 def writer(**settings: Any) -> PulsarStateWriter:
     """Several entries of 64 bytes and no limit, if nothing else is said."""
-    return PulsarStateWriter(WholeStateSettings(**{"multiple": True, "max_entry_bytes": SLICE, "state_bytes_max": None, **settings}))
+    return PulsarStateWriter(
+        WholeStateSettings(
+            **{"multiple": True, "max_entry_bytes": SLICE, "state_bytes_max": None, **settings}
+        )
+    )
 
 
 def whole_bench(limits: Limits | None = None, **settings: Any) -> Bench:

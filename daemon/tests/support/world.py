@@ -1,4 +1,6 @@
-"""A keeper on fakes, and a listener that remembers what it was told: the bench for runtime tests."""
+"""A keeper on fakes, and a listener that remembers what it was told: the bench for runtime
+tests.
+"""
 
 from __future__ import annotations
 
@@ -171,7 +173,9 @@ class Source:
         self.attach = keeper.attach_id()
 
     async def open(self, **request: Any) -> Recorder:
-        self.keeper.open(self.name, ev.Open(**{"takeover": True, **request}), self.attach, self.told)
+        self.keeper.open(
+            self.name, ev.Open(**{"takeover": True, **request}), self.attach, self.told
+        )
         await self.told.until(lambda: self.told.machine is not None or bool(self.told.ended))
         return self.told
 
@@ -190,9 +194,22 @@ class Source:
         """What the slow poll does, now."""
         self.send(ev.FooterChanged())
 
-    def ack(self, *ledgers: LedgerColumns, mark_delete: Position | None = None, properties: dict[str, int] | None = None) -> int:
+    def ack(
+        self,
+        *ledgers: LedgerColumns,
+        mark_delete: Position | None = None,
+        properties: dict[str, int] | None = None,
+    ) -> int:
         self.seq += 1
-        batch = AckBatch(self.seq, self.machine.generation, mark_delete, ledgers, properties, 100, count_acks(ledgers, mark_delete))
+        batch = AckBatch(
+            self.seq,
+            self.machine.generation,
+            mark_delete,
+            ledgers,
+            properties,
+            100,
+            count_acks(ledgers, mark_delete),
+        )
         self.send(ev.Acks(self.attach, batch))
         return self.seq
 

@@ -1,4 +1,6 @@
-"""Metrics that alerts stand on: what ended, and as what, is there from the start and counted; the process is seen, too."""
+"""Metrics that alerts stand on: what ended, and as what, is there from the start and counted; the
+process is seen, too.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,17 @@ def test_cursors_that_end_are_counted_by_state_from_zero_on() -> None:
     telemetry = DaemonTelemetry()
 
     def ended(state: str) -> float | None:
-        return telemetry.registry.get_sample_value("cursorkeeper_cursors_ended_total", {"state": state})
+        return telemetry.registry.get_sample_value(
+            "cursorkeeper_cursors_ended_total", {"state": state}
+        )
 
     assert [ended(state) for state in ("CLOSED", "DELETED", "DEPOSED", "REFUSED")] == [0, 0, 0, 0]
     telemetry.log("cursor ended", cursor="t|s", state="DEPOSED", epoch=3)
     assert (ended("DEPOSED"), ended("CLOSED")) == (1, 0)
-    assert telemetry.registry.get_sample_value("cursorkeeper_events_total", {"event": "cursor ended"}) == 1
+    assert (
+        telemetry.registry.get_sample_value("cursorkeeper_events_total", {"event": "cursor ended"})
+        == 1
+    )
 
 
 def test_the_process_is_on_the_page() -> None:
@@ -83,31 +90,52 @@ async def test_opens_recoveries_and_refusals() -> None:
 
     async def answered(kind: str) -> None:
         async with asyncio.timeout(60):
-            while (message := await session.outbox.next()) is not None and message.WhichOneof("message") != kind:
+            while (message := await session.outbox.next()) is not None and message.WhichOneof(
+                "message"
+            ) != kind:
                 pass
 
     def ask(handle: int, **more: bool) -> None:
-        send(open_cursor=pb.OpenCursor(handle=handle, topic="persistent://t/ns/topic", subscription="s", **more))  # type: ignore[arg-type]
+        send(
+            open_cursor=pb.OpenCursor(
+                handle=handle, topic="persistent://t/ns/topic", subscription="s", **more
+            )
+        )  # type: ignore[arg-type]
 
     send(hello=pb.Hello(name="t", protocol_versions=[1]))
-    assert (page("opens_total", result="OPENED"), page("refusals_total", code="NOT_FOUND")) == (0, 0)
+    assert (page("opens_total", result="OPENED"), page("refusals_total", code="NOT_FOUND")) == (
+        0,
+        0,
+    )
     ask(1)
     await answered("refused")
-    assert (page("opens_total", result="NOT_FOUND"), page("refusals_total", code="NOT_FOUND")) == (1, 1)
+    assert (page("opens_total", result="NOT_FOUND"), page("refusals_total", code="NOT_FOUND")) == (
+        1,
+        1,
+    )
     ask(1, create=True)
     await answered("credit")
     assert (page("opens_total", result="OPENED"), page("recovery_seconds_count")) == (1, 1)
     ask(2, create=True)
     await answered("refused")
-    assert (page("opens_total", result="ALREADY_OPEN"), page("refusals_total", code="ALREADY_OPEN")) == (1, 1)
+    assert (
+        page("opens_total", result="ALREADY_OPEN"),
+        page("refusals_total", code="ALREADY_OPEN"),
+    ) == (1, 1)
     send(ack_batch=pb.AckBatch(handle=1, seq=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1])]))
     await answered("refused")
     assert page("refusals_total", code="BAD_MESSAGE") == 1, "a batch without its generation"
     assert page("opens_total", result="BAD_MESSAGE") == 0, "its Open was answered before"
     ask(1, takeover=True)
     await answered("credit")
-    assert (page("opens_total", result="OPENED"), page("recovery_seconds_count")) == (2, 1), "it was held here: nothing was recovered"
-    send(open_cursor=pb.OpenCursor(handle=3, topic="persistent://t/ns/other", subscription="s", create=True))
+    assert (page("opens_total", result="OPENED"), page("recovery_seconds_count")) == (2, 1), (
+        "it was held here: nothing was recovered"
+    )
+    send(
+        open_cursor=pb.OpenCursor(
+            handle=3, topic="persistent://t/ns/other", subscription="s", create=True
+        )
+    )
     session.end()
     assert page("opens_total", result="GONE") == 1
 
@@ -121,6 +149,12 @@ async def watched(world: World) -> tuple[Keeper, Page]:
 
 
 def test_the_page_says_what_runs() -> None:
-    (family,) = (m for m in DaemonTelemetry().registry.collect() if m.name == "cursorkeeper_build_info")
+    (family,) = (
+        m for m in DaemonTelemetry().registry.collect() if m.name == "cursorkeeper_build_info"
+    )
     (sample,) = family.samples
-    assert sample.value == 1 and sample.labels["version"] == version("cursorkeeper") and sample.labels["python"]
+    assert (
+        sample.value == 1
+        and sample.labels["version"] == version("cursorkeeper")
+        and sample.labels["python"]
+    )

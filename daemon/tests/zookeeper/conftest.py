@@ -24,7 +24,9 @@ def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.jvm)])
 def _server(request: pytest.FixtureRequest) -> ServerProcess | None:
-    server: ServerProcess | None = request.getfixturevalue("zookeeper_server") if request.param == "real" else None
+    server: ServerProcess | None = (
+        request.getfixturevalue("zookeeper_server") if request.param == "real" else None
+    )
     return server
 
 

@@ -1,7 +1,7 @@
 """A TCP proxy that does harm, between a client and a real server.
 
-Owns the connections through it and the faults: cut, reset, mute, stall, refuse, and a hook for each frame in either direction. It knows the
-frames' lengths and nothing of what is in them.
+Owns the connections through it and the faults: cut, reset, mute, stall, refuse, and a hook for each
+frame in either direction. It knows the frames' lengths and nothing of what is in them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Link:
 
 
 class FaultProxy:
-    """Listens on 127.0.0.1:`port` for servers on 127.0.0.1, one after the other: each connection goes to the next of them."""
+    """Listens on 127.0.0.1:`port` for servers on 127.0.0.1, one after the other: each connection
+    goes to the next of them.
+    """
 
     def __init__(self, *server_ports: int) -> None:
         self._server_ports = itertools.cycle(server_ports)
@@ -67,7 +69,9 @@ class FaultProxy:
         """Pass on this many bytes of the next reply that is longer, then end the connection."""
 
     async def listen(self) -> None:
-        """Take connections, on the same port each time: one that the kernel gives to no outgoing connection meanwhile."""
+        """Take connections, on the same port each time: one that the kernel gives to no outgoing
+        connection meanwhile.
+        """
         self.port = self.port or free_port()
         self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
 
@@ -105,7 +109,9 @@ class FaultProxy:
         if self.silent:
             return
         try:
-            server_reader, link.server = await asyncio.open_connection("127.0.0.1", next(self._server_ports))
+            server_reader, link.server = await asyncio.open_connection(
+                "127.0.0.1", next(self._server_ports)
+            )
         except OSError:
             link.cut()
             return
@@ -117,7 +123,14 @@ class FaultProxy:
         for task in link.tasks:
             task.add_done_callback(self._tasks.discard)
 
-    async def _pump(self, link: Link, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, from_server: bool) -> None:
+    async def _pump(
+        self,
+        link: Link,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        from_server: bool,
+    ) -> None:
         try:
             while True:
                 (length,) = _LENGTH.unpack(await reader.readexactly(4))
@@ -128,7 +141,11 @@ class FaultProxy:
                 passed = hook(frame) if hook is not None else frame
                 if passed is None or (from_server and self.mute):
                     continue
-                if from_server and self.cut_reply_bytes is not None and len(passed) > self.cut_reply_bytes:
+                if (
+                    from_server
+                    and self.cut_reply_bytes is not None
+                    and len(passed) > self.cut_reply_bytes
+                ):
                     writer.write((_LENGTH.pack(len(passed)) + passed)[: self.cut_reply_bytes])
                     self.cut_reply_bytes = None
                     link.cut()

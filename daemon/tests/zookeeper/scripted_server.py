@@ -1,7 +1,8 @@
 """A server that says what a test tells it to say.
 
-Owns the frames and the handshake of ZooKeeper's protocol, from the server's side, and answers pings and simple requests by itself. For
-what a real server cannot be made to do: lag behind, wrong xids, answers cut between two frames.
+Owns the frames and the handshake of ZooKeeper's protocol, from the server's side, and answers pings
+and simple requests by itself. For what a real server cannot be made to do: lag behind, wrong xids,
+answers cut between two frames.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The real ZooKeeper of these tests: one Java process on 127.0.0.1, with short ticks.
 
-Owns its arguments; the process itself is `stack.JavaProcess`, which fails loudly when the jar is missing.
+Owns its arguments; the process itself is `stack.JavaProcess`, which fails loudly when the jar is
+missing.
 """
 
 from __future__ import annotations
@@ -19,5 +20,12 @@ class ServerProcess(JavaProcess):
 
     def __init__(self, folder: Path) -> None:
         self.port = free_port()
-        arguments = ["--data-dir", str(folder / "data"), "--port", str(self.port), "--tick-ms", str(TICK_MS)]
+        arguments = [
+            "--data-dir",
+            str(folder / "data"),
+            "--port",
+            str(self.port),
+            "--tick-ms",
+            str(TICK_MS),
+        ]
         super().__init__("zookeeper", arguments, folder / "log", heap_mib=256)

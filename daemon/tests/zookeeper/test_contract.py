@@ -1,7 +1,8 @@
-"""The contract of `port.ZooKeeper`: every test runs against the fake, a real server, and an ensemble of three in containers.
+"""The contract of `port.ZooKeeper`: every test runs against the fake, a real server, and an
+ensemble of three in containers.
 
-Clients may be at different members: one that reads what another wrote says `sync` first.
-What only one of them can do (server faults, fault knobs) is in `test_faults` and `test_fake`.
+Clients may be at different members: one that reads what another wrote says `sync` first. What only
+one of them can do (server faults, fault knobs) is in `test_faults` and `test_fake`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from cursorkeeper.zookeeper.values import (
 from daemon.tests.zookeeper.wait import until
 from daemon.tests.zookeeper.worlds import SETTINGS, World
 
-# --- nodes -------------------------------------------------------------------------------------------------------------------------
+# --- nodes ----------------------------------------------------------------------------------------
 
 
 async def test_create_get_set_delete(world: World) -> None:
@@ -70,7 +71,12 @@ async def test_missing_node(world: World) -> None:
     with pytest.raises(NoNode) as caught:
         await zk.get("/none")
     assert (caught.value.path, caught.value.kind) == ("/none", Kind.NO_NODE)
-    for request in (zk.set("/none", b"", 0), zk.delete("/none", ANY_VERSION), zk.children("/none"), zk.create("/none/n", b"")):
+    for request in (
+        zk.set("/none", b"", 0),
+        zk.delete("/none", ANY_VERSION),
+        zk.children("/none"),
+        zk.create("/none/n", b""),
+    ):
         with pytest.raises(NoNode):
             await request
 
@@ -100,7 +106,9 @@ async def test_any_version_is_only_the_constant(world: World) -> None:
 
 
 async def test_version_restarts_with_the_node(world: World) -> None:
-    """Why a cursor's znode is never deleted: a slow old owner could hit a version that began again."""
+    """Why a cursor's znode is never deleted: a slow old owner could hit a version that began
+    again.
+    """
     zk = await world.client()
     await zk.create("/n", b"")
     await zk.set("/n", b"", 0)
@@ -131,7 +139,10 @@ async def test_sequential_names_count_creates(world: World) -> None:
     first = await zk.create("/dir/s-", b"", sequential=True)
     await zk.create("/dir/other", b"")
     await zk.delete("/dir/other", 0)
-    assert [first, await zk.create("/dir/s-", b"", sequential=True)] == ["/dir/s-0000000000", "/dir/s-0000000002"]
+    assert [first, await zk.create("/dir/s-", b"", sequential=True)] == [
+        "/dir/s-0000000000",
+        "/dir/s-0000000002",
+    ]
 
 
 async def test_children_are_sorted_names(world: World) -> None:
@@ -165,8 +176,11 @@ async def test_ephemeral_belongs_to_the_session(world: World) -> None:
         await other.create("/e/child", b"")
     await zk.close()
     began_s = time.monotonic()
-    while await other.exists("/e") is not None:  # the goodbye of a client that does not wait for its answer may be under way
-        assert time.monotonic() - began_s < SETTINGS.session_timeout_ms / 2_000, "the session ran out, it was not closed"
+    # the goodbye of a client that does not wait for its answer may be under way
+    while await other.exists("/e") is not None:
+        assert time.monotonic() - began_s < SETTINGS.session_timeout_ms / 2_000, (
+            "the session ran out, it was not closed"
+        )
         await other.sync("/")
 
 
@@ -214,7 +228,7 @@ async def _inside_path_bytes(zk: ZooKeeper) -> bytes:
     return (zk.settings.chroot + "/n").encode()  # type: ignore[attr-defined]
 
 
-# --- multi -------------------------------------------------------------------------------------------------------------------------
+# --- multi ----------------------------------------------------------------------------------------
 
 
 async def test_multi_does_all(world: World) -> None:
@@ -222,7 +236,13 @@ async def test_multi_does_all(world: World) -> None:
     await zk.create("/a", b"1")
     await zk.create("/b", b"1")
     results = await zk.multi(
-        [Check("/a", 0), SetData("/a", b"2", 0), Create("/c", b"3"), Create("/s-", b"", sequential=True), Delete("/b", 0)]
+        [
+            Check("/a", 0),
+            SetData("/a", b"2", 0),
+            Create("/c", b"3"),
+            Create("/s-", b"", sequential=True),
+            Delete("/b", 0),
+        ]
     )
     assert results[:3] == [Checked(), DataSet(1), Created("/c")]
     assert isinstance(results[3], Created) and results[3].path.startswith("/s-00000")
@@ -234,7 +254,15 @@ async def test_multi_does_all(world: World) -> None:
 
 async def test_multi_sees_its_own_earlier_operations(world: World) -> None:
     zk = await world.client()
-    results = await zk.multi([Create("/a", b""), Create("/a/b", b""), SetData("/a", b"x", 0), SetData("/a", b"y", 1), Delete("/a/b", 0)])
+    results = await zk.multi(
+        [
+            Create("/a", b""),
+            Create("/a/b", b""),
+            SetData("/a", b"x", 0),
+            SetData("/a", b"y", 1),
+            Delete("/a/b", 0),
+        ]
+    )
     assert results == [Created("/a"), Created("/a/b"), DataSet(1), DataSet(2), Deleted()]
 
 
@@ -242,10 +270,17 @@ async def test_multi_does_nothing_if_one_fails_and_names_it(world: World) -> Non
     zk = await world.client()
     await zk.create("/a", b"1")
     with pytest.raises(MultiFailed) as caught:
-        await zk.multi([SetData("/a", b"2", 0), Create("/b", b""), SetData("/a", b"3", 7), Create("/c", b"")])
+        await zk.multi(
+            [SetData("/a", b"2", 0), Create("/b", b""), SetData("/a", b"3", 7), Create("/c", b"")]
+        )
     failed = caught.value
     assert failed.culprit_index == 2
-    assert [type(error) for error in failed.errors] == [RolledBack, RolledBack, BadVersion, NotTried]
+    assert [type(error) for error in failed.errors] == [
+        RolledBack,
+        RolledBack,
+        BadVersion,
+        NotTried,
+    ]
     assert (failed.culprit.path, failed.kind) == ("/a", Kind.NOT_DONE)
     assert "'/a'" in str(failed)
     assert (await zk.get("/a"))[:2] == (b"1", 0)
@@ -269,7 +304,9 @@ async def test_multi_kinds_of_culprit(world: World) -> None:
 
 
 async def test_multi_of_nothing_but_checks(world: World) -> None:
-    """It changes nothing, and its answer is the quorum's: of the first node that is not as expected."""
+    """It changes nothing, and its answer is the quorum's: of the first node that is not as
+    expected.
+    """
     zk, other = await world.client(), await world.client()
     await zk.multi([Create("/a", b""), Create("/b", b"")])
     assert await zk.multi([Check("/a", 0), Check("/b", 0)]) == [Checked(), Checked()]
@@ -291,10 +328,12 @@ async def test_multi_of_nothing(world: World) -> None:
 async def test_multi_of_200_compare_and_sets(world: World) -> None:
     zk = await world.client()
     await zk.multi([Create(f"/n{i}", b"") for i in range(200)])
-    assert await zk.multi([SetData(f"/n{i}", b"x" * 200, 0) for i in range(200)]) == [DataSet(1)] * 200
+    assert (
+        await zk.multi([SetData(f"/n{i}", b"x" * 200, 0) for i in range(200)]) == [DataSet(1)] * 200
+    )
 
 
-# --- multi read --------------------------------------------------------------------------------------------------------------------
+# --- multi read -----------------------------------------------------------------------------------
 
 
 async def test_multi_read_in_the_order_asked_with_none_for_missing(world: World) -> None:
@@ -313,7 +352,9 @@ async def test_multi_read_of_more_than_one_request(world: World) -> None:
     zk = await world.client(settings=replace(SETTINGS, multi_read_paths_max=7))
     await zk.multi([Create(f"/n{i:02}", str(i).encode()) for i in range(50)])
     nodes = await zk.multi_read([f"/n{i:02}" for i in range(60)])
-    assert [node.data if node else None for node in nodes] == [str(i).encode() for i in range(50)] + [None] * 10
+    assert [node.data if node else None for node in nodes] == [
+        str(i).encode() for i in range(50)
+    ] + [None] * 10
 
 
 async def test_multi_read_of_long_paths(world: World) -> None:
@@ -325,14 +366,16 @@ async def test_multi_read_of_long_paths(world: World) -> None:
     assert [node.data for node in nodes if node] == [b"last"] and nodes[-1] is not None
 
 
-# --- two clients -------------------------------------------------------------------------------------------------------------------
+# --- two clients ----------------------------------------------------------------------------------
 
 
 async def test_one_of_two_compare_and_sets_wins(world: World) -> None:
     one, two = await world.client(), await world.client()
     await one.create("/n", b"")
     await two.sync("/n")
-    results = await asyncio.gather(one.set("/n", b"1", 0), two.set("/n", b"2", 0), return_exceptions=True)
+    results = await asyncio.gather(
+        one.set("/n", b"1", 0), two.set("/n", b"2", 0), return_exceptions=True
+    )
     assert sorted(type(result).__name__ for result in results) == ["BadVersion", "int"]
 
 
@@ -359,7 +402,10 @@ async def test_chroot(world: World) -> None:
     assert await inner.children("/") == ["n"]
     assert (await inner.get("/")).stat.children_count == 1
     await inner.get("/n", watch=fired.append)
-    assert await inner.multi([Check("/n", 0), Create("/m-", b"", sequential=True)]) == [Checked(), Created("/m-0000000001")]
+    assert await inner.multi([Check("/n", 0), Create("/m-", b"", sequential=True)]) == [
+        Checked(),
+        Created("/m-0000000001"),
+    ]
     with pytest.raises(BadVersion):  # versions are checked below a chroot, too (facts: fault 15)
         await inner.set("/n", b"2", 5)
     await outer.set("/in/ner/n", b"2", 0)
@@ -374,7 +420,7 @@ async def test_chroot(world: World) -> None:
     assert "ner" not in str(failed.value)
 
 
-# --- watches -----------------------------------------------------------------------------------------------------------------------
+# --- watches --------------------------------------------------------------------------------------
 
 
 async def test_data_watch_fires_once(world: World) -> None:
@@ -467,7 +513,10 @@ async def test_multi_fires_watches(world: World) -> None:
     await zk.exists("/b", fired.append)
     await zk.multi([SetData("/a", b"1", 0), Create("/b", b"")])
     await until(lambda: len(fired) == 2)
-    assert {(one.path, one.kind) for one in fired} == {("/a", WatchKind.DATA_CHANGED), ("/b", WatchKind.CREATED)}
+    assert {(one.path, one.kind) for one in fired} == {
+        ("/a", WatchKind.DATA_CHANGED),
+        ("/b", WatchKind.CREATED),
+    }
 
 
 async def test_watches_live_through_a_broken_connection(world: World) -> None:
@@ -498,7 +547,9 @@ async def test_watches_live_through_a_broken_connection(world: World) -> None:
 async def test_a_callback_that_raises_harms_nobody(world: World) -> None:
     zk = await world.client()
     raised: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context["exception"]))
+    asyncio.get_running_loop().set_exception_handler(
+        lambda _, context: raised.append(context["exception"])
+    )
 
     def broken(_: WatchFired) -> None:
         raise RuntimeError("a caller's bug")
@@ -512,7 +563,7 @@ async def test_a_callback_that_raises_harms_nobody(world: World) -> None:
     assert zk.state is SessionState.CONNECTED
 
 
-# --- session -----------------------------------------------------------------------------------------------------------------------
+# --- session --------------------------------------------------------------------------------------
 
 
 def _recorded(zk: ZooKeeper) -> list[SessionState]:
@@ -551,13 +602,22 @@ async def test_expiry_is_said_and_takes_ephemerals_watches_and_lease(world: Worl
     await zk.exists("/none", fired.append)
     zk.on_lease_lost(lambda: lost.append(1))
     leases_at_expiry: list[float] = []
-    zk.on_state(lambda state: leases_at_expiry.append(zk.session_lease_s_left) if state is SessionState.EXPIRED else None)
+    zk.on_state(
+        lambda state: (
+            leases_at_expiry.append(zk.session_lease_s_left)
+            if state is SessionState.EXPIRED
+            else None
+        )
+    )
     session_id, states = zk.session_id, _recorded(zk)
     await world.expire(zk)
     await until(lambda: SessionState.EXPIRED in states and states[-1] is SessionState.CONNECTED)
     assert states == [SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED]
     assert zk.session_id not in (0, session_id)
-    assert sorted((one.path, one.kind) for one in fired) == [("/n", WatchKind.LOST), ("/none", WatchKind.LOST)]
+    assert sorted((one.path, one.kind) for one in fired) == [
+        ("/n", WatchKind.LOST),
+        ("/none", WatchKind.LOST),
+    ]
     assert len(lost) == 1
     assert zk.session_lease_s_left > 0
     await other.sync("/")

@@ -1,4 +1,6 @@
-"""The fake's knobs, in virtual time. That it behaves like ZooKeeper without them is the contract suite's matter."""
+"""The fake's knobs, in virtual time. That it behaves like ZooKeeper without them is the contract
+suite's matter.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ from cursorkeeper.zookeeper.errors import (
 )
 from cursorkeeper.zookeeper.values import ANY_VERSION, Check, SessionState, WatchFired, WatchKind
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
-from daemon.tests.fakes.zookeeper.faults import ANY, Delay, Expire, Fault, Late, NotNow, UnknownDone, UnknownNotDone
+from daemon.tests.fakes.zookeeper.faults import (
+    ANY,
+    Delay,
+    Expire,
+    Fault,
+    Late,
+    NotNow,
+    UnknownDone,
+    UnknownNotDone,
+)
 from daemon.tests.support.virtual_loop import run
 
 
@@ -211,7 +222,13 @@ def test_away_longer_than_the_session_timeout_expires_and_the_lease_goes_first()
         away_s = loop.time()
         one.disconnect(40)
         await asyncio.sleep(50)
-        assert [what for what, _ in told] == ["suspended", "lease", "ephemeral gone", "expired", "connected"]
+        assert [what for what, _ in told] == [
+            "suspended",
+            "lease",
+            "ephemeral gone",
+            "expired",
+            "connected",
+        ]
         assert told[1][1] - away_s <= 20
         assert told[2][1] - away_s == pytest.approx(30)
         assert told[3][1] - away_s == pytest.approx(40)
@@ -312,14 +329,26 @@ def _storm(seed: int) -> list[object]:
         server = FakeZooKeeperServer(random.Random(seed))
         server.faults.latency_s = (0.001, 0.05)
         server.faults.stale_reads, server.faults.catch_up_probability = True, 0.5
-        clients = [server.session(settings=ZooKeeperSettings(session_timeout_ms=1_000)) for _ in range(3)]
+        clients = [
+            server.session(settings=ZooKeeperSettings(session_timeout_ms=1_000)) for _ in range(3)
+        ]
         await clients[0].start()
         await clients[0].create("/n", b"")
-        for fault in (UnknownDone(), UnknownNotDone(0.3), Late(0.5), Late(2, disconnect_s=1.5), NotNow(), Delay(0.4), Expire()):
+        for fault in (
+            UnknownDone(),
+            UnknownNotDone(0.3),
+            Late(0.5),
+            Late(2, disconnect_s=1.5),
+            NotNow(),
+            Delay(0.4),
+            Expire(),
+        ):
             server.faults.chance(ANY, 0.03, fault)
         await asyncio.gather(*(client(zk, name) for name, zk in enumerate(clients)))
         await asyncio.sleep(5)
-        answered = [item[1] for item in happened if isinstance(item, tuple) and isinstance(item[1], int)]
+        answered = [
+            item[1] for item in happened if isinstance(item, tuple) and isinstance(item[1], int)
+        ]
         assert len(answered) == len(set(answered)), "two compare-and-sets won the same version"
         stat = server.tree.stat("/n")
         assert stat is not None and stat.version >= len(answered)

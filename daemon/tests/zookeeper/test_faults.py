@@ -1,15 +1,20 @@
-"""The faults of facts/PYTHON_LIBRARIES 2.2, each under its number: what our session does where aiozk's failed.
+"""The faults of facts/PYTHON_LIBRARIES 2.2, each under its number: what our session does where
+aiozk's failed.
 
-Against a real server behind a proxy that does harm. Those that a real server cannot be made to show are in `test_faults_scripted`.
+Against a real server behind a proxy that does harm. Those that a real server cannot be made to show
+are in `test_faults_scripted`.
 
 | fault | where |
 | --- | --- |
-| 1, 2, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 17, 21, 22 | here (5, 7, 11 also in `test_faults_scripted`, with short times) |
+| 1, 2, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 17, 21, 22 | here (5, 7, 11 also in
+`test_faults_scripted`, with short times) |
 | 3, 4, 20, 24 | `test_faults_scripted` |
-| 14, 15 | `test_contract`: test_multi_does_nothing_if_one_fails_and_names_it, test_any_version_is_only_the_constant, test_chroot |
+| 14, 15 | `test_contract`: test_multi_does_nothing_if_one_fails_and_names_it,
+test_any_version_is_only_the_constant, test_chroot |
 | 18 | no locks in this client: owners are decided by compare-and-set |
 | 19 | no container nodes in the port |
-| 23 | no DataWatcher; watch tables belong to one session, see test_the_same_callback_twice_is_one_watch_and_two_callbacks_are_two |
+| 23 | no DataWatcher; watch tables belong to one session, see
+test_the_same_callback_twice_is_one_watch_and_two_callbacks_are_two |
 """
 
 from __future__ import annotations
@@ -32,8 +37,9 @@ pytestmark = pytest.mark.jvm
 SHORT = replace(SETTINGS, session_timeout_ms=6_000)
 """Where a session is to expire, or silence is to tell that a connection is gone."""
 SOON_S = 10.0
-"""Below the time after which silence tells (two thirds of a session's), far above what a busy machine needs to notice a closed socket and
-connect again."""
+"""Below the time after which silence tells (two thirds of a session's), far above what a busy
+machine needs to notice a closed socket and connect again.
+"""
 
 
 def _recorded(zk: ZooKeeper) -> list[SessionState]:
@@ -131,7 +137,9 @@ def _cut_instead_of_the_next_reply(proxy) -> None:  # type: ignore[no-untyped-de
 
 
 async def test_fault_07_real_expiry_after_a_partition(real: RealWorld) -> None:
-    """The session times out on the server while we are away: the local clock says so first, the server when we are back."""
+    """The session times out on the server while we are away: the local clock says so first, the
+    server when we are back.
+    """
     zk, proxy = await real.proxied(settings=SHORT)
     other, _ = await real.proxied()
     await zk.create("/e", b"", ephemeral=True)
@@ -143,7 +151,9 @@ async def test_fault_07_real_expiry_after_a_partition(real: RealWorld) -> None:
     zk.on_state(told.append)
     proxy.refuse()
     await until(lambda: gone)
-    assert zk.session_lease_s_left == 0, "the lease must be gone before the server gives our nodes away"
+    assert zk.session_lease_s_left == 0, (
+        "the lease must be gone before the server gives our nodes away"
+    )
     await until(lambda: "lease" in told)
     assert told == [SessionState.SUSPENDED, "lease"]
     await proxy.listen()
@@ -152,12 +162,18 @@ async def test_fault_07_real_expiry_after_a_partition(real: RealWorld) -> None:
 
 
 async def test_fault_08_nothing_believes_in_an_expired_session(real: RealWorld) -> None:
-    """No locks here; what an owner looks at, lease and version, is refused after the expiry, reconnected or not."""
+    """No locks here; what an owner looks at, lease and version, is refused after the expiry,
+    reconnected or not.
+    """
     zk, _ = await real.proxied()
     other, _ = await real.proxied()
     await zk.create("/footer", b"zk owns", ephemeral=False)
     leases: list[float] = []
-    zk.on_state(lambda state: leases.append(zk.session_lease_s_left) if state is SessionState.EXPIRED else None)
+    zk.on_state(
+        lambda state: (
+            leases.append(zk.session_lease_s_left) if state is SessionState.EXPIRED else None
+        )
+    )
     await real.expire(zk)
     await other.sync("/")
     await other.set("/footer", b"other owns", 0)
@@ -181,7 +197,9 @@ async def test_fault_09_server_away_for_a_second(real: RealWorld) -> None:
 
 
 async def test_fault_10_back_off_does_not_cost_the_session(real: RealWorld) -> None:
-    """A long time away, in attempts: the pause stays at its most, so the time to notice the server stays below it."""
+    """A long time away, in attempts: the pause stays at its most, so the time to notice the server
+    stays below it.
+    """
     zk, proxy = await real.proxied(settings=replace(SETTINGS, back_off_max_ms=100))
     session_id, states = zk.session_id, _recorded(zk)
     for _ in range(3):
@@ -212,7 +230,8 @@ async def test_fault_11_frozen_server(real: RealWorld, zookeeper_server: ServerP
         zookeeper_server.thaw()
     await _back(zk, states)
     assert (await zk.get("/n")).version == 0
-    if SessionState.EXPIRED not in states:  # a machine that stood still for a second more may expire it: that is said, too
+    # a machine that stood still for a second more may expire it: that is said, too
+    if SessionState.EXPIRED not in states:
         assert zk.session_id == session_id
 
 
@@ -246,7 +265,9 @@ async def test_fault_13_close_while_disconnected(real: RealWorld) -> None:
 
 
 async def test_fault_16_and_21_watches_after_a_reconnect(real: RealWorld) -> None:
-    """No watch fires that did not have to, and those for what happened meanwhile do, a deletion included."""
+    """No watch fires that did not have to, and those for what happened meanwhile do, a deletion
+    included.
+    """
     zk, proxy = await real.proxied()
     other, _ = await real.proxied()
     await zk.multi([Create(f"/n{i}", b"") for i in range(50)])
@@ -301,7 +322,9 @@ async def test_fault_17_requests_cancelled_in_flight_leave_nothing(real: RealWor
 
 
 async def test_fault_22_watches_of_more_than_a_frame(real: RealWorld) -> None:
-    """1,500 paths of 1,000 bytes: one setWatches of them would be above jute.maxbuffer and end the connection, for ever."""
+    """1,500 paths of 1,000 bytes: one setWatches of them would be above jute.maxbuffer and end the
+    connection, for ever.
+    """
     zk, proxy = await real.proxied()
     other, _ = await real.proxied()
     fired: list[WatchFired] = []
@@ -320,7 +343,9 @@ async def test_fault_22_watches_of_more_than_a_frame(real: RealWorld) -> None:
     assert 128 * 1024 - 1_100 < max(frames) <= 128 * 1024
 
 
-async def test_killed_server_comes_back_with_the_session(real: RealWorld, zookeeper_server: ServerProcess) -> None:
+async def test_killed_server_comes_back_with_the_session(
+    real: RealWorld, zookeeper_server: ServerProcess
+) -> None:
     """The real thing once: kill -9, start, same data, same session, watches set again."""
     zk, _ = await real.proxied()
     await zk.create("/e", b"1", ephemeral=True)

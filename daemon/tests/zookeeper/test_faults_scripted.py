@@ -1,4 +1,6 @@
-"""Faults that a real server cannot be made to show, from a server that follows a script; no JVM. Numbers as in `test_faults`."""
+"""Faults that a real server cannot be made to show, from a server that follows a script; no JVM.
+Numbers as in `test_faults`.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,26 @@ from daemon.tests.zookeeper.wait import until
 
 GET, EXISTS, SET_WATCHES, CLOSE = 4, 3, 101, -11
 BUSY_S = 15.0
-"""What a busy machine may add to a wait that is bounded: less than the next limit above it, which would end in another error."""
+"""What a busy machine may add to a wait that is bounded: less than the next limit above it, which
+would end in another error.
+"""
 SETTINGS = ZooKeeperSettings(
-    session_timeout_ms=60_000, start_timeout_s=30, request_timeout_s=20, close_timeout_s=0.2, back_off_min_ms=5, back_off_max_ms=40
+    session_timeout_ms=60_000,
+    start_timeout_s=30,
+    request_timeout_s=20,
+    close_timeout_s=0.2,
+    back_off_min_ms=5,
+    back_off_max_ms=40,
 )
 HASTY = replace(SETTINGS, session_timeout_ms=3_000)
-"""Of tests that wait until a server has been silent for too long. Elsewhere a busy machine must not be taken for that."""
+"""Of tests that wait until a server has been silent for too long. Elsewhere a busy machine must not
+be taken for that.
+"""
 
 
-def _client(*servers: ScriptedServer, settings: ZooKeeperSettings = SETTINGS, seed: int = 1) -> ZooKeeperClient:
+def _client(
+    *servers: ScriptedServer, settings: ZooKeeperSettings = SETTINGS, seed: int = 1
+) -> ZooKeeperClient:
     ports = tuple(("127.0.0.1", server.port) for server in servers)
     return ZooKeeperClient(replace(settings, servers=ports), random_source=random.Random(seed))
 
@@ -51,7 +64,9 @@ def _recorded(zk: ZooKeeperClient) -> list[SessionState]:
     return states
 
 
-async def _serve(peer: Peer, answer: Callable[[Peer, int, int, bytes], Awaitable[None] | None] | None = None) -> None:
+async def _serve(
+    peer: Peer, answer: Callable[[Peer, int, int, bytes], Awaitable[None] | None] | None = None
+) -> None:
     """Answer everything well; `answer` takes over for what it wants to."""
     while True:
         xid, opcode, body = await peer.request()
@@ -95,7 +110,9 @@ async def test_fault_03_connection_drops_before_the_set_watches_reply() -> None:
         await until(lambda: states)
         assert (await zk.get("/n")).data == b"x"
         assert states == [SessionState.SUSPENDED, SessionState.CONNECTED]
-        assert [peer.hello.session_id for peer in server.peers if peer.hello] == [0] + [77] * (drops + 1)
+        assert [peer.hello.session_id for peer in server.peers if peer.hello] == [0] + [77] * (
+            drops + 1
+        )
         server.peers[-1].reply(EVENT, event(3, "/n"), zxid=-1)
         await until(lambda: fired)
         await zk.close()
@@ -125,7 +142,9 @@ async def test_set_watches_that_is_never_answered_is_bounded() -> None:
 
 
 async def test_watches_behind_a_cut_set_watches_do_not_miss_what_happened() -> None:
-    """The zxid to compare with must not move with the first answer of several: the second part was not compared yet."""
+    """The zxid to compare with must not move with the first answer of several: the second part was
+    not compared yet.
+    """
     zxids: list[int] = []
 
     async def handler(peer: Peer) -> None:
@@ -137,7 +156,11 @@ async def test_watches_behind_a_cut_set_watches_do_not_miss_what_happened() -> N
                 zxids.append(struct.unpack_from("!q", body)[0])
                 if len(server.peers) == 2 and len(zxids) == 2:
                     return
-            peer.reply(xid, node(b"x", mzxid=1) if opcode == GET else b"", zxid=10 if len(server.peers) == 1 else 50)
+            peer.reply(
+                xid,
+                node(b"x", mzxid=1) if opcode == GET else b"",
+                zxid=10 if len(server.peers) == 1 else 50,
+            )
 
     async with ScriptedServer(handler) as server:
         zk = _client(server, settings=replace(SETTINGS, set_watches_bytes_max=1_100))
@@ -166,7 +189,11 @@ async def test_fault_04_and_24_peer_that_accepts_and_never_answers() -> None:
 
 
 async def test_clients_spread_over_the_hosts() -> None:
-    async with ScriptedServer(_healthy) as one, ScriptedServer(_healthy) as two, ScriptedServer(_healthy) as three:
+    async with (
+        ScriptedServer(_healthy) as one,
+        ScriptedServer(_healthy) as two,
+        ScriptedServer(_healthy) as three,
+    ):
         clients = [_client(one, two, three, seed=seed) for seed in range(20)]
         for zk in clients:
             await zk.start()
@@ -217,7 +244,9 @@ async def test_fault_05_handshake_unanswered_for_longer_than_the_session_timeout
 
 
 async def test_fault_07_lease_is_lost_by_the_local_clock() -> None:
-    """The server falls silent: 2/3 of the timeout after the last answered request was sent, before anybody told us."""
+    """The server falls silent: 2/3 of the timeout after the last answered request was sent, before
+    anybody told us.
+    """
 
     async def handler(peer: Peer) -> None:
         if len(server.peers) > 1:
@@ -408,7 +437,9 @@ async def test_negotiated_timeout_is_used() -> None:
     async with ScriptedServer(handler) as server:
         zk = _client(server)
         await zk.start()
-        assert 60 < zk.session_lease_s_left <= 80, "two thirds of what the server says, which is twice what was asked for"
+        assert 60 < zk.session_lease_s_left <= 80, (
+            "two thirds of what the server says, which is twice what was asked for"
+        )
         await zk.close()
 
 
@@ -435,7 +466,14 @@ async def test_xid_wraps() -> None:
         struct.pack("!iiqi", 16, 1, 1, 0),  # our request, but no node in the answer
         struct.pack("!iiqii", 20, 1, 1, 0, 2**30),
     ],
-    ids=["too short", "negative length", "too long", "wrong xid", "no body", "size beyond the frame"],
+    ids=[
+        "too short",
+        "negative length",
+        "too long",
+        "wrong xid",
+        "no body",
+        "size beyond the frame",
+    ],
 )
 async def test_nonsense_ends_the_connection_and_what_waits(frame: bytes) -> None:
     async def handler(peer: Peer) -> None:
@@ -482,7 +520,8 @@ async def test_a_server_that_takes_and_drops_is_not_hammered() -> None:
         began_s = time.monotonic()
         peers = len(server.peers)
         await until(lambda: time.monotonic() - began_s > 0.5)
-        assert len(server.peers) - peers < (time.monotonic() - began_s) / 0.020 + 2  # back_off_max_ms is 40, half of it the least
+        # back_off_max_ms is 40, half of it the least
+        assert len(server.peers) - peers < (time.monotonic() - began_s) / 0.020 + 2
         await zk.close()
 
 
@@ -493,8 +532,12 @@ class Longest(random.Random):
         return b
 
 
-async def test_a_connection_that_held_starts_the_back_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a long time away the pauses are long; a drop much later is not answered with such a pause."""
+async def test_a_connection_that_held_starts_the_back_off_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a long time away the pauses are long; a drop much later is not answered with such a
+    pause.
+    """
 
     async def handler(peer: Peer) -> None:
         if 2 <= len(server.peers) <= 10:
@@ -503,10 +546,19 @@ async def test_a_connection_that_held_starts_the_back_off_again(monkeypatch: pyt
         await _healthy(peer)
 
     async with ScriptedServer(handler) as server:
-        settings = replace(SETTINGS, servers=(("127.0.0.1", server.port),), back_off_min_ms=1, back_off_max_ms=1_000)
+        settings = replace(
+            SETTINGS,
+            servers=(("127.0.0.1", server.port),),
+            back_off_min_ms=1,
+            back_off_max_ms=1_000,
+        )
         pauses_ms: list[int] = []
         next_s = BackOff.next_s
-        monkeypatch.setattr(BackOff, "next_s", lambda own: pauses_ms.append(round(1_000 * (pause_s := next_s(own)))) or pause_s)
+        monkeypatch.setattr(
+            BackOff,
+            "next_s",
+            lambda own: pauses_ms.append(round(1_000 * (pause_s := next_s(own)))) or pause_s,
+        )
         zk = ZooKeeperClient(settings, random_source=Longest())
         await zk.start()
         server.peers[0].writer.close()
@@ -520,7 +572,9 @@ async def test_a_connection_that_held_starts_the_back_off_again(monkeypatch: pyt
 
 
 async def test_multi_read_of_large_nodes_takes_more_requests() -> None:
-    """The size of a node is known when it is read: after the first request the mean decides how many go into the next."""
+    """The size of a node is known when it is read: after the first request the mean decides how
+    many go into the next.
+    """
     asked: list[int] = []
 
     def answer(peer: Peer, xid: int, opcode: int, body: bytes) -> None:
@@ -534,14 +588,17 @@ async def test_multi_read_of_large_nodes_takes_more_requests() -> None:
         await _serve(peer, answer)
 
     async with ScriptedServer(handler) as server:
-        zk = _client(server, settings=replace(SETTINGS, multi_read_paths_max=50, multi_read_reply_bytes=20_000))
+        zk = _client(
+            server,
+            settings=replace(SETTINGS, multi_read_paths_max=50, multi_read_reply_bytes=20_000),
+        )
         await zk.start()
         assert len(await zk.multi_read([f"/n{i}" for i in range(100)])) == 100
         assert asked == [50, 20, 20, 10]
         await zk.close()
 
 
-# --- limits of requests ------------------------------------------------------------------------------------------------------------
+# --- limits of requests ---------------------------------------------------------------------------
 
 
 async def test_requests_without_a_connection_end_as_not_sent() -> None:
@@ -565,7 +622,10 @@ async def test_unanswered_request_is_unknown_after_its_time_and_the_connection_s
     async def handler(peer: Peer) -> None:
         await peer.hear_hello()
         peer.welcome(77, 60_000)
-        await _serve(peer, lambda peer, xid, opcode, _: peer.reply(xid, node(b"x")) if opcode == EXISTS else None)
+        await _serve(
+            peer,
+            lambda peer, xid, opcode, _: peer.reply(xid, node(b"x")) if opcode == EXISTS else None,
+        )
 
     async with ScriptedServer(handler) as server:
         zk = _client(server, settings=replace(SETTINGS, request_timeout_s=0.2))
@@ -627,7 +687,9 @@ async def test_requests_in_flight_are_bounded() -> None:
         assert len(await asyncio.gather(*first, *second)) == 6
         await zk.close()
         release.clear()
-        zk = _client(server, settings=replace(SETTINGS, requests_in_flight_max=3, request_timeout_s=0.2))
+        zk = _client(
+            server, settings=replace(SETTINGS, requests_in_flight_max=3, request_timeout_s=0.2)
+        )
         await zk.start()
         stuck = [asyncio.create_task(zk.get("/n")) for _ in range(3)]
         await until(lambda: zk._session._room.requests == 3)
@@ -678,8 +740,28 @@ async def test_requests_that_wait_are_refused_by_close() -> None:
 async def test_tls(tmp_path: Path) -> None:
     """The same session over TLS; a peer that cannot prove its name is not spoken to."""
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    command += [
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+        "-keyout",
+        str(key),
+        "-out",
+        str(certificate),
+    ]
     await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
     theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     theirs.load_cert_chain(certificate, key)

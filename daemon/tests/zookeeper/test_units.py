@@ -1,4 +1,6 @@
-"""The small parts: sizes, paths, settings, errors, back-off, the gate, the lease, the split of setWatches."""
+"""The small parts: sizes, paths, settings, errors, back-off, the gate, the lease, the split of
+setWatches.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +24,25 @@ from cursorkeeper.zookeeper.watches import WatchTable
 from daemon.tests.support.virtual_loop import run
 from daemon.tests.zookeeper.scripted_server import node
 
-_paths = st.lists(st.text("abcé%.-", min_size=1, max_size=9).filter(lambda name: name not in (".", "..")), min_size=1, max_size=4).map(
-    lambda names: "/" + "/".join(names)
-)
+_paths = st.lists(
+    st.text("abcé%.-", min_size=1, max_size=9).filter(lambda name: name not in (".", "..")),
+    min_size=1,
+    max_size=4,
+).map(lambda names: "/" + "/".join(names))
 _ops = st.one_of(
     st.builds(Create, _paths, st.binary(max_size=99), st.booleans(), st.booleans()),
-    st.builds(SetData, _paths, st.binary(max_size=99), st.integers(0, 2**31 - 1) | st.just(ANY_VERSION)),
+    st.builds(
+        SetData, _paths, st.binary(max_size=99), st.integers(0, 2**31 - 1) | st.just(ANY_VERSION)
+    ),
     st.builds(Delete, _paths, st.integers(0, 9)),
     st.builds(Check, _paths, st.integers(0, 9)),
 )
 
 
 @given(st.lists(_ops, max_size=5), st.lists(_paths, max_size=5))
-def test_sizes_are_those_of_the_frames(ops: list[Create | SetData | Delete | Check], paths: list[str]) -> None:
+def test_sizes_are_those_of_the_frames(
+    ops: list[Create | SetData | Delete | Check], paths: list[str]
+) -> None:
     assert sizes.multi_bytes(ops) == len(codec.multi(ops).encode(1))
     for op in ops:
         request: codec.Request[object] | None = None
@@ -47,7 +55,11 @@ def test_sizes_are_those_of_the_frames(ops: list[Create | SetData | Delete | Che
                 request = codec.delete(op)
         if request is not None:
             assert sizes.request_bytes(op) == len(request.encode(1))
-    counted = sizes.HEADER_BYTES + sizes.MULTI_HEADER_BYTES + sum(codec.multi_read_path_bytes(path) for path in paths)
+    counted = (
+        sizes.HEADER_BYTES
+        + sizes.MULTI_HEADER_BYTES
+        + sum(codec.multi_read_path_bytes(path) for path in paths)
+    )
     assert counted == len(codec.multi_read(paths).encode(1))
 
 
@@ -104,11 +116,17 @@ def test_settings_that_contradict(wrong: dict[str, object]) -> None:
 
 
 def test_every_error_says_what_to_do() -> None:
-    classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.ZooKeeperError)]
+    classes = [
+        value
+        for value in vars(errors).values()
+        if isinstance(value, type) and issubclass(value, errors.ZooKeeperError)
+    ]
     assert len(classes) > 15
     for one in classes:
         assert isinstance(one.kind, errors.Kind) and one.remedy and one.__doc__
-    assert {errors.Kind.UNKNOWN, errors.Kind.NOT_DONE, errors.Kind.BAD_VERSION} <= {one.kind for one in classes}
+    assert {errors.Kind.UNKNOWN, errors.Kind.NOT_DONE, errors.Kind.BAD_VERSION} <= {
+        one.kind for one in classes
+    }
     for one in (errors.OutcomeUnknown, errors.ConnectionLost):
         assert one.kind is errors.Kind.UNKNOWN and not issubclass(one, errors.NotSent)
     for one in (errors.NotConnected, errors.TooManyRequests, errors.ClientClosed):
@@ -118,7 +136,11 @@ def test_every_error_says_what_to_do() -> None:
 def test_unknown_codes_are_nobodys_success() -> None:
     for code in (0, -2, -999, 17):
         error = errors.error_from_code(code, "/n")
-        assert type(error) is errors.ServerFault and error.kind is errors.Kind.UNKNOWN and error.code == code
+        assert (
+            type(error) is errors.ServerFault
+            and error.kind is errors.Kind.UNKNOWN
+            and error.code == code
+        )
     assert type(errors.error_from_code(0, in_multi=True)) is errors.RolledBack
     assert type(errors.error_from_code(-103)) is errors.BadVersion
 
@@ -147,7 +169,12 @@ def test_answers_that_are_cut_are_refused() -> None:
 def test_multi_answers_that_make_no_sense_are_refused() -> None:
     ok, error = struct.pack("!i?i", 13, False, 0), struct.pack("!i?ii", -1, False, -1, -103)
     two = codec.multi([Check("/a", 0), Check("/b", 0)])
-    for body in (ok, ok + struct.pack("!i?i", -1, True, -1), ok + error, struct.pack("!i?i", 99, False, 0) * 2):
+    for body in (
+        ok,
+        ok + struct.pack("!i?i", -1, True, -1),
+        ok + error,
+        struct.pack("!i?i", 99, False, 0) * 2,
+    ):
         with pytest.raises((struct.error, ValueError)):
             two.decode(body)
     with pytest.raises(ValueError, match="multiRead"):
@@ -160,8 +187,14 @@ def test_multi_read_with_another_error_than_no_node() -> None:
     assert isinstance(answer, errors.AccessDenied) and answer.path == "/b"
 
 
-@given(st.lists(_paths, unique=True, max_size=30), st.lists(_paths, unique=True, max_size=30), st.integers(80, 400))
-def test_set_watches_are_split_and_complete(data: list[str], exist: list[str], bytes_max: int) -> None:
+@given(
+    st.lists(_paths, unique=True, max_size=30),
+    st.lists(_paths, unique=True, max_size=30),
+    st.integers(80, 400),
+)
+def test_set_watches_are_split_and_complete(
+    data: list[str], exist: list[str], bytes_max: int
+) -> None:
     table = WatchTable()
     for path in data:
         table.add(path, print, node_exists=True)
@@ -170,7 +203,9 @@ def test_set_watches_are_split_and_complete(data: list[str], exist: list[str], b
     seen: tuple[list[str], list[str]] = ([], [])
     for request in rearm.requests(table, 42, bytes_max):
         frame = request.encode(1)
-        assert len(frame) <= max(bytes_max, 64 + 4 + max(len(path.encode()) for path in data + exist))
+        assert len(frame) <= max(
+            bytes_max, 64 + 4 + max(len(path.encode()) for path in data + exist)
+        )
         assert struct.unpack_from("!iiq", frame) == (1, 101, 42)
         offset = 16
         for found in (*seen, []):
@@ -196,7 +231,9 @@ def test_gate_keeps_both_limits_and_the_order() -> None:
         await gate.enter(60)
         tasks = [asyncio.create_task(enter(size)) for size in (50, 10, 20, 30)]
         await asyncio.sleep(0.1)
-        assert (order, gate.requests, gate.bytes) == ([], 1, 60), "10 bytes would fit, but came later"
+        assert (order, gate.requests, gate.bytes) == ([], 1, 60), (
+            "10 bytes would fit, but came later"
+        )
         tasks[0].cancel()
         await asyncio.sleep(0.1)
         assert (order, gate.requests, gate.bytes) == ([10, 20], 3, 90)

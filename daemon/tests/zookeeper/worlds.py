@@ -1,4 +1,5 @@
-"""The worlds in which the contract of `port.ZooKeeper` is checked: the fake, and real servers behind a proxy that does harm.
+"""The worlds in which the contract of `port.ZooKeeper` is checked: the fake, and real servers
+behind a proxy that does harm.
 
 Owns: clients of either, each test's in a part of the tree of its own. Does not own: the servers.
 """
@@ -16,8 +17,12 @@ from cursorkeeper.zookeeper import ZooKeeper, ZooKeeperClient, ZooKeeperSettings
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from daemon.tests.zookeeper.proxy import FaultProxy
 
-SETTINGS = ZooKeeperSettings(session_timeout_ms=24_000, start_timeout_s=60, request_timeout_s=60, back_off_max_ms=500)
-"""The longest session that the tests' server gives: a machine that stands still for some seconds ends no connection and no session."""
+SETTINGS = ZooKeeperSettings(
+    session_timeout_ms=24_000, start_timeout_s=60, request_timeout_s=60, back_off_max_ms=500
+)
+"""The longest session that the tests' server gives: a machine that stands still for some seconds
+ends no connection and no session.
+"""
 
 _roots = itertools.count(1)
 
@@ -34,7 +39,9 @@ class World(Protocol):
         ...
 
     async def expire(self, client: ZooKeeper) -> None:
-        """The ensemble forgets the client's session; the client is told when it connects again, soon."""
+        """The ensemble forgets the client's session; the client is told when it connects again,
+        soon.
+        """
         ...
 
 
@@ -66,7 +73,9 @@ class FakeWorld:
 
 
 class RealWorld:
-    """Clients of real servers on 127.0.0.1, each through a proxy of its own that goes to another member at every connection."""
+    """Clients of real servers on 127.0.0.1, each through a proxy of its own that goes to another
+    member at every connection.
+    """
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = tuple(ports)
@@ -80,7 +89,9 @@ class RealWorld:
         at = len(self._clients) % len(self._ports)
         proxy = FaultProxy(*self._ports[at:], *self._ports[:at])
         await proxy.listen()
-        own = replace(settings, servers=(("127.0.0.1", proxy.port),) * servers, chroot=self._root + chroot)
+        own = replace(
+            settings, servers=(("127.0.0.1", proxy.port),) * servers, chroot=self._root + chroot
+        )
         client = ZooKeeperClient(own, random_source=random.Random(1))
         self._clients.append((client, proxy))
         await client.start()
@@ -97,7 +108,9 @@ class RealWorld:
         self.proxy_of(client).cut()
 
     async def expire(self, client: ZooKeeper) -> None:
-        """Somebody with the session's id and password closes it: the quickest real end of a session."""
+        """Somebody with the session's id and password closes it: the quickest real end of a
+        session.
+        """
         link = self.proxy_of(client).links[-1]
         welcome = link.frames_from_server[0]
         reader, writer = await asyncio.open_connection("127.0.0.1", self._ports[0])

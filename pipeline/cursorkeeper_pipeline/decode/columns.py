@@ -1,7 +1,9 @@
-"""Columns of many cursors joined into Arrow batches of about `BATCH_ROWS` rows, or fewer large ones, with exactly a table's schema.
+"""Columns of many cursors joined into Arrow batches of about `BATCH_ROWS` rows, or fewer large
+ones, with exactly a table's schema.
 
-Owns the size of batches. Invariants: the order of rows is kept; at most one batch of rows waits, of about `BATCH_BYTES` or less if no
-columns that come are larger; large columns are cut without a copy.
+Owns the size of batches. Invariants: the order of rows is kept; at most one batch of rows waits, of
+about `BATCH_BYTES` or less if no columns that come are larger; large columns are cut without a
+copy.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ class Batches:
         self._rows = self._bytes = 0
 
     def add(self, columns: Sequence[Column]) -> Iterator[pa.RecordBatch]:
-        """Columns of equal length, in the schema's order. Gives the batches that are full now: iterate to the end."""
+        """Columns of equal length, in the schema's order. Gives the batches that are full now:
+        iterate to the end.
+        """
         given = self._batch(columns)
         at = 0
         while self._rows + given.num_rows - at >= self._batch_rows:

@@ -1,11 +1,13 @@
 """Delta records as rows of the table `deltas`. Pure.
 
-Owns what a record becomes: a row for each range of acks, each move of mark-delete, each partly acked batch, each property map and each
-layout item; and a row for each record that cannot be read, so that a gap in the history is told. Records are checked many at once and
-one by one only where one of them is damaged; ranges are taken from bitmaps and joined to columns by numpy.
+Owns what a record becomes: a row for each range of acks, each move of mark-delete, each partly
+acked batch, each property map and each layout item; and a row for each record that cannot be read,
+so that a gap in the history is told. Records are checked many at once and one by one only where one
+of them is damaged; ranges are taken from bitmaps and joined to columns by numpy.
 
-Memory: a record of a hundred stored bytes may hold millions of ranges, so nothing here is bounded by stored bytes. `size_bytes` is what
-a record's body expands to, and `read` hands out lists of about `LIST_BYTES`, the next one made when it is asked for.
+Memory: a record of a hundred stored bytes may hold millions of ranges, so nothing here is bounded
+by stored bytes. `size_bytes` is what a record's body expands to, and `read` hands out lists of
+about `LIST_BYTES`, the next one made when it is asked for.
 """
 
 from __future__ import annotations
@@ -29,15 +31,29 @@ from cursorkeeper.format.record import Kind
 from cursorkeeper_pipeline import schemas
 
 I64 = NDArray[np.int64]
-KINDS: Final = ("ack", "mark_delete", "partial", "properties", "layout", "damaged", "too_new", "missing", "away")
+KINDS: Final = (
+    "ack",
+    "mark_delete",
+    "partial",
+    "properties",
+    "layout",
+    "damaged",
+    "too_new",
+    "missing",
+    "away",
+)
 ACK, MARK_DELETE, PARTIAL, PROPERTIES, LAYOUT, DAMAGED, TOO_NEW, MISSING, AWAY = range(len(KINDS))
 BATCH_ROWS: Final = 65_536
 LIST_BYTES: Final = 4 << 20
-"""Of the pieces that `read` hands out together: 256 Ki ranges, fewer if they are alone in their pieces."""
+"""Of the pieces that `read` hands out together: 256 Ki ranges, fewer if they are alone in their
+pieces.
+"""
 PIECE_BYTES: Final = 384
 """About how much memory a piece takes beside its columns."""
 NOWHERE: Final = -1
-"""A ledger that is not said, in `Piece`; a ledger or an entry that is not known, in rows of what cannot be read."""
+"""A ledger that is not said, in `Piece`; a ledger or an entry that is not known, in rows of what
+cannot be read.
+"""
 
 
 class Where(NamedTuple):
@@ -59,7 +75,9 @@ class Head(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Rows of one record that differ in nothing but `first` and `last`. `ledger` NOWHERE: it and the entries are null."""
+    """Rows of one record that differ in nothing but `first` and `last`. `ledger` NOWHERE: it and
+    the entries are null.
+    """
 
     where: Where
     head: Head
@@ -75,11 +93,14 @@ _NOTHING: Final = np.array([NOWHERE], np.int64)
 
 
 def runs(entries: BitMap, at_once: int = BATCH_ROWS) -> Iterator[tuple[I64, I64]]:
-    """First and last of every maximal run, ascending, `at_once` runs in a pair. Costs what there are runs, not what there are entries."""
+    """First and last of every maximal run, ascending, `at_once` runs in a pair. Costs what there
+    are runs, not what there are entries.
+    """
     borders = entries ^ entries.shift(1)
     for start in range(0, len(borders), 2 * at_once):
         edges = to_column(borders[start : start + 2 * at_once]).astype(np.int64)
-        if edges.size % 2:  # the last run ends at the largest entry there can be: its edge is shifted out
+        # the last run ends at the largest entry there can be: its edge is shifted out
+        if edges.size % 2:
             edges = np.append(edges, np.int64(1 << 32))
         yield edges[::2], edges[1::2] - 1
 
@@ -101,7 +122,14 @@ def pieces(where: Where, head: Head, found: Delta) -> Iterator[Piece]:
     for item in found.layout:
         # an open or trimmed ledger holds nobody knows how many entries: 0..-1
         last_entry = item.entries - 1 if item.state is LayoutState.CLOSED else NOWHERE
-        yield Piece(where, head, LAYOUT, item.ledger, np.zeros(1, np.int64), np.array([last_entry], np.int64))
+        yield Piece(
+            where,
+            head,
+            LAYOUT,
+            item.ledger,
+            np.zeros(1, np.int64),
+            np.array([last_entry], np.int64),
+        )
 
 
 def unsaid(where: Where, head: Head, kind: int) -> Piece:
@@ -111,7 +139,9 @@ def unsaid(where: Where, head: Head, kind: int) -> Piece:
 
 def unreadable(where: Where, entry: int, error: DamageError | GatewayError) -> Piece:
     """A record that cannot be read."""
-    return unsaid(where, Head(entry, 0, 0, 0), TOO_NEW if isinstance(error, TooNewError) else DAMAGED)
+    return unsaid(
+        where, Head(entry, 0, 0, 0), TOO_NEW if isinstance(error, TooNewError) else DAMAGED
+    )
 
 
 class Unreadable(Exception):
@@ -123,19 +153,29 @@ class Unreadable(Exception):
 
 
 def size_bytes(payload: bytes | GatewayError) -> int:
-    """What a record takes while it is read: its body as its header says it expands (before anything is believed: at most what a reader
-    would expand), or what is stored."""
+    """What a record takes while it is read: its body as its header says it expands (before anything
+    is believed: at most what a reader would expand), or what is stored.
+    """
     if not isinstance(payload, bytes):
         return 0
-    said = record.HEADER.unpack_from(payload)[_BODY_BYTES_FIELD] if len(payload) >= record.HEADER.size else 0
+    said = (
+        record.HEADER.unpack_from(payload)[_BODY_BYTES_FIELD]
+        if len(payload) >= record.HEADER.size
+        else 0
+    )
     return max(len(payload), min(said, record.BODY_BYTES_MAX))
 
 
 def read(
-    where: Where, records: Sequence[tuple[int, bytes | GatewayError]], cursor_hash: int, *, strict: bool = False
+    where: Where,
+    records: Sequence[tuple[int, bytes | GatewayError]],
+    cursor_hash: int,
+    *,
+    strict: bool = False,
 ) -> Iterator[list[Piece]]:
-    """The pieces of consecutive entries of one ledger, some at a time; what is no delta is checked and left out. Raises Unreadable if
-    `strict`, at the first one."""
+    """The pieces of consecutive entries of one ledger, some at a time; what is no delta is checked
+    and left out. Raises Unreadable if `strict`, at the first one.
+    """
     held: list[Piece] = []
     size = 0
     for entry, body in _bodies(records, cursor_hash):
@@ -176,7 +216,18 @@ def _bodies(
     if batch is not None:
         for at in np.flatnonzero(batch.kind == Kind.DELTA).tolist():
             entry = records[at][0]
-            yield entry, _Body(Head(entry, int(batch.sequence[at]), int(batch.epoch[at]), int(batch.generation[at])), batch.bodies[at])
+            yield (
+                entry,
+                _Body(
+                    Head(
+                        entry,
+                        int(batch.sequence[at]),
+                        int(batch.epoch[at]),
+                        int(batch.generation[at]),
+                    ),
+                    batch.bodies[at],
+                ),
+            )
         return
     for entry, payload in records:
         if isinstance(payload, GatewayError):
@@ -188,11 +239,16 @@ def _bodies(
             yield entry, error
         else:
             if header.kind is Kind.DELTA:
-                yield entry, _Body(Head(entry, header.sequence, header.epoch, header.generation), body)
+                yield (
+                    entry,
+                    _Body(Head(entry, header.sequence, header.epoch, header.generation), body),
+                )
 
 
 class Rows:
-    """Pieces on their way into batches of about `BATCH_ROWS` rows. Invariant: holds less than two batches after `full`."""
+    """Pieces on their way into batches of about `BATCH_ROWS` rows. Invariant: holds less than two
+    batches after `full`.
+    """
 
     def __init__(self) -> None:
         self._pieces: deque[Piece] = deque()
@@ -231,7 +287,11 @@ def batch_of(found: Sequence[Piece]) -> pa.RecordBatch:
         return np.repeat(np.fromiter(values, np.int64, len(found)), counts)
 
     def entries(part: Iterable[I64]) -> pa.Array:
-        return pa.array(np.concatenate(list(part)) if found else np.empty(0, np.int64), pa.int64(), mask=is_unsaid)
+        return pa.array(
+            np.concatenate(list(part)) if found else np.empty(0, np.int64),
+            pa.int64(),
+            mask=is_unsaid,
+        )
 
     ledger = column(p.ledger for p in found)
     is_unsaid = ledger == NOWHERE

@@ -1,7 +1,8 @@
 """Footers as rows of `cursors` and `segments`: exact schemas, no Spark, no I/O.
 
-Owns what each column is. Invariants: a row says what its footer says, nothing is guessed; a footer that cannot be read is one row, with
-`status`, `error` and the znode's facts, and null for all that it would say; no text can make a batch fail.
+Owns what each column is. Invariants: a row says what its footer says, nothing is guessed; a footer
+that cannot be read is one row, with `status`, `error` and the znode's facts, and null for all that
+it would say; no text can make a batch fail.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Row = tuple[Any, ...]
 
 
 class Read(NamedTuple):
-    """A footer, or why it cannot be read; its znode's stat; when it was read, in microseconds since 1970."""
+    """A footer, or why it cannot be read; its znode's stat; when it was read, in microseconds since
+    1970.
+    """
 
     name: CursorName
     footer: Footer | DamageError
@@ -41,12 +44,18 @@ def cursors(read: Iterable[Read]) -> Iterator[Row]:
 
 
 def segments(read: Iterable[Read]) -> Iterator[Row]:
-    """What each footer says must be read, in order; one row of role "" for a footer that cannot be read."""
+    """What each footer says must be read, in order; one row of role "" for a footer that cannot be
+    read.
+    """
     return (row for one in read for row in _segment_rows(one))
 
 
-def batches(rows: Iterable[Iterable[Row]], schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches of `batch_rows` or a few more, none empty. Held are rows, not footers: a footer may hold a whole state."""
+def batches(
+    rows: Iterable[Iterable[Row]], schema: pa.Schema, batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Batches of `batch_rows` or a few more, none empty. Held are rows, not footers: a footer may
+    hold a whole state.
+    """
     waiting: list[Row] = []
     for some in rows:
         waiting += some
@@ -58,7 +67,9 @@ def batches(rows: Iterable[Iterable[Row]], schema: pa.Schema, batch_rows: int) -
 
 
 def place_of(topic: str) -> tuple[str, str]:
-    """Tenant, and tenant/namespace (tenant/cluster/namespace in the first naming scheme); empty where Pulsar could not have the topic."""
+    """Tenant, and tenant/namespace (tenant/cluster/namespace in the first naming scheme); empty
+    where Pulsar could not have the topic.
+    """
     try:
         managed = names.managed_ledger_name(topic)
     except ValueError:
@@ -72,7 +83,7 @@ def status_of(error: DamageError) -> str:
     return TOO_NEW if isinstance(error, TooNewError) else DAMAGED
 
 
-# --- rows, in the order of the schemas ---------------------------------------------------------------------------------------------
+# --- rows, in the order of the schemas ------------------------------------------------------------
 
 
 def _cursor_row(name: CursorName, footer: Footer | DamageError, stat: Stat, read_at_us: int) -> Row:
@@ -81,12 +92,33 @@ def _cursor_row(name: CursorName, footer: Footer | DamageError, stat: Stat, read
     if isinstance(footer, DamageError):
         return (*head, *_UNREAD, *znode, *_UNREAD_STATE, status_of(footer), str(footer))
     base, stats = footer.base, footer.stats
-    length, parts = (base.length, min(base.num_parts, _INT32_MAX)) if isinstance(base, SnapshotBase) else (0, 0)
+    length, parts = (
+        (base.length, min(base.num_parts, _INT32_MAX)) if isinstance(base, SnapshotBase) else (0, 0)
+    )
     return (
-        *head, footer.state.value, footer.epoch, footer.generation, footer.writer, footer.format, *znode, *footer.mark_delete,
-        base_kind(base), length, parts, len(footer.chain), footer.previous is not None, stats.delta_bytes,
-        stats.ledgers, stats.span, stats.holes, stats.runs, stats.partial_batches, footer.truncated is not None, OK, None,
-    )  # fmt: skip
+        *head,
+        footer.state.value,
+        footer.epoch,
+        footer.generation,
+        footer.writer,
+        footer.format,
+        *znode,
+        *footer.mark_delete,
+        base_kind(base),
+        length,
+        parts,
+        len(footer.chain),
+        footer.previous is not None,
+        stats.delta_bytes,
+        stats.ledgers,
+        stats.span,
+        stats.holes,
+        stats.runs,
+        stats.partial_batches,
+        footer.truncated is not None,
+        OK,
+        None,
+    )
 
 
 def _segment_rows(read: Read) -> Iterator[Row]:
@@ -101,21 +133,29 @@ def _segment_rows(read: Read) -> Iterator[Row]:
         yield key, number, *part, version, OK, None
 
 
-def _parts(base: Base, chain: tuple[ChainLedger, ...], prefix: str) -> Iterator[tuple[str, int, int, int | None, int | None]]:
+def _parts(
+    base: Base, chain: tuple[ChainLedger, ...], prefix: str
+) -> Iterator[tuple[str, int, int, int | None, int | None]]:
     if isinstance(base, SnapshotBase):
         yield f"{prefix}snapshot", base.ledger, base.first_entry, base.last_entry, base.length
     for item in chain:
         yield f"{prefix}chain", item.ledger, 0, item.last_entry, None
 
 
-# --- columns -----------------------------------------------------------------------------------------------------------------------
+# --- columns --------------------------------------------------------------------------------------
 
 
 def batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
     """A batch of rows that begin with the hash of the cursor's name."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     keys = np.array(columns[0], np.uint64).view(np.int64)  # `fleet.cursor_key`, for many
-    arrays = [pa.array(keys), *(_column(values, field) for values, field in zip(columns[1:], list(schema)[1:], strict=True))]
+    arrays = [
+        pa.array(keys),
+        *(
+            _column(values, field)
+            for values, field in zip(columns[1:], list(schema)[1:], strict=True)
+        ),
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -123,4 +163,6 @@ def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
     try:
         return pa.array(values, field.type)
     except UnicodeEncodeError:  # half of a surrogate pair: JSON can say it, no text can hold it
-        return pa.array([text and text.encode(errors="replace").decode() for text in values], field.type)
+        return pa.array(
+            [text and text.encode(errors="replace").decode() for text in values], field.type
+        )

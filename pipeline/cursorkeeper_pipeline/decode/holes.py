@@ -1,7 +1,9 @@
-"""The rows of `holes` and of `hole_stats`, from a state. Both see the same extents, so the counts of one are those of the other.
+"""The rows of `holes` and of `hole_stats`, from a state. Both see the same extents, so the counts
+of one are those of the other.
 
-A cursor may come in pieces, in order of position. Invariant: what comes out is that of the whole: a run that a boundary of two pieces cuts
-is one run, one row, and as long as both of its sides together.
+A cursor may come in pieces, in order of position. Invariant: what comes out is that of the whole: a
+run that a boundary of two pieces cuts is one run, one row, and as long as both of its sides
+together.
 """
 
 from __future__ import annotations
@@ -39,14 +41,18 @@ class Run(NamedTuple):
 
 
 class HoleRuns:
-    """Of one cursor: takes extents in order of position. The last run is held back until it is known where it ends."""
+    """Of one cursor: takes extents in order of position. The last run is held back until it is
+    known where it ends.
+    """
 
     def __init__(self, cursor_key: int) -> None:
         self._key = cursor_key
         self._held: Run | None = None
 
     def add(self, found: Iterable[Extent]) -> Iterator[tuple[NDArray[Any], ...]]:
-        """cursor_key, ledger_id, first_entry, last_entry: at most `CHUNK_ROWS` of one data ledger at a time."""
+        """cursor_key, ledger_id, first_entry, last_entry: at most `CHUNK_ROWS` of one data ledger
+        at a time.
+        """
         for extent in found:
             for runs in runs_in_blocks(extent.holes):
                 first, last = runs.first, runs.last
@@ -58,7 +64,12 @@ class HoleRuns:
                 self._held = Run(extent.ledger, int(first[-1]), int(last[-1]))
                 for at in range(0, first.size - 1, CHUNK_ROWS):
                     upto = min(at + CHUNK_ROWS, first.size - 1)
-                    yield same(self._key, upto - at), same(extent.ledger, upto - at), first[at:upto], last[at:upto]
+                    yield (
+                        same(self._key, upto - at),
+                        same(extent.ledger, upto - at),
+                        first[at:upto],
+                        last[at:upto],
+                    )
 
     def rest(self) -> Iterator[tuple[NDArray[Any], ...]]:
         """The run that was held back."""
@@ -69,8 +80,10 @@ class HoleRuns:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of one cursor, or of one piece of it; `joined` makes those of the whole of them. `data_ledgers`: those whose first described entry is
-    here; `leading`, `trailing`: the first and the last run, which may go on in the pieces beside."""
+    """Of one cursor, or of one piece of it; `joined` makes those of the whole of them.
+    `data_ledgers`: those whose first described entry is here; `leading`, `trailing`: the first and
+    the last run, which may go on in the pieces beside.
+    """
 
     data_ledgers: int = 0
     span_entries: int = 0
@@ -103,7 +116,11 @@ class Counts:
             after.trailing or self.trailing,
             self.partial_batches + after.partial_batches,
         )
-        if self.trailing is None or after.leading is None or not self.trailing.goes_on_in(after.leading):
+        if (
+            self.trailing is None
+            or after.leading is None
+            or not self.trailing.goes_on_in(after.leading)
+        ):
             return sums
         across = Run(self.trailing.ledger, self.trailing.first, after.leading.last)
         return replace(
@@ -115,8 +132,12 @@ class Counts:
         )
 
 
-def counts(found: Iterable[Extent], partial_batches: int = 0, *, cut: Position | None = None) -> Counts:
-    """The sums, without one row for each run. `cut`: where the window begins; a ledger that it cuts is counted by the piece before."""
+def counts(
+    found: Iterable[Extent], partial_batches: int = 0, *, cut: Position | None = None
+) -> Counts:
+    """The sums, without one row for each run. `cut`: where the window begins; a ledger that it cuts
+    is counted by the piece before.
+    """
     ledgers = span = holes = runs = longest = 0
     leading: Run | None = None
     trailing: Run | None = None

@@ -1,7 +1,9 @@
-"""The rows of `batch_partials`, from a state: the indexes that are missing, as bit sets in one buffer.
+"""The rows of `batch_partials`, from a state: the indexes that are missing, as bit sets in one
+buffer.
 
-Owns the form of `missing`: bit i of byte i // 8, counted from the lowest, says that index i is not acked yet; zero bytes at the end are
-left out (as Java's `BitSet.toByteArray` does). Invariant: a chunk is at most `CHUNK_BITS` bits, or one batch.
+Owns the form of `missing`: bit i of byte i // 8, counted from the lowest, says that index i is not
+acked yet; zero bytes at the end are left out (as Java's `BitSet.toByteArray` does). Invariant: a
+chunk is at most `CHUNK_BITS` bits, or one batch.
 """
 
 from __future__ import annotations
@@ -23,17 +25,30 @@ CHUNK_BITS: Final = 1 << 20
 """Of all sets of a chunk: while they are packed, a bit takes up to 30 bytes."""
 
 
-def partial_columns(cursor_key: int, partials: Iterator[tuple[PartialKey, Partial]]) -> Iterator[tuple[Column, ...]]:
-    """cursor_key, ledger_id, entry_id, batch_size, missing, missing_count: many batches at a time."""
+def partial_columns(
+    cursor_key: int, partials: Iterator[tuple[PartialKey, Partial]]
+) -> Iterator[tuple[Column, ...]]:
+    """cursor_key, ledger_id, entry_id, batch_size, missing, missing_count: many batches at a
+    time.
+    """
     for chunk in _chunks(partials):
         keys = np.array([key for key, _ in chunk], np.int64)
         sizes = np.array([partial.batch_size for _, partial in chunk], np.int32)
         missing = [partial.missing for _, partial in chunk]
         counted = np.array([len(one) for one in missing], np.int32)
-        yield same(cursor_key, len(chunk)), keys[:, 0], keys[:, 1], sizes, bit_sets(missing), counted
+        yield (
+            same(cursor_key, len(chunk)),
+            keys[:, 0],
+            keys[:, 1],
+            sizes,
+            bit_sets(missing),
+            counted,
+        )
 
 
-def _chunks(partials: Iterator[tuple[PartialKey, Partial]]) -> Iterator[list[tuple[PartialKey, Partial]]]:
+def _chunks(
+    partials: Iterator[tuple[PartialKey, Partial]],
+) -> Iterator[list[tuple[PartialKey, Partial]]]:
     chunk: list[tuple[PartialKey, Partial]] = []
     bits = 0
     for key, partial in partials:
@@ -57,9 +72,15 @@ def bit_sets(sets: Sequence[BitMap]) -> pa.BinaryArray:
         indexes = np.concatenate([bitmaps.to_column(one) for one in sets]).astype(np.int64)
         bits[indexes + np.repeat(8 * offsets[:-1], counted)] = True
     data = np.packbits(bits, bitorder="little")
-    return pa.BinaryArray.from_buffers(pa.binary(), len(sets), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)])
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(sets), [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    )
 
 
 def living_partials(state: AckState) -> Iterator[tuple[PartialKey, Partial]]:
     """Those above mark-delete, in ledgers that the topic still has; ascending."""
-    return ((key, partial) for key, partial in state.iter_partials() if not state.layout.is_trimmed(key.ledger))
+    return (
+        (key, partial)
+        for key, partial in state.iter_partials()
+        if not state.layout.is_trimmed(key.ledger)
+    )

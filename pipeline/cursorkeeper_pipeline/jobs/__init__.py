@@ -1,1 +1,3 @@
-"""Thin: read tables, call transforms, write results, say the exit code (0 clean, 1 findings, 2 failed)."""
+"""Thin: read tables, call transforms, write results, say the exit code (0 clean, 1 findings, 2
+failed).
+"""

@@ -1,11 +1,13 @@
-"""Keeps what the fleet is today: footers, the ledgers that they name and counts of holes, as Parquet by day and tenant; and says from the
-days that are kept how long consumers have been behind, and whether it grows. Run it once a day. A second run of a day replaces the first
-one as a whole, whether or not it had ended; with `--tenant`, what the day has of that tenant alone. A smaller choice is refused, and so is
-a run that read no cursor where the day has some.
+"""Keeps what the fleet is today: footers, the ledgers that they name and counts of holes, as
+Parquet by day and tenant; and says from the days that are kept how long consumers have been behind,
+and whether it grows. Run it once a day. A second run of a day replaces the first one as a whole,
+whether or not it had ended; with `--tenant`, what the day has of that tenant alone. A smaller
+choice is refused, and so is a run that read no cursor where the day has some.
 
-The folder must be one that every executor and this process see. With `--table` the days are kept in tables of a catalog instead (Iceberg,
-Delta), and the folder holds archive.json alone. The tables are `cursors`, `segments` and `hole_stats` (each
-day=YYYY-MM-DD/tenant=...), and, made anew by each run from the last `--lag-days` days, `lag` and `lag_tenants`.
+The folder must be one that every executor and this process see. With `--table` the days are kept in
+tables of a catalog instead (Iceberg, Delta), and the folder holds archive.json alone. The tables
+are `cursors`, `segments` and `hole_stats` (each day=YYYY-MM-DD/tenant=...), and, made anew by each
+run from the last `--lag-days` days, `lag` and `lag_tenants`.
 
 Exit code 1: a cursor's footer or state cannot be read; its row says why.
 """
@@ -34,19 +36,36 @@ CURSORS_PER_TASK: Final = 256
 """Of the states."""
 OUT = "cursorkeeper-archive"
 ARCHIVED: Final = {
-    "cursors": schemas.ARCHIVED_CURSORS, "segments": schemas.ARCHIVED_SEGMENTS, "hole_stats": schemas.ARCHIVED_HOLE_STATS,
-}  # fmt: skip
-SHOWN: Final = ("cursor", "tenant", "hole_entries", "since", "oldest_hole_days_at_least", "holes_per_day")
+    "cursors": schemas.ARCHIVED_CURSORS,
+    "segments": schemas.ARCHIVED_SEGMENTS,
+    "hole_stats": schemas.ARCHIVED_HOLE_STATS,
+}
+SHOWN: Final = (
+    "cursor",
+    "tenant",
+    "hole_entries",
+    "since",
+    "oldest_hole_days_at_least",
+    "holes_per_day",
+)
 NO_TENANT: Final = ""
 """Of topics that Pulsar could not have; a folder cannot have this name, so Parquet holds a null."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    day: str = arg("", "The day that this reading is kept as; default: today, in UTC.", metavar="YYYY-MM-DD")
+    day: str = arg(
+        "", "The day that this reading is kept as; default: today, in UTC.", metavar="YYYY-MM-DD"
+    )
     lag_days: int = arg(30, "How many archived days are looked at for ages and growth.")
-    table: str = arg("", "Keep the days in tables of a catalog (NAME_cursors, ...), not in a folder.", metavar="CATALOG.SCHEMA.NAME")
-    table_format: str = arg("iceberg", "Of tables that are not there yet, as the catalog calls it.", metavar="FORMAT")
+    table: str = arg(
+        "",
+        "Keep the days in tables of a catalog (NAME_cursors, ...), not in a folder.",
+        metavar="CATALOG.SCHEMA.NAME",
+    )
+    table_format: str = arg(
+        "iceberg", "Of tables that are not there yet, as the catalog calls it.", metavar="FORMAT"
+    )
     top: int = arg(20, "How many cursors are named, those with the oldest holes first.")
 
     @property
@@ -55,7 +74,11 @@ class Arguments:
         if self.lag_days < 1 or self.top < 0:
             raise OptionError("lag-days must be at least 1, and top not negative", "leave them out")
         try:
-            return datetime.date.fromisoformat(self.day) if self.day else datetime.datetime.now(datetime.UTC).date()
+            return (
+                datetime.date.fromisoformat(self.day)
+                if self.day
+                else datetime.datetime.now(datetime.UTC).date()
+            )
         except ValueError:
             raise OptionError(f"day = {self.day!r}", "write YYYY-MM-DD, or leave it out") from None
 
@@ -66,7 +89,10 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     if not out.folder:
         raise OptionError("out is empty, and an archive is a folder", "give --out DIR")
     if source.namespace or source.topic:
-        raise OptionError("a namespace or a topic is given, and a day is kept by tenant", "leave it out, or give --tenant")
+        raise OptionError(
+            "a namespace or a topic is given, and a day is kept by tenant",
+            "leave it out, or give --tenant",
+        )
     check_footers(source)
     if arguments.table:
         tables = DayTables(spark, arguments.table, arguments.table_format, day, source.tenant)
@@ -79,10 +105,14 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     def kept(name: str, rows: DataFrame) -> DataFrame:
         return spark.read.parquet(out.parquet(name, rows))
 
-    return _told(spark, lambda table: archived(spark, folder, table), kept, day, recovered, arguments, out)
+    return _told(
+        spark, lambda table: archived(spark, folder, table), kept, day, recovered, arguments, out
+    )
 
 
-def keep_day_in(tables: DayTables, spark: SparkSession, source: Options, day: datetime.date) -> None:
+def keep_day_in(
+    tables: DayTables, spark: SparkSession, source: Options, day: datetime.date
+) -> None:
     """Does what `keep_day` does, in tables of a catalog. Raises OptionError."""
     from cursorkeeper_pipeline.transforms import archive
 
@@ -90,19 +120,28 @@ def keep_day_in(tables: DayTables, spark: SparkSession, source: Options, day: da
     tables.refuse_nothing(cursors)
     tables.replace("cursors", cursors)
     cursors.unpersist()
-    # the other tables are joined with what is written, and states are read of these cursors alone, spread by their sizes
+    # the other tables are joined with what is written, and states are read of these cursors alone,
+    # spread by their sizes
     written = tables.of_this_run("cursors").drop("day")
     tables.replace("segments", archive.segments_of(read(spark, source, "segments"), written, day))
-    tables.replace("hole_stats", archive.hole_stats_of(read_by_size(source, "hole_stats", written, CURSORS_PER_TASK), written, day))
+    tables.replace(
+        "hole_stats",
+        archive.hole_stats_of(
+            read_by_size(source, "hole_stats", written, CURSORS_PER_TASK), written, day
+        ),
+    )
 
 
 def keep_day(spark: SparkSession, source: Options, folder: DayFolder, day: datetime.date) -> None:
-    """Reads the fleet, or one tenant, once and puts it in the place of what the day has of it. Raises OptionError."""
+    """Reads the fleet, or one tenant, once and puts it in the place of what the day has of it.
+    Raises OptionError.
+    """
     from cursorkeeper_pipeline.transforms import archive
 
     stage = folder.stage(day)
     _write(archive.cursors_of(read(spark, source, "cursors"), day), f"{stage}/cursors")
-    # the other tables are joined with what is written, and states are read of these cursors alone, spread by their sizes
+    # the other tables are joined with what is written, and states are read of these cursors alone,
+    # spread by their sizes
     cursors = _tables(spark, f"{stage}/cursors", "cursors", drop="day")
     _write(archive.segments_of(read(spark, source, "segments"), cursors, day), f"{stage}/segments")
     stats = read_by_size(source, "hole_stats", cursors, CURSORS_PER_TASK)
@@ -136,7 +175,9 @@ def _told(
     arguments: Arguments,
     out: Reporter,
 ) -> int:
-    """Lag, the job's result, the exit code. `kept`: all days of a table; `keep`: puts one away, and gives what is there then."""
+    """Lag, the job's result, the exit code. `kept`: all days of a table; `keep`: puts one away, and
+    gives what is there then.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     from cursorkeeper_pipeline.transforms.lag import lag, tenants
@@ -147,19 +188,53 @@ def _told(
     lags = keep("lag", lag(stats, cursors))
     keep("lag_tenants", tenants(lags))
     today = lags.where(F.col("day") == F.lit(day))
-    oldest = today.where("since is not null").orderBy(F.desc("oldest_hole_days_at_least"), F.desc("hole_entries"), "cursor_key")
-    shown: list[dict[str, Any]] = [row.asDict() for row in oldest.limit(arguments.top).select(*SHOWN).collect()]
-    footers = [(row["day"], row["status"], row["count"]) for row in cursors.groupBy("day", "status").count().collect()]
-    states = {row["status"]: row["count"] for row in stats.where(F.col("day") == F.lit(day)).groupBy("status").count().collect()}
-    statuses = {"footers": {status: count for of, status, count in footers if of == day}, "states": states}
+    oldest = today.where("since is not null").orderBy(
+        F.desc("oldest_hole_days_at_least"), F.desc("hole_entries"), "cursor_key"
+    )
+    shown: list[dict[str, Any]] = [
+        row.asDict() for row in oldest.limit(arguments.top).select(*SHOWN).collect()
+    ]
+    footers = [
+        (row["day"], row["status"], row["count"])
+        for row in cursors.groupBy("day", "status").count().collect()
+    ]
+    states = {
+        row["status"]: row["count"]
+        for row in stats.where(F.col("day") == F.lit(day)).groupBy("status").count().collect()
+    }
+    statuses = {
+        "footers": {status: count for of, status, count in footers if of == day},
+        "states": states,
+    }
     days = len({of for of, _, _ in footers})
-    sums = today.agg(F.count("*"), F.coalesce(F.sum("hole_entries"), F.lit(0)), F.sum("holes_grown")).collect()[0]
-    bad = sum(count for found in statuses.values() for status, count in found.items() if status not in (schemas.OK, schemas.AT_LEAST))
-    out.json({
-        "day": day, "days": days, "recovered": recovered, "status": statuses, "cursors": sums[0], "holeEntries": sums[1],
-        "holesGrown": sums[2], "oldest": shown,
-    })  # fmt: skip
-    out.say(f"{day}: {sum(statuses['footers'].values()):,} cursors kept, {sums[1]:,} holes; {days} days are there.")
+    sums = today.agg(
+        F.count("*"), F.coalesce(F.sum("hole_entries"), F.lit(0)), F.sum("holes_grown")
+    ).collect()[0]
+    bad = sum(
+        count
+        for found in statuses.values()
+        for status, count in found.items()
+        if status not in (schemas.OK, schemas.AT_LEAST)
+    )
+    out.json(
+        {
+            "day": day,
+            "days": days,
+            "recovered": recovered,
+            "status": statuses,
+            "cursors": sums[0],
+            "holeEntries": sums[1],
+            "holesGrown": sums[2],
+            "oldest": shown,
+        }
+    )
+    out.say(
+        f"{day}: {sum(statuses['footers'].values()):,} cursors kept, {sums[1]:,} holes; {days} "
+        f"days are there."
+    )
     for row in shown:
-        out.say(f"  {row['cursor']}: {row['hole_entries']:,} holes, the oldest for {row['oldest_hole_days_at_least']} days at least")
+        out.say(
+            f"  {row['cursor']}: {row['hole_entries']:,} holes, the oldest for "
+            f"{row['oldest_hole_days_at_least']} days at least"
+        )
     return FINDINGS if bad else CLEAN

@@ -1,14 +1,18 @@
-"""The compaction of one cursor, in a task: claim it like any owner, let it take a snapshot, close it, read it back, compare.
+"""The compaction of one cursor, in a task: claim it like any owner, let it take a snapshot, close
+it, read it back, compare.
 
-Owns the order of the steps and what is done when somebody else comes. Does not own which cursors (`transforms.cold`) nor the protocol
-(`cursorkeeper.core`). It goes in two claims. The first leaves what was there as the snapshot's fall-back; when what it wrote was read back
-and is the same state, the second takes another snapshot (or closes a small state into the footer), which drops what was there. So there is
-never a moment without something proven to fall back to, and the stored bytes end at two snapshots.
+Owns the order of the steps and what is done when somebody else comes. Does not own which cursors
+(`transforms.cold`) nor the protocol (`cursorkeeper.core`). It goes in two claims. The first leaves
+what was there as the snapshot's fall-back; when what it wrote was read back and is the same state,
+the second takes another snapshot (or closes a small state into the footer), which drops what was
+there. So there is never a moment without something proven to fall back to, and the stored bytes end
+at two snapshots.
 
-Invariants: nothing is written but by a keeper's machine, whose claim is a compare-and-set on the very footer that was looked at; a footer
-that says open is deposed only if a compaction wrote it, which loses nothing because a compaction acks nothing; who was deposed once never
-claims again; every wait has a limit, and what is given up is closed if it can be. A crash at any point leaves a whole cursor, and a footer
-that says how far it came: the next compaction goes on from there.
+Invariants: nothing is written but by a keeper's machine, whose claim is a compare-and-set on the
+very footer that was looked at; a footer that says open is deposed only if a compaction wrote it,
+which loses nothing because a compaction acks nothing; who was deposed once never claims again;
+every wait has a limit, and what is given up is closed if it can be. A crash at any point leaves a
+whole cursor, and a footer that says how far it came: the next compaction goes on from there.
 """
 
 from __future__ import annotations
@@ -49,18 +53,26 @@ REFUSED, DIFFERENT, AWAY = "REFUSED", "DIFFERENT", "AWAY"
 AT_ONCE = 4
 """Cursors of a task at once; each holds its state in memory, twice while it is compared."""
 CLAIM_MAX_S = 3600.0
-"""One claim takes no longer, whatever moves: systems that fail and come back all the time must not hold a task for ever."""
+"""One claim takes no longer, whatever moves: systems that fail and come back all the time must not
+hold a task for ever.
+"""
 GIVE_UP_S = 20.0
-"""For so long a cursor that is given up is closed, if it can be: while its footer says open, a source without takeover is refused."""
+"""For so long a cursor that is given up is closed, if it can be: while its footer says open, a
+source without takeover is refused.
+"""
 POLL_S = 0.1
 AGAIN = "run compact again: the cursor is whole"
 
 Say = Callable[[str], None]
-"""Told each step: looked, claimed, snapshot, closed, compared; and given up, before it is closed all the same."""
+"""Told each step: looked, claimed, snapshot, closed, compared; and given up, before it is closed
+all the same.
+"""
 
 
 class Chosen(NamedTuple):
-    """A row of `schemas.CHOSEN`, as far as it is needed. `footer_version`: of the footer that was chosen."""
+    """A row of `schemas.CHOSEN`, as far as it is needed. `footer_version`: of the footer that was
+    chosen.
+    """
 
     name: CursorName
     footer_version: int
@@ -77,7 +89,9 @@ class Ended(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A cursor as it is stored. `state` None: its footer says open, so there may be more than can be read."""
+    """A cursor as it is stored. `state` None: its footer says open, so there may be more than can
+    be read.
+    """
 
     footer: Footer
     version: int
@@ -92,8 +106,12 @@ class Look:
 
     @property
     def is_half_done(self) -> bool:
-        """The first claim has done its work; one that was given up was closed without its snapshot."""
-        is_snapshot = isinstance(self.footer.base, SnapshotBase) and not self.footer.stats.delta_bytes
+        """The first claim has done its work; one that was given up was closed without its
+        snapshot.
+        """
+        is_snapshot = (
+            isinstance(self.footer.base, SnapshotBase) and not self.footer.stats.delta_bytes
+        )
         return self.kind == FIRST and self.footer.state is FooterState.CLOSED and is_snapshot
 
     @property
@@ -103,14 +121,26 @@ class Look:
     @property
     def columns(self) -> tuple[str, int, int]:
         """Base, bytes that an owner reads, bytes stored."""
-        return base_kind(self.footer.base), self.snapshot_bytes + self.footer.stats.delta_bytes, self.stored_bytes
+        return (
+            base_kind(self.footer.base),
+            self.snapshot_bytes + self.footer.stats.delta_bytes,
+            self.stored_bytes,
+        )
 
 
 class Compaction:
     """One cursor. `say` is told each step."""
 
-    def __init__(self, ports: Ports, settings: Settings, chosen: Chosen, rule: Rule, say: Say, stall_s: float) -> None:
-        self._ports, self._settings, self._chosen, self._rule, self._say = ports, settings, chosen, rule, say
+    def __init__(
+        self, ports: Ports, settings: Settings, chosen: Chosen, rule: Rule, say: Say, stall_s: float
+    ) -> None:
+        self._ports, self._settings, self._chosen, self._rule, self._say = (
+            ports,
+            settings,
+            chosen,
+            rule,
+            say,
+        )
         self._name, self._stall_s = chosen.name, stall_s
         self.before: Look | None = None
         self.after: Look | None = None
@@ -138,10 +168,19 @@ class Compaction:
             raise Ended(BUSY, "its footer has moved on since it was chosen")
         if not self._rule.is_heavy(look.snapshot_bytes, footer.stats.delta_bytes):
             raise Ended(ALREADY, "its deltas do not outweigh its snapshot")
-        # deltas of acks that never overlap are as dense as a snapshot: writing them again would only take room
-        would_take = snapshot_bytes_of(self._name, look.state, self._settings.encode) if look.state is not None else 0
+        # deltas of acks that never overlap are as dense as a snapshot: writing them again would
+        # only take room
+        would_take = (
+            snapshot_bytes_of(self._name, look.state, self._settings.encode)
+            if look.state is not None
+            else 0
+        )
         if not self._rule.is_heavy(would_take, footer.stats.delta_bytes):
-            raise Ended(ALREADY, f"its deltas do not outweigh the snapshot that would replace them, {would_take:,} bytes")
+            raise Ended(
+                ALREADY,
+                f"its deltas do not outweigh the snapshot that would replace them, "
+                f"{would_take:,} bytes",
+            )
 
     async def _look(self) -> Look:
         async def work(footer: Footer, version: int) -> Look:
@@ -149,11 +188,16 @@ class Compaction:
             stored = sum(end.info.length for end in ends.values() if end.info is not None)
             if footer.state is FooterState.OPEN:
                 return Look(footer, version, None, stored)
-            answer = await reader.replay(self._ports.ledgers, self._name, reader.pinned(footer, ends), wait_s=self._stall_s)
+            answer = await reader.replay(
+                self._ports.ledgers, self._name, reader.pinned(footer, ends), wait_s=self._stall_s
+            )
             if isinstance(answer, ev.ChainDamaged):
                 raise Ended(REFUSED, answer.reason)
             if answer.fell_back:
-                raise Ended(REFUSED, "its snapshot cannot be trusted: open it once, and its owner repairs it")
+                raise Ended(
+                    REFUSED,
+                    "its snapshot cannot be trusted: open it once, and its owner repairs it",
+                )
             return Look(footer, version, answer.state, stored)
 
         try:
@@ -165,11 +209,18 @@ class Compaction:
 
     async def _claimed(self, look: Look, kind: str) -> Look:
         """Claim, snapshot, close; what is stored then, compared with what was."""
-        # whoever has looked and decided must not act on what came since; an open footer gets here only if it is a compaction's
+        # whoever has looked and decided must not act on what came since; an open footer gets here
+        # only if it is a compaction's
         async with hold(
-            self._name, self._ports, self._settings, Purpose(kind, "compacted", AGAIN), only=mark_of(look.footer),
-            limits=limits_of(self._settings.limits, kind), stall_s=self._stall_s, max_s=CLAIM_MAX_S,
-        ) as held:  # fmt: skip
+            self._name,
+            self._ports,
+            self._settings,
+            Purpose(kind, "compacted", AGAIN),
+            only=mark_of(look.footer),
+            limits=limits_of(self._settings.limits, kind),
+            stall_s=self._stall_s,
+            max_s=CLAIM_MAX_S,
+        ) as held:
             try:
                 state, epoch = await self._rewritten(held)
             except Lost as e:
@@ -181,13 +232,17 @@ class Compaction:
         self._say("closed")
         now = await self._look()
         if now.footer.epoch != epoch or now.state is None:
-            raise Ended(BUSY, f"epoch {now.footer.epoch} of {now.footer.writer} came when it was closed")
+            raise Ended(
+                BUSY, f"epoch {now.footer.epoch} of {now.footer.writer} came when it was closed"
+            )
         compare(look, state, now.state)
         self._say("compared")
         return now
 
     async def _rewritten(self, held: Hold) -> tuple[AckState, int]:
-        """The state that was recovered and the epoch that recovered it, when its snapshot is written and it is closed."""
+        """The state that was recovered and the epoch that recovered it, when its snapshot is
+        written and it is closed.
+        """
         machine = await held.claimed("claiming it")
         state, epoch = machine.acks, machine.epoch
         self._say("claimed")
@@ -205,7 +260,9 @@ class Compaction:
         raise Ended(await self._done_by_another(), str(lost))
 
     async def _done_by_another(self) -> str:
-        """ALREADY if another compaction (a second attempt of this task, or another job) ends it soon, else BUSY."""
+        """ALREADY if another compaction (a second attempt of this task, or another job) ends it
+        soon, else BUSY.
+        """
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._stall_s
         while loop.time() < deadline_s:
@@ -222,7 +279,9 @@ class Compaction:
 
 
 def compare(look: Look, held: AckState, now: AckState) -> None:
-    """What was stored, what the owner recovered of it, and what is stored now are one state. Raises Ended."""
+    """What was stored, what the owner recovered of it, and what is stored now are one state. Raises
+    Ended.
+    """
     odd = differences(held, now, ("its owner", "what it wrote"))
     if look.state is not None:
         odd += differences(look.state, now, ("what was stored", "what is stored now"))
@@ -239,14 +298,24 @@ def snapshot_bytes_of(name: CursorName, state: AckState, encode: EncodeSettings)
 
 
 def limits_of(limits: Limits, kind: str) -> Limits:
-    """The first claim never closes into the footer, which would drop what was there before anything was compared."""
+    """The first claim never closes into the footer, which would drop what was there before anything
+    was compared.
+    """
     return replace(limits, inline_state_max_bytes=0) if kind == FIRST else limits
 
 
 async def compact(
-    ports: Ports, settings: Settings, chosen: Chosen, rule: Rule, *, say: Say = lambda _step: None, stall_s: float = STALL_S
+    ports: Ports,
+    settings: Settings,
+    chosen: Chosen,
+    rule: Rule,
+    *,
+    say: Say = lambda _step: None,
+    stall_s: float = STALL_S,
 ) -> dict[str, Any]:
-    """A row of `schemas.COMPACTED` but for `cursor_key`. Everything that happens to one cursor is its row."""
+    """A row of `schemas.COMPACTED` but for `cursor_key`. Everything that happens to one cursor is
+    its row.
+    """
     started = time.monotonic()
     run = Compaction(ports, settings, chosen, rule, say, stall_s)
     error: str | None = None
@@ -260,18 +329,27 @@ async def compact(
     none = ("", 0, 0)
     before, after = (look.columns if look is not None else none for look in (run.before, run.after))
     return {
-        "cursor": chosen.name.display, "outcome": outcome, "why": chosen.why,
+        "cursor": chosen.name.display,
+        "outcome": outcome,
+        "why": chosen.why,
         "epoch": run.after.footer.epoch if run.after is not None else 0,
-        "base_before": before[0], "read_bytes_before": before[1], "stored_bytes_before": before[2],
-        "base_after": after[0], "read_bytes_after": after[1], "stored_bytes_after": after[2],
-        "took_s": time.monotonic() - started, "error": error,
-    }  # fmt: skip
+        "base_before": before[0],
+        "read_bytes_before": before[1],
+        "stored_bytes_before": before[2],
+        "base_after": after[0],
+        "read_bytes_after": after[1],
+        "stored_bytes_after": after[2],
+        "took_s": time.monotonic() - started,
+        "error": error,
+    }
 
 
 def compact_all(
     settings: Settings, chosen: Sequence[Chosen], rule: Rule, *, at_once: int = AT_ONCE
 ) -> Iterator[tuple[Chosen, dict[str, Any]]]:
-    """Each with its row, a few at once, in no order; synchronous, for a task. Raises ProblemError if a system is away from the start."""
+    """Each with its row, a few at once, in no order; synchronous, for a task. Raises ProblemError
+    if a system is away from the start.
+    """
 
     async def all_of_them() -> list[tuple[Chosen, dict[str, Any]]]:
         async def each() -> AsyncIterator[Chosen]:

@@ -1,9 +1,11 @@
-"""Our cursors of a selection become Pulsar's own again, in tasks: each exactly once, whatever dies, is retried, or runs twice.
+"""Our cursors of a selection become Pulsar's own again, in tasks: each exactly once, whatever dies,
+is retried, or runs twice.
 
-The rules of `export-pulsar` hold: topics that a broker may have are refused, and so is, with the numbers, what Pulsar could not hold or
-would drop by itself. A run has an id (--id, or made from what it is about): run it again and it continues; when all are done it costs
-nothing. Ledgers that attempts which died have left are removed at the end, and by --abort. Exit codes: 0 all done, 1 some refused or
-failed, 2 failed.
+The rules of `export-pulsar` hold: topics that a broker may have are refused, and so is, with the
+numbers, what Pulsar could not hold or would drop by itself. A run has an id (--id, or made from
+what it is about): run it again and it continues; when all are done it costs nothing. Ledgers that
+attempts which died have left are removed at the end, and by --abort. Exit codes: 0 all done, 1 some
+refused or failed, 2 failed.
 """
 
 from __future__ import annotations
@@ -47,16 +49,32 @@ class Arguments:
     dry_run: bool = arg(False, "Read and report everything, write nothing.")
     verify: bool = arg(False, "Compare the cursors of both sides, entry by entry; write nothing.")
     replace: bool = arg(False, "Put ours in the place of a Pulsar cursor that differs.")
-    replace_newer: bool = arg(False, "Also one that Pulsar itself changed since a broker with the plugin held it.")
+    replace_newer: bool = arg(
+        False, "Also one that Pulsar itself changed since a broker with the plugin held it."
+    )
     live: bool = arg(False, "Also open cursors of ours: what is durable when they are read.")
-    broker_is_stopped: bool = arg(False, "Whatever ledgers and bundles look like: no broker has these topics.")
-    allow_loss: bool = arg(False, "Also what Pulsar's own next flush or unload would drop because of its limits.")
-    target_version: str = arg(DEFAULT_VERSION, "The Pulsar that will open them; decides its limits and forms.", metavar="VERSION")
+    broker_is_stopped: bool = arg(
+        False, "Whatever ledgers and bundles look like: no broker has these topics."
+    )
+    allow_loss: bool = arg(
+        False, "Also what Pulsar's own next flush or unload would drop because of its limits."
+    )
+    target_version: str = arg(
+        DEFAULT_VERSION,
+        "The Pulsar that will open them; decides its limits and forms.",
+        metavar="VERSION",
+    )
     abort: bool = arg(False, "End the run of this id: its tasks begin no cursor any more.")
     jobs: int = arg(JOBS, "Cursors at once in each task.")
-    claim_wait_s: float = arg(WAIT_S, "How long a cursor that another attempt works on is waited for.")
-    pulsar_zookeeper: str = arg("", "Pulsar's metadata store; default: as --zookeeper.", metavar="HOST:PORT[/CHROOT]")
-    pulsar_broker_conf: Path | None = arg(None, "Pulsar's broker.conf: ZooKeeper, password, quorums, limits.", metavar="FILE")
+    claim_wait_s: float = arg(
+        WAIT_S, "How long a cursor that another attempt works on is waited for."
+    )
+    pulsar_zookeeper: str = arg(
+        "", "Pulsar's metadata store; default: as --zookeeper.", metavar="HOST:PORT[/CHROOT]"
+    )
+    pulsar_broker_conf: Path | None = arg(
+        None, "Pulsar's broker.conf: ZooKeeper, password, quorums, limits.", metavar="FILE"
+    )
     settings: Settings | None = None
 
     def __post_init__(self) -> None:
@@ -64,7 +82,9 @@ class Arguments:
 
 
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
-    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises ProblemError, what the clients raise."""
+    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises ProblemError,
+    what the clients raise.
+    """
     run = run_of(source, arguments)
     if arguments.abort:
         on_driver(checked(run.places, run.name))  # before anything is decided
@@ -78,14 +98,22 @@ def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
     return done
 
 
-def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter, between: Between | None = None) -> int:
+def run(
+    spark: SparkSession,
+    source: Options,
+    arguments: Arguments,
+    out: Reporter,
+    between: Between | None = None,
+) -> int:
     """CLEAN or FINDINGS. Raises ProblemError. `between`: see `Places`."""
     check_footers(source)
     return run_of(source, arguments, between).execute(spark, out)
 
 
 def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
-    """The run that the arguments ask for. Raises ProblemError for settings that contradict one another."""
+    """The run that the arguments ask for. Raises ProblemError for settings that contradict one
+    another.
+    """
     conf = pulsar_conf(arguments.pulsar_broker_conf)
     places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, conf)
     places = Places(places.settings, places.pulsar, between)
@@ -94,16 +122,29 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
     limits, spec = with_broker_conf(of_version(arguments.target_version), conf), ledger_spec(conf)
     rules = Rules(**{rule.name: getattr(arguments, rule.name) for rule in fields(Rules)})
     return Run(
-        "export", source.selection, places, about(arguments, places, rules), of_ours,
-        lambda id: ExportWork(places, id, limits, spec, rules, arguments.jobs, arguments.claim_wait_s),
-        arguments.id, variant=DRY_RUN if arguments.dry_run else "", tasks=source.tasks,
-        after=lambda name, _outcomes: swept(places, name), decided=lambda name: decided(places, name),
-    )  # fmt: skip
+        "export",
+        source.selection,
+        places,
+        about(arguments, places, rules),
+        of_ours,
+        lambda id: ExportWork(
+            places, id, limits, spec, rules, arguments.jobs, arguments.claim_wait_s
+        ),
+        arguments.id,
+        variant=DRY_RUN if arguments.dry_run else "",
+        tasks=source.tasks,
+        after=lambda name, _outcomes: swept(places, name),
+        decided=lambda name: decided(places, name),
+    )
 
 
 def about(arguments: Arguments, places: Places, rules: Rules) -> dict[str, str]:
     """What two runs must have in common to be the same one."""
-    found = {"pulsarZookeeper": places.pulsar.zookeeper, "zookeeper": places.settings.zookeeper, "root": places.settings.root}
+    found = {
+        "pulsarZookeeper": places.pulsar.zookeeper,
+        "zookeeper": places.settings.zookeeper,
+        "root": places.settings.root,
+    }
     found["targetVersion"] = arguments.target_version
     return found | {name: "true" for name, value in asdict(rules).items() if value}
 
@@ -116,27 +157,41 @@ def of_ours(
 
 
 async def checked(places: Places, name: str) -> Record:
-    """The run's record, if it is about the Pulsar that this command was told: at another one every znode would say that its ledgers are
-    leftovers. Raises ProblemError, ZooKeeperError."""
+    """The run's record, if it is about the Pulsar that this command was told: at another one every
+    znode would say that its ledgers are leftovers. Raises ProblemError, ZooKeeperError.
+    """
     async with connections.zookeeper(places.settings) as zookeeper:
         record = await RunRecord(zookeeper, folder_of(places.settings.root, "export"), name).find()
     if record is None:
-        raise ProblemError(f"there is no run {name}", "look at the id; a run tells it when it begins")
+        raise ProblemError(
+            f"there is no run {name}", "look at the id; a run tells it when it begins"
+        )
     told, now = record.about.get("pulsarZookeeper", ""), places.pulsar.zookeeper
     if told != now:
         remedy = f"give --pulsar-zookeeper {told}, in these very words"
-        raise ProblemError(f"run {name} exports to the Pulsar of {told}, and this command was told {now}", remedy, Kind.USAGE)
+        raise ProblemError(
+            f"run {name} exports to the Pulsar of {told}, and this command was told {now}",
+            remedy,
+            Kind.USAGE,
+        )
     return record
 
 
 def swept(places: Places, name: str) -> list[str]:
-    """What attempts that died have left goes; notes. Raises ProblemError, what the clients raise."""
+    """What attempts that died have left goes; notes. Raises ProblemError, what the clients
+    raise.
+    """
     plain = Places(places.settings, places.pulsar)
 
     async def sweep() -> list[str]:
         record = await checked(plain, name)
         async with plain.opened("reader", "migrator") as (ports, theirs):
-            claims = Claims(ports.zookeeper, folder_of(places.settings.root, "claim"), f"sweep of run {name}", SWEEP_WAIT_S)
+            claims = Claims(
+                ports.zookeeper,
+                folder_of(places.settings.root, "claim"),
+                f"sweep of run {name}",
+                SWEEP_WAIT_S,
+            )
             return await Leftovers(theirs).sweep(record, claims)
 
     return on_driver(sweep())

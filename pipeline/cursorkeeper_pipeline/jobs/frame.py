@@ -1,16 +1,23 @@
 """What every job is made of: its arguments, what it reads, where its results go, and how it ends.
 
-A job is a module `jobs/NAME.py` (the words after the last dot below are what the frame looks for) with
+A job is a module `jobs/NAME.py` (the words after the last dot below are what the frame looks for)
+with
 
-- `Arguments`, a frozen dataclass; each field is made with `arg` and becomes an option of the command line, of the same name. A field
-  `settings: Settings | None = None` is filled with the daemon's settings (for jobs that write) and is no option;
-- `TABLES`, the tables of the source that it reads, so that a gateway is asked for only by jobs that need one;
-- `OUT` (may be missing), the folder of its results where `--out` is not given; without it, none are written;
+- `Arguments`, a frozen dataclass; each field is made with `arg` and becomes an option of the
+  command line, of the same name. A field
+  `settings: Settings | None = None` is filled with the daemon's settings (for jobs that write) and
+  is no option;
+- `TABLES`, the tables of the source that it reads, so that a gateway is asked for only by jobs that
+  need one;
+- `OUT` (may be missing), the folder of its results where `--out` is not given; without it, none are
+  written;
 - `CONF` (may be missing), settings of Spark that it wants where nobody gave others;
-- `before(source, arguments, out) -> int | None` (may be missing): what needs no Spark; an exit code ends the job before a session is begun;
+- `before(source, arguments, out) -> int | None` (may be missing): what needs no Spark; an exit code
+  ends the job before a session is begun;
 - `run(spark, source, arguments, out) -> int`: `CLEAN`, `FINDINGS` or `FAILED`.
 
-and a line in `JOBS`. Invariant: nothing here imports Spark, so that `--help` and `--print-submit` start no JVM.
+and a line in `JOBS`. Invariant: nothing here imports Spark, so that `--help` and `--print-submit`
+start no JVM.
 """
 
 from __future__ import annotations
@@ -36,12 +43,30 @@ LOCAL: Final = "local[*]"
 """Where a job runs if nobody says."""
 SETTINGS_FIELD: Final = "settings"
 JOBS: Final[dict[str, tuple[str, str]]] = {
-    "report": ("cursorkeeper_pipeline.jobs.report", "Limits, redeliveries, growth and sizes of all cursors, from footers alone."),
-    "audit": ("cursorkeeper_pipeline.jobs.audit", "Every footer, record and snapshot checked, and ledgers that nobody owns."),
-    "compact": ("cursorkeeper_pipeline.jobs.compact", "Cold cursors whose deltas outweigh their snapshot are rewritten; --dry-run."),
-    "archive": ("cursorkeeper_pipeline.jobs.archive", "Footers and hole counts kept by day and tenant, and how consumers lag."),
-    "import": ("cursorkeeper_pipeline.jobs.import_", "Pulsar's own cursors become ours, each exactly once; --dry-run, --verify."),
-    "export": ("cursorkeeper_pipeline.jobs.export", "Our cursors become Pulsar's own again, each exactly once; --dry-run, --verify."),
+    "report": (
+        "cursorkeeper_pipeline.jobs.report",
+        "Limits, redeliveries, growth and sizes of all cursors, from footers alone.",
+    ),
+    "audit": (
+        "cursorkeeper_pipeline.jobs.audit",
+        "Every footer, record and snapshot checked, and ledgers that nobody owns.",
+    ),
+    "compact": (
+        "cursorkeeper_pipeline.jobs.compact",
+        "Cold cursors whose deltas outweigh their snapshot are rewritten; --dry-run.",
+    ),
+    "archive": (
+        "cursorkeeper_pipeline.jobs.archive",
+        "Footers and hole counts kept by day and tenant, and how consumers lag.",
+    ),
+    "import": (
+        "cursorkeeper_pipeline.jobs.import_",
+        "Pulsar's own cursors become ours, each exactly once; --dry-run, --verify.",
+    ),
+    "export": (
+        "cursorkeeper_pipeline.jobs.export",
+        "Our cursors become Pulsar's own again, each exactly once; --dry-run, --verify.",
+    ),
 }
 """Job -> (its module, its line in the list)."""
 
@@ -56,8 +81,10 @@ class Job(Protocol):
 
 
 def arg(default: Any, help: str, *, metavar: str = "") -> Any:
-    """A field of a job's `Arguments`. `default` MISSING: it must be given. Kinds: str, int, float, bool, Path, StrEnum, each also
-    `| None`, and tuple[str, ...] for what may be given more than once."""
+    """A field of a job's `Arguments`. `default` MISSING: it must be given. Kinds: str, int, float,
+    bool, Path, StrEnum, each also `| None`, and tuple[str, ...] for what may be given more than
+    once.
+    """
     return dataclasses.field(default=default, metadata={"help": help, "metavar": metavar})
 
 
@@ -71,8 +98,10 @@ def read(spark: SparkSession, source: Options, table: str = "") -> DataFrame:
 
 
 def read_by_size(source: Options, table: str, cursors: DataFrame, per_task: int) -> DataFrame:
-    """The same of these cursors alone, rows of `cursors` that are kept somewhere (they are counted here, and read again by the action):
-    tasks of about equal sizes, one for each `per_task` cursors. Nothing of BookKeeper is read before an action."""
+    """The same of these cursors alone, rows of `cursors` that are kept somewhere (they are counted
+    here, and read again by the action): tasks of about equal sizes, one for each `per_task`
+    cursors. Nothing of BookKeeper is read before an action.
+    """
     from cursorkeeper_pipeline.by_size import read_of
     from cursorkeeper_pipeline.source.cursor_plan import tasks_for
 
@@ -82,7 +111,8 @@ def read_by_size(source: Options, table: str, cursors: DataFrame, per_task: int)
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Where a job's results go. `folder`: a path, or a URI that Spark and pyarrow both know (hdfs, s3, gs); empty: nowhere.
+    """Where a job's results go. `folder`: a path, or a URI that Spark and pyarrow both know (hdfs,
+    s3, gs); empty: nowhere.
 
     Invariant: with `as_json`, standard output holds JSON lines and nothing else.
     """
@@ -100,7 +130,9 @@ class Reporter:
         return place
 
     def text(self, name: str, content: str) -> str:
-        """Writes a file; where it is, or "" without a folder. Raises OptionError where it cannot."""
+        """Writes a file; where it is, or "" without a folder. Raises OptionError where it
+        cannot.
+        """
         if not self.folder:
             return ""
         if "://" not in self.folder:
@@ -111,14 +143,18 @@ class Reporter:
         return self._far(name, content)
 
     def json(self, value: Mapping[str, Any], *, name: str = "") -> None:
-        """The job's result, for programs: printed with --json, and written to the folder as `name` (default: JOB.json)."""
+        """The job's result, for programs: printed with --json, and written to the folder as `name`
+        (default: JOB.json).
+        """
         line = msgspec.json.encode(value, enc_hook=str)
         if self.as_json:
             sys.stdout.write(line.decode() + "\n")
         self.text(name or f"{self.job}.json", msgspec.json.format(line, indent=2).decode() + "\n")
 
     def say(self, line: str) -> None:
-        """For people; not said with --json. Names come from outside, and may hold anything: what a terminal would obey is spelled out."""
+        """For people; not said with --json. Names come from outside, and may hold anything: what a
+        terminal would obey is spelled out.
+        """
         if not self.as_json:
             say(line)
 
@@ -137,5 +173,7 @@ class Reporter:
             with system.open_output_stream(path) as stream:
                 stream.write(content.encode())
         except (OSError, pa.ArrowException) as error:
-            raise OptionError(f"out = {self.folder}: {error}", "name a folder that this machine can write to") from None
+            raise OptionError(
+                f"out = {self.folder}: {error}", "name a folder that this machine can write to"
+            ) from None
         return place

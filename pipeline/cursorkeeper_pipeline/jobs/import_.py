@@ -1,8 +1,11 @@
-"""Pulsar's own cursors of a selection become ours, in tasks: each exactly once, whatever dies, is retried, or runs twice.
+"""Pulsar's own cursors of a selection become ours, in tasks: each exactly once, whatever dies, is
+retried, or runs twice.
 
-Pulsar's are only read. A cursor that is here already is left alone if it is the same and refused if not; with --refresh one that nobody has
-opened since an import made it is made anew. A live or newer cursor is never overwritten. A run has an id (--id, or made from what it is
-about): run it again and it continues; when all are done it costs nothing. Exit codes: 0 all done, 1 some refused or failed, 2 failed.
+Pulsar's are only read. A cursor that is here already is left alone if it is the same and refused if
+not; with --refresh one that nobody has opened since an import made it is made anew. A live or newer
+cursor is never overwritten. A run has an id (--id, or made from what it is about): run it again and
+it continues; when all are done it costs nothing. Exit codes: 0 all done, 1 some refused or failed,
+2 failed.
 """
 
 from __future__ import annotations
@@ -13,7 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cursorkeeper.connections import Ports
-from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath, iter_cursors
+from cursorkeeper.migration.cluster import (
+    PulsarCursorRef,
+    PulsarPorts,
+    Selection,
+    SkippedPath,
+    iter_cursors,
+)
 from cursorkeeper.migration.our_cursors import iter_ours
 from cursorkeeper.migration.pulsar_systems import pulsar_conf
 from cursorkeeper.settings import Settings
@@ -37,13 +46,23 @@ class Arguments:
     id: str = arg("", "Of this run; default: made from what it is about.", metavar="ID")
     dry_run: bool = arg(False, "Read and report everything, write nothing.")
     verify: bool = arg(False, "Compare the cursors of both sides, entry by entry; write nothing.")
-    refresh: bool = arg(False, "Make anew what differs, if nobody has opened it here since an import made it.")
-    roll_back_unreadable: bool = arg(False, "Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar.")
+    refresh: bool = arg(
+        False, "Make anew what differs, if nobody has opened it here since an import made it."
+    )
+    roll_back_unreadable: bool = arg(
+        False, "Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar."
+    )
     abort: bool = arg(False, "End the run of this id: its tasks begin no cursor any more.")
     jobs: int = arg(JOBS, "Cursors at once in each task.")
-    claim_wait_s: float = arg(WAIT_S, "How long a cursor that another attempt works on is waited for.")
-    pulsar_zookeeper: str = arg("", "Pulsar's metadata store; default: as --zookeeper.", metavar="HOST:PORT[/CHROOT]")
-    pulsar_broker_conf: Path | None = arg(None, "Pulsar's broker.conf: its ZooKeeper and password.", metavar="FILE")
+    claim_wait_s: float = arg(
+        WAIT_S, "How long a cursor that another attempt works on is waited for."
+    )
+    pulsar_zookeeper: str = arg(
+        "", "Pulsar's metadata store; default: as --zookeeper.", metavar="HOST:PORT[/CHROOT]"
+    )
+    pulsar_broker_conf: Path | None = arg(
+        None, "Pulsar's broker.conf: its ZooKeeper and password.", metavar="FILE"
+    )
     settings: Settings | None = None
 
     def __post_init__(self) -> None:
@@ -51,32 +70,65 @@ class Arguments:
 
 
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
-    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises ProblemError."""
+    """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises
+    ProblemError.
+    """
     run = run_of(source, arguments)
     return run.abort(out) if arguments.abort else run.before(out)
 
 
-def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter, between: Between | None = None) -> int:
+def run(
+    spark: SparkSession,
+    source: Options,
+    arguments: Arguments,
+    out: Reporter,
+    between: Between | None = None,
+) -> int:
     """CLEAN or FINDINGS. Raises ProblemError. `between`: see `Places`."""
     return run_of(source, arguments, between).execute(spark, out)
 
 
 def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
-    """The run that the arguments ask for. Raises ProblemError for settings that contradict one another."""
-    places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, pulsar_conf(arguments.pulsar_broker_conf))
+    """The run that the arguments ask for. Raises ProblemError for settings that contradict one
+    another.
+    """
+    places = places_of(
+        source,
+        arguments.settings,
+        arguments.pulsar_zookeeper,
+        pulsar_conf(arguments.pulsar_broker_conf),
+    )
     places = Places(places.settings, places.pulsar, between)
     if arguments.verify:
         return comparison(source, places, arguments.jobs, "import")
     return Run(
-        "import", source.selection, places, about(arguments, places), of_pulsar, lambda id: ImportWork(
-            places, id, arguments.jobs, arguments.dry_run, arguments.refresh, arguments.roll_back_unreadable, arguments.claim_wait_s,
-        ), arguments.id, variant=DRY_RUN if arguments.dry_run else "", tasks=source.tasks,
-    )  # fmt: skip
+        "import",
+        source.selection,
+        places,
+        about(arguments, places),
+        of_pulsar,
+        lambda id: ImportWork(
+            places,
+            id,
+            arguments.jobs,
+            arguments.dry_run,
+            arguments.refresh,
+            arguments.roll_back_unreadable,
+            arguments.claim_wait_s,
+        ),
+        arguments.id,
+        variant=DRY_RUN if arguments.dry_run else "",
+        tasks=source.tasks,
+    )
 
 
 def about(arguments: Arguments, places: Places) -> dict[str, str]:
     """What two runs must have in common to be the same one."""
-    found = {"pulsarZookeeper": places.pulsar.zookeeper, "zookeeper": places.settings.zookeeper, "root": places.settings.root}
+    found = {
+        "pulsarZookeeper": places.pulsar.zookeeper,
+        "zookeeper": places.settings.zookeeper,
+        "root": places.settings.root,
+    }
     flags = {"refresh": arguments.refresh, "rollBackUnreadable": arguments.roll_back_unreadable}
     return found | {name: "true" for name, value in flags.items() if value}
 
@@ -84,7 +136,16 @@ def about(arguments: Arguments, places: Places) -> dict[str, str]:
 def comparison(source: Options, places: Places, jobs: int, kind: str) -> Run:
     """The comparison of every cursor that either side has."""
     work = CompareWork(places, jobs)
-    return Run(kind, source.selection, places, {}, of_both, lambda _id: work, variant=VERIFY, tasks=source.tasks)
+    return Run(
+        kind,
+        source.selection,
+        places,
+        {},
+        of_both,
+        lambda _id: work,
+        variant=VERIFY,
+        tasks=source.tasks,
+    )
 
 
 def of_pulsar(

@@ -1,17 +1,27 @@
-"""What the jobs `import` and `export` share: the run's record around a plan, its tasks, and the report.
+"""What the jobs `import` and `export` share: the run's record around a plan, its tasks, and the
+report.
 
-Order, and why: the record is begun before the first task (tasks ask it), the outcomes are written before the record is decided (a driver
-that dies between the two leaves an OPEN run that a second one finishes by comparing), and a DONE run returns before anything is listed.
+Order, and why: the record is begun before the first task (tasks ask it), the outcomes are written
+before the record is decided (a driver that dies between the two leaves an OPEN run that a second
+one finishes by comparing), and a DONE run returns before anything is listed.
 
-The results of a run that writes, JOB.json and the table `cursors`, are only replaced by another one that writes: what else is asked, in the
-same folder, has names of its own.
+The results of a run that writes, JOB.json and the table `cursors`, are only replaced by another one
+that writes: what else is asked, in the same folder, has names of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,11 +35,26 @@ from cursorkeeper.migration.importer import Plan
 from cursorkeeper.migration.outcome import JOBS_MAX
 from cursorkeeper.migration.pulsar_systems import pulsar_ports, pulsar_settings
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
-from cursorkeeper_pipeline.sinks.record import Record, RunRecord, State, as_json, checked_id, folder_of, id_of
+from cursorkeeper_pipeline.sinks.record import (
+    Record,
+    RunRecord,
+    State,
+    as_json,
+    checked_id,
+    folder_of,
+    id_of,
+)
 from cursorkeeper_pipeline.sinks.tasks import LEFT, Places, Task, Work
 from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.transforms.migration import OUTCOMES, PLAN, counts, spread, tasks_for, troubles
+from cursorkeeper_pipeline.transforms.migration import (
+    OUTCOMES,
+    PLAN,
+    counts,
+    spread,
+    tasks_for,
+    troubles,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,16 +65,19 @@ VERIFY: Final = "verify"
 DRY_RUN: Final = "dry-run"
 TROUBLES_MAX: Final = 100
 """Cursors that the report names; all of them are in the table."""
-Listing = Callable[[Ports, PulsarPorts, Selection, Callable[[SkippedPath], None]], AsyncIterator[PulsarCursorRef]]
+Listing = Callable[
+    [Ports, PulsarPorts, Selection, Callable[[SkippedPath], None]], AsyncIterator[PulsarCursorRef]
+]
 """The cursors of a selection, from ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a job. `about`: what makes it this run; `variant`: what it is instead of one that writes and has a record (VERIFY,
-    DRY_RUN); `work` is made with its id;
-    `after`: what the driver does with the outcomes before the run is decided; notes for the report;
-    `decided`: what it does once the run is DONE or ABORTED."""
+    """One run of a job. `about`: what makes it this run; `variant`: what it is instead of one that
+    writes and has a record (VERIFY, DRY_RUN); `work` is made with its id; `after`: what the driver
+    does with the outcomes before the run is decided; notes for the report; `decided`: what it does
+    once the run is DONE or ABORTED.
+    """
 
     kind: str
     selection: Selection
@@ -67,7 +95,11 @@ class Run:
     @property
     def name(self) -> str:
         """The run's id. Raises ProblemError."""
-        return checked_id(self.id) if self.id else id_of(self.kind, {**self.about, "selection": str(self.selection)})
+        return (
+            checked_id(self.id)
+            if self.id
+            else id_of(self.kind, {**self.about, "selection": str(self.selection)})
+        )
 
     @property
     def recorded(self) -> bool:
@@ -88,13 +120,19 @@ class Run:
         if not self.recorded:
             return None
         record = on_driver(self._with_record(lambda found: found.decided()))
-        return self._done_before(record, out) if record is not None and record.state is State.DONE else None
+        return (
+            self._done_before(record, out)
+            if record is not None and record.state is State.DONE
+            else None
+        )
 
     def abort(self, out: Reporter) -> int:
         """OPEN -> ABORTED: no task begins a cursor any more. Raises ProblemError."""
         record = on_driver(self._with_record(lambda found: found.decide(State.ABORTED)))
         self._after_decision(record)
-        out.json({"run": as_json(record), "selection": str(self.selection)}, name=self.report("abort"))
+        out.json(
+            {"run": as_json(record), "selection": str(self.selection)}, name=self.report("abort")
+        )
         out.say(f"run {record.id} is {record.state}: what it has done stays as it is")
         return CLEAN if record.state is State.ABORTED else FINDINGS
 
@@ -107,9 +145,16 @@ class Run:
                 return self._done_before(record, out)
         refs = on_driver(self._list())
         if not refs:
-            nothing = {"run": as_json(record) if record else None, "selection": str(self.selection), "cursors": 0}
+            nothing = {
+                "run": as_json(record) if record else None,
+                "selection": str(self.selection),
+                "cursors": 0,
+            }
             out.json(nothing, name=self.report())
-            out.say(f"{self.selection}: no cursor matches. What to do: check the names, and the chroot of --pulsar-zookeeper")
+            out.say(
+                f"{self.selection}: no cursor matches. What to do: check the names, and the "
+                f"chroot of --pulsar-zookeeper"
+            )
             return FINDINGS
         outcomes = settled(self._outcomes(spark, refs), out, self.table)
         found = {(row["status"], row["ok"]): row["cursors"] for row in counts(outcomes).collect()}
@@ -118,13 +163,21 @@ class Run:
         if self.recorded:
             by_status = {status: n for (status, _), n in found.items()}
             state = State.DONE if well else State.OPEN
-            record = on_driver(self._with_record(lambda now: now.decide(state, by_status, len(self.skipped))))
+            record = on_driver(
+                self._with_record(lambda now: now.decide(state, by_status, len(self.skipped)))
+            )
             self._after_decision(record)
             if left := by_status.get(LEFT, 0):
-                said = f"another driver has finished this run: {left:,} cursor(s) were left to it; what came since needs a new --id"
+                said = (
+                    f"another driver has finished this run: {left:,} cursor(s) were left to "
+                    f"it; what came since needs a new --id"
+                )
                 notes = [*notes, said]
         if past := sum(n for (status, _), n in found.items() if status == Plan.PAST):
-            said = f"Pulsar has moved on in {past:,} cursor(s) since this run imported them: for what came since, --refresh and a new --id"
+            said = (
+                f"Pulsar has moved on in {past:,} cursor(s) since this run imported them: for "
+                f"what came since, --refresh and a new --id"
+            )
             notes = [*notes, said]
         self._report(out, outcomes, found, record, notes, time.monotonic() - began_s)
         outcomes.unpersist()
@@ -160,13 +213,24 @@ class Run:
             connections.ports(places.settings) as ports,
             pulsar_ports(places.settings, places.pulsar, ports, "reader") as theirs,
         ):
-            return [ref async for ref in self.listing(ports, theirs, self.selection, self.skipped.append)]
+            return [
+                ref
+                async for ref in self.listing(ports, theirs, self.selection, self.skipped.append)
+            ]
 
     def _done_before(self, record: Record, out: Reporter) -> int:
-        said = {"run": as_json(record), "selection": str(self.selection), "statuses": record.counts, "before": True}
+        said = {
+            "run": as_json(record),
+            "selection": str(self.selection),
+            "statuses": record.counts,
+            "before": True,
+        }
         out.json(said, name=self.report("again"))
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.decided_ms / 1000))
-        out.say(f"run {record.id} is {record.state} since {when} UTC: nothing is left to do. For another run of the same: --id NEW")
+        out.say(
+            f"run {record.id} is {record.state} since {when} UTC: nothing is left to do. For "
+            f"another run of the same: --id NEW"
+        )
         return CLEAN
 
     def _report(
@@ -178,20 +242,40 @@ class Run:
         notes: list[str],
         took_s: float,
     ) -> None:
-        named = troubles(outcomes).limit(TROUBLES_MAX).collect() if not all(ok for _, ok in found) else []
+        named = (
+            troubles(outcomes).limit(TROUBLES_MAX).collect()
+            if not all(ok for _, ok in found)
+            else []
+        )
         total = sum(found.values())
-        out.json({
-            "run": as_json(record) if record else None, "selection": str(self.selection), "cursors": total,
-            "statuses": {status: n for (status, _), n in found.items()}, "troubles": sum(n for (_, ok), n in found.items() if not ok),
-            "skippedPaths": [path._asdict() for path in self.skipped[:TROUBLES_MAX]], "skipped": len(self.skipped), "notes": notes,
-            "problems": [{key: row[key] for key in ("cursor", "status", "problem", "remedy")} for row in named],
-            "seconds": round(took_s, 3),
-        }, name=self.report())  # fmt: skip
+        out.json(
+            {
+                "run": as_json(record) if record else None,
+                "selection": str(self.selection),
+                "cursors": total,
+                "statuses": {status: n for (status, _), n in found.items()},
+                "troubles": sum(n for (_, ok), n in found.items() if not ok),
+                "skippedPaths": [path._asdict() for path in self.skipped[:TROUBLES_MAX]],
+                "skipped": len(self.skipped),
+                "notes": notes,
+                "problems": [
+                    {key: row[key] for key in ("cursor", "status", "problem", "remedy")}
+                    for row in named
+                ],
+                "seconds": round(took_s, 3),
+            },
+            name=self.report(),
+        )
         for row in named:
-            out.say(f"{row['status']:>12}  {row['cursor']}: {row['problem']}. What to do: {row['remedy']}")
+            out.say(
+                f"{row['status']:>12}  {row['cursor']}: {row['problem']}. What to do: "
+                f"{row['remedy']}"
+            )
         for note in notes:
             out.say(note)
-        counted = ", ".join(f"{n:,} {status}" for (status, _), n in sorted(found.items(), key=lambda item: -item[1]))
+        counted = ", ".join(
+            f"{n:,} {status}" for (status, _), n in sorted(found.items(), key=lambda item: -item[1])
+        )
         run = f"run {record.id}, {record.state}: " if record else ""
         out.say(f"{run}{self.selection}: {total:,} cursor(s): {counted}; {took_s:.1f} s")
 
@@ -203,7 +287,9 @@ def check_jobs(jobs: int) -> None:
 
 
 def settled(outcomes: DataFrame, out: Reporter, table: str) -> DataFrame:
-    """The same, computed once: what follows must not do the work again (it would find it done, and say so)."""
+    """The same, computed once: what follows must not do the work again (it would find it done, and
+    say so).
+    """
     place = out.parquet(table, outcomes)
     return outcomes.sparkSession.read.parquet(place) if place else outcomes.persist()
 
@@ -212,7 +298,9 @@ def plan_of(spark: SparkSession, refs: Sequence[PulsarCursorRef]) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     columns = [[cursor_key(CursorName(*ref)) for ref in refs], *map(list, zip(*refs, strict=True))]
-    return spark.createDataFrame(pa.table(dict(zip(PLAN.names, columns, strict=True)), schema=PLAN), from_arrow_schema(PLAN))
+    return spark.createDataFrame(
+        pa.table(dict(zip(PLAN.names, columns, strict=True)), schema=PLAN), from_arrow_schema(PLAN)
+    )
 
 
 def on_driver(work: Awaitable[T]) -> T:
@@ -224,7 +312,12 @@ def on_driver(work: Awaitable[T]) -> T:
     return asyncio.run(whole())
 
 
-def places_of(source: Options, settings: Any, pulsar_zookeeper: str, pulsar_conf: Mapping[str, str]) -> Places:
+def places_of(
+    source: Options, settings: Any, pulsar_zookeeper: str, pulsar_conf: Mapping[str, str]
+) -> Places:
     """From a job's arguments. Raises ProblemError."""
     ours = settings if settings is not None else source.settings
-    return Places(ours, pulsar_settings(ours, pulsar_conf, pulsar_zookeeper or source.pulsar_zookeeper or None))
+    return Places(
+        ours,
+        pulsar_settings(ours, pulsar_conf, pulsar_zookeeper or source.pulsar_zookeeper or None),
+    )

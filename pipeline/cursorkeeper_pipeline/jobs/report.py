@@ -1,5 +1,7 @@
-"""How near the cursors of the fleet are to what a stock Pulsar can store, what it would deliver again, how they grow, and what they
-take: tables as Parquet, report.json, and report.html for people. From footers alone: BookKeeper is not read.
+"""How near the cursors of the fleet are to what a stock Pulsar can store, what it would deliver
+again, how they grow, and what they
+take: tables as Parquet, report.json, and report.html for people. From footers alone: BookKeeper is
+not read.
 
 Exit code 1: a footer cannot be read, or one says that acks were left out.
 """
@@ -24,17 +26,23 @@ TABLES = ("cursors",)
 OUT = "cursorkeeper-report"
 FILE = "report.json"
 CONF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-"""A third of the CPU less than with the usual ones: the job is many short queries, and the second compiler never earns what it costs."""
+"""A third of the CPU less than with the usual ones: the job is many short queries, and the second
+compiler never earns what it costs.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
     since: str = arg("", "Growth against an earlier report: its folder.", metavar="DIR")
     pulsar_version: str = arg(DEFAULT_VERSION, "The Pulsar that is compared with: its defaults.")
-    pulsar_broker_conf: Path | None = arg(None, "The broker.conf of the Pulsar that is compared with.", metavar="FILE")
+    pulsar_broker_conf: Path | None = arg(
+        None, "The broker.conf of the Pulsar that is compared with.", metavar="FILE"
+    )
     frame_bytes: int | None = arg(None, "Its bookies' largest message, if that is not 5,253,120.")
     ledger_entries_max: int = arg(
-        0, "No data ledger has more entries than this (managedLedgerMaxEntriesPerLedger, if nothing rolls later): better lower bounds."
+        0,
+        "No data ledger has more entries than this (managedLedgerMaxEntriesPerLedger, if nothing "
+        "rolls later): better lower bounds.",
     )
     near: float = arg(0.8, "From which share of a limit on a cursor counts as near it.")
     top: int = arg(20, "How many cursors and tenants the page names.")
@@ -45,12 +53,16 @@ class Arguments:
         from cursorkeeper.migration.pulsar_systems import cluster_settings, pulsar_conf
 
         default = PulsarSettings().znode_bytes_max
-        return cluster_settings(self.pulsar_version, pulsar_conf(self.pulsar_broker_conf), self.frame_bytes, default)
+        return cluster_settings(
+            self.pulsar_version, pulsar_conf(self.pulsar_broker_conf), self.frame_bytes, default
+        )
 
 
 @dataclass(slots=True)
 class Kept:
-    """Tables that are read more than once: from their Parquet where there is a folder, else from Spark's cache."""
+    """Tables that are read more than once: from their Parquet where there is a folder, else from
+    Spark's cache.
+    """
 
     spark: SparkSession
     out: Reporter
@@ -92,7 +104,11 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
 
 
 def facts_of(
-    cursors: DataFrame, old: DataFrame | None, source: Options, arguments: Arguments, keep: Callable[[str, DataFrame], DataFrame]
+    cursors: DataFrame,
+    old: DataFrame | None,
+    source: Options,
+    arguments: Arguments,
+    keep: Callable[[str, DataFrame], DataFrame],
 ) -> dict[str, object]:
     """report.json, as a value. `old`: the cursors of an earlier report."""
     from cursorkeeper_pipeline.jobs import report_facts as facts
@@ -110,22 +126,45 @@ def facts_of(
         "source": facts.where(source),
         "pulsar": facts.pulsar(settings),
         **facts.of_cursors(cursors, arguments.top),
-        "forecast": facts.of_forecast(forecasts, keep("forecast_tenants", by_tenant(forecasts)), arguments.top),
-        "limits": facts.of_limits(keep("limits", limits(cursors, settings)), arguments.near, arguments.top),
+        "forecast": facts.of_forecast(
+            forecasts, keep("forecast_tenants", by_tenant(forecasts)), arguments.top
+        ),
+        "limits": facts.of_limits(
+            keep("limits", limits(cursors, settings)), arguments.near, arguments.top
+        ),
         "sizes": facts.of_sizes(keep("sizes", sizes(cursors, settings))),
-        "growth": None if grown is None else facts.of_growth(grown, arguments.since, arguments.top, keep),
+        "growth": None
+        if grown is None
+        else facts.of_growth(grown, arguments.since, arguments.top, keep),
         "bookkeeperReads": 0,
     }
 
 
 def check(arguments: Arguments, out: Reporter) -> None:
     """Before anything is read. Raises OptionError."""
-    if arguments.since and out.folder and Path(arguments.since).resolve() == Path(out.folder).resolve():
-        raise OptionError(f"since and out are both {out.folder}: the earlier report would be overwritten", "give another --out")
-    if arguments.since and "://" not in arguments.since and not (Path(arguments.since) / "cursors").exists():
-        raise OptionError(f"since = {arguments.since}: no report is there", "name the --out of an earlier `pipeline report`")
+    if (
+        arguments.since
+        and out.folder
+        and Path(arguments.since).resolve() == Path(out.folder).resolve()
+    ):
+        raise OptionError(
+            f"since and out are both {out.folder}: the earlier report would be overwritten",
+            "give another --out",
+        )
+    if (
+        arguments.since
+        and "://" not in arguments.since
+        and not (Path(arguments.since) / "cursors").exists()
+    ):
+        raise OptionError(
+            f"since = {arguments.since}: no report is there",
+            "name the --out of an earlier `pipeline report`",
+        )
     if arguments.near <= 0 or arguments.top < 1 or arguments.ledger_entries_max < 0:
-        raise OptionError("near must be above 0, top at least 1, and ledger-entries-max not negative", "leave them out")
+        raise OptionError(
+            "near must be above 0, top at least 1, and ledger-entries-max not negative",
+            "leave them out",
+        )
 
 
 def earlier(spark: SparkSession, folder: str, source: Options) -> DataFrame:
@@ -133,7 +172,9 @@ def earlier(spark: SparkSession, folder: str, source: Options) -> DataFrame:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     base = folder.rstrip("/") if "://" in folder else str(Path(folder).resolve())
-    return chosen(spark.read.schema(from_arrow_schema(schemas.CURSORS)).parquet(f"{base}/cursors"), source)
+    return chosen(
+        spark.read.schema(from_arrow_schema(schemas.CURSORS)).parquet(f"{base}/cursors"), source
+    )
 
 
 def chosen(cursors: DataFrame, source: Options) -> DataFrame:

@@ -1,6 +1,8 @@
-"""From the report's tables to the numbers of report.json. Here, and only here, rows come to the driver: sums, and the first few of each.
+"""From the report's tables to the numbers of report.json. Here, and only here, rows come to the
+driver: sums, and the first few of each.
 
-Invariant: how much comes does not depend on how many cursors there are (sizes: a row for each pair of decades; limits: buckets).
+Invariant: how much comes does not depend on how many cursors there are (sizes: a row for each pair
+of decades; limits: buckets).
 """
 
 from __future__ import annotations
@@ -26,26 +28,52 @@ NAMES_MAX = 50
 
 def where(source: Options) -> Facts:
     """Where the rows came from, and which cursors were selected."""
-    selected = {key: getattr(source, key) for key in ("tenant", "namespace", "topic", "subscription") if getattr(source, key)}
-    return {"zookeeper": source.zookeeper, "root": source.root, "selection": selected, "made": datetime.now(UTC).isoformat("T", "seconds")}
+    selected = {
+        key: getattr(source, key)
+        for key in ("tenant", "namespace", "topic", "subscription")
+        if getattr(source, key)
+    }
+    return {
+        "zookeeper": source.zookeeper,
+        "root": source.root,
+        "selection": selected,
+        "made": datetime.now(UTC).isoformat("T", "seconds"),
+    }
 
 
 def pulsar(settings: PulsarSettings) -> Facts:
     """The Pulsar that it is compared with."""
     return {
-        "version": settings.version, "managedLedgerMaxUnackedRangesToPersist": settings.ranges_max,
-        "managedLedgerMaxBatchDeletedIndexToPersist": settings.batches_max, "longArray": settings.long_array,
+        "version": settings.version,
+        "managedLedgerMaxUnackedRangesToPersist": settings.ranges_max,
+        "managedLedgerMaxBatchDeletedIndexToPersist": settings.batches_max,
+        "longArray": settings.long_array,
         "frameBytes": settings.frame_bytes_max,
-    }  # fmt: skip
+    }
 
 
 def of_cursors(cursors: DataFrame, top: int) -> Facts:
     """Counts, totals, and what cannot be read."""
-    sums = ("data_ledgers", "span_entries", "hole_entries", "partial_batches", "snapshot_bytes", "delta_bytes", "footer_bytes")
-    groups = cursors.groupBy("status", "state").agg(
-        F.count("*").alias("cursors"), *[F.sum(name).alias(name) for name in sums], F.count_if("truncated").alias("truncated"),
-        F.min("read_at").alias("read_from"), F.max("read_at").alias("read_until"),
-    ).collect()  # fmt: skip
+    sums = (
+        "data_ledgers",
+        "span_entries",
+        "hole_entries",
+        "partial_batches",
+        "snapshot_bytes",
+        "delta_bytes",
+        "footer_bytes",
+    )
+    groups = (
+        cursors.groupBy("status", "state")
+        .agg(
+            F.count("*").alias("cursors"),
+            *[F.sum(name).alias(name) for name in sums],
+            F.count_if("truncated").alias("truncated"),
+            F.min("read_at").alias("read_from"),
+            F.max("read_at").alias("read_until"),
+        )
+        .collect()
+    )
     good = [g for g in groups if g.status in READABLE and g.state != "deleted"]
     unreadable = sum(g.cursors for g in groups if g.status not in READABLE)
     truncated = sum(g.truncated for g in good)
@@ -57,35 +85,69 @@ def of_cursors(cursors: DataFrame, top: int) -> Facts:
             states[g.state] = states.get(g.state, 0) + g.cursors
     return {
         "findings": unreadable + truncated,
-        "read": {"readFrom": _time(min, [g.read_from for g in groups]), "readUntil": _time(max, [g.read_until for g in groups])},
+        "read": {
+            "readFrom": _time(min, [g.read_from for g in groups]),
+            "readUntil": _time(max, [g.read_until for g in groups]),
+        },
         "cursors": {
-            "total": sum(g.cursors for g in groups), "truncated": truncated, "unreadable": unreadable, "byState": states,
-            "truncatedNamed": [row["cursor"] for row in _rows(left_out.orderBy("cursor"), top)] if truncated else [],
+            "total": sum(g.cursors for g in groups),
+            "truncated": truncated,
+            "unreadable": unreadable,
+            "byState": states,
+            "truncatedNamed": [row["cursor"] for row in _rows(left_out.orderBy("cursor"), top)]
+            if truncated
+            else [],
             "unreadableNamed": _rows(bad.orderBy("cursor"), NAMES_MAX) if unreadable else [],
         },
         "totals": {_camel(name): sum(g[name] for g in good) for name in sums},
-    }  # fmt: skip
+    }
 
 
 def of_forecast(forecasts: DataFrame, tenants: DataFrame, top: int) -> Facts:
     """Pulsar alone against CursorKeeper."""
-    names = ("acked_entries", "redelivered_at_least", "redelivered_estimate", "redelivered_at_most", "batches_redelivered")
+    names = (
+        "acked_entries",
+        "redelivered_at_least",
+        "redelivered_estimate",
+        "redelivered_at_most",
+        "batches_redelivered",
+    )
     at_risk = (F.col("redelivered_at_most") > 0) | (F.col("batches_redelivered") > 0)
     counts = {
-        "cursors": F.count("*"), "at_risk": F.count_if(at_risk), "certain": F.count_if(F.col("redelivered_at_least") > 0),
-        "exact": F.count_if("is_exact"), "unknown": F.count_if(F.col("cursorkeeper_redelivered").isNull()),
+        "cursors": F.count("*"),
+        "at_risk": F.count_if(at_risk),
+        "certain": F.count_if(F.col("redelivered_at_least") > 0),
+        "exact": F.count_if("is_exact"),
+        "unknown": F.count_if(F.col("cursorkeeper_redelivered").isNull()),
         **{name: F.sum(name) for name in names},
-    }  # fmt: skip
-    groups = forecasts.groupBy("reason").agg(*[value.alias(name) for name, value in counts.items()]).collect()
+    }
+    groups = (
+        forecasts.groupBy("reason")
+        .agg(*[value.alias(name) for name, value in counts.items()])
+        .collect()
+    )
     total = {name: sum(g[name] for g in groups) for name in counts}
     unknown = total.pop("unknown")
-    worst = forecasts.where(at_risk).orderBy(F.desc("redelivered_estimate"), F.desc("redelivered_at_most"), "cursor").drop("cursor_key")
+    worst = (
+        forecasts.where(at_risk)
+        .orderBy(F.desc("redelivered_estimate"), F.desc("redelivered_at_most"), "cursor")
+        .drop("cursor_key")
+    )
     return {
         "pulsarAlone": {_camel(key): value for key, value in total.items()},
         "cursorKeeper": {"redelivered": 0, "unknownBecauseTruncated": unknown},
-        "reasons": {g.reason: {"cursors": g.at_risk, "estimate": g.redelivered_estimate} for g in groups if g.at_risk},
+        "reasons": {
+            g.reason: {"cursors": g.at_risk, "estimate": g.redelivered_estimate}
+            for g in groups
+            if g.at_risk
+        },
         "tenantsCount": tenants.count(),
-        "tenants": _rows(tenants.orderBy(F.desc("redelivered_estimate"), F.desc("redelivered_at_most"), "tenant"), top),
+        "tenants": _rows(
+            tenants.orderBy(
+                F.desc("redelivered_estimate"), F.desc("redelivered_at_most"), "tenant"
+            ),
+            top,
+        ),
         "worst": _rows(worst, top) if total["at_risk"] else [],
     }
 
@@ -99,28 +161,64 @@ def of_limits(limits: DataFrame, near: float, top: int) -> Facts:
     for bucket, nearest, cursors, *_ in counted:
         histogram[bucket]["cursors"][nearest] = cursors
     over, close = sum(row[3] for row in counted), sum(row[4] for row in counted)
-    worst = limits.where(share >= min(near, 1.0)).orderBy(F.desc("nearest_share"), "cursor").drop("cursor_key")
-    return {"over": over, "near": close, "nearFrom": near, "histogram": histogram, "worst": _rows(worst, top) if over + close else []}
+    worst = (
+        limits.where(share >= min(near, 1.0))
+        .orderBy(F.desc("nearest_share"), "cursor")
+        .drop("cursor_key")
+    )
+    return {
+        "over": over,
+        "near": close,
+        "nearFrom": near,
+        "histogram": histogram,
+        "worst": _rows(worst, top) if over + close else [],
+    }
 
 
 def of_sizes(sizes: DataFrame) -> Facts:
-    """The table of issue #25985; `snapshotEstimateRatio`: how far our closed form is off, where it can be known."""
+    """The table of issue #25985; `snapshotEstimateRatio`: how far our closed form is off, where it
+    can be known.
+    """
     rows = _rows(sizes.orderBy("backlog_decade", "hole_decade"), 21 * 21)
-    known, estimated = (sum(row[key] for row in rows) for key in ("snapshotBytes", "snapshotEstimateBytes"))
-    return {"estimates": True, "snapshotEstimateRatio": estimated / known if known else None, "rows": rows}
+    known, estimated = (
+        sum(row[key] for row in rows) for key in ("snapshotBytes", "snapshotEstimateBytes")
+    )
+    return {
+        "estimates": True,
+        "snapshotEstimateRatio": estimated / known if known else None,
+        "rows": rows,
+    }
 
 
-def of_growth(grown: DataFrame, since: str, top: int, keep: Callable[[str, DataFrame], DataFrame]) -> Facts:
-    """What changed, and where the most. `totals` are of all tenants, whichever of them are named."""
+def of_growth(
+    grown: DataFrame, since: str, top: int, keep: Callable[[str, DataFrame], DataFrame]
+) -> Facts:
+    """What changed, and where the most. `totals` are of all tenants, whichever of them are
+    named.
+    """
     tenants = keep("growth_tenants", by_tenant(grown))
-    sums = ("holes_grown", "span_grown", "ledgers_grown", "holes_per_day", "span_per_day", "ledgers_per_day")
+    sums = (
+        "holes_grown",
+        "span_grown",
+        "ledgers_grown",
+        "holes_per_day",
+        "span_per_day",
+        "ledgers_per_day",
+    )
     totals = tenants.agg(*[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in sums])
     changes = grown.groupBy("change").agg(F.count("*")).collect()
-    fastest = grown.where(F.col("holes_per_day") > 0).orderBy(F.desc("holes_per_day"), "cursor").drop("cursor_key")
+    fastest = (
+        grown.where(F.col("holes_per_day") > 0)
+        .orderBy(F.desc("holes_per_day"), "cursor")
+        .drop("cursor_key")
+    )
     return {
-        "since": since, "changes": {r[0]: r[1] for r in changes}, "totals": _rows(totals, 1)[0],
-        "tenants": _rows(tenants.orderBy(F.desc("holes_per_day"), "tenant"), top), "fastest": _rows(fastest, top),
-    }  # fmt: skip
+        "since": since,
+        "changes": {r[0]: r[1] for r in changes},
+        "totals": _rows(totals, 1)[0],
+        "tenants": _rows(tenants.orderBy(F.desc("holes_per_day"), "tenant"), top),
+        "fastest": _rows(fastest, top),
+    }
 
 
 def _time(choose: Callable[[list[datetime]], datetime], times: list[datetime]) -> str | None:
@@ -135,7 +233,10 @@ def _bucket(share: Column) -> Column:
 
 
 def _rows(frame: DataFrame, most: int) -> list[Facts]:
-    return [{_camel(key): value for key, value in row.asDict().items()} for row in frame.limit(most).collect()]
+    return [
+        {_camel(key): value for key, value in row.asDict().items()}
+        for row in frame.limit(most).collect()
+    ]
 
 
 def _camel(name: str) -> str:

@@ -15,11 +15,20 @@ from matplotlib.figure import Figure
 
 Facts = Mapping[str, Any]
 PULSAR, OURS, QUIET = "#c0392b", "#1e8449", "#5d6d7e"
-LIMIT_COLOURS = {"entryCap": "#c0392b", "rangeCap": "#d35400", "batchCap": "#8e44ad", "frame": "#7b241c", "none": "#aeb6bf"}
+LIMIT_COLOURS = {
+    "entryCap": "#c0392b",
+    "rangeCap": "#d35400",
+    "batchCap": "#8e44ad",
+    "frame": "#7b241c",
+    "none": "#aeb6bf",
+}
 LIMIT_WORDS = {
-    "entryCap": "cap of the long array", "rangeCap": "cap of the range list", "batchCap": "cap of partly acked batches",
-    "frame": "largest BookKeeper entry", "none": "nothing to store",
-}  # fmt: skip
+    "entryCap": "cap of the long array",
+    "rangeCap": "cap of the range list",
+    "batchCap": "cap of partly acked batches",
+    "frame": "largest BookKeeper entry",
+    "none": "nothing to store",
+}
 NAME_MAX = 28
 BARS_MAX = 12
 _STYLE: Any = {
@@ -34,7 +43,9 @@ _METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
 
 
 def forecast(tenants: Sequence[Facts]) -> str:
-    """Entries delivered again by tenant with Pulsar alone: bar = estimate, line = bounds. "" if there are none."""
+    """Entries delivered again by tenant with Pulsar alone: bar = estimate, line = bounds. "" if
+    there are none.
+    """
     rows = [row for row in tenants if row["redeliveredAtMost"]][:BARS_MAX][::-1]
     if not rows:
         return ""
@@ -45,16 +56,31 @@ def forecast(tenants: Sequence[Facts]) -> str:
             [m - row["redeliveredAtLeast"] for m, row in zip(middle, rows, strict=True)],
             [row["redeliveredAtMost"] - m for m, row in zip(middle, rows, strict=True)],
         ]
-        panel.barh([_name(row["tenant"]) for row in rows], middle, xerr=spread, color=PULSAR, ecolor=QUIET, capsize=3, height=0.6)
-        panel.set_xscale("symlog", linscale=1.0, linthresh=max(1.0, min(m for m in (*middle, 1e9) if m) / 10))
+        panel.barh(
+            [_name(row["tenant"]) for row in rows],
+            middle,
+            xerr=spread,
+            color=PULSAR,
+            ecolor=QUIET,
+            capsize=3,
+            height=0.6,
+        )
+        panel.set_xscale(
+            "symlog", linscale=1.0, linthresh=max(1.0, min(m for m in (*middle, 1e9) if m) / 10)
+        )
         panel.set_xlim(left=0)
-        panel.set_xlabel("finished messages that Pulsar alone would deliver again (bar: estimate, line: bounds). CursorKeeper: 0")
+        panel.set_xlabel(
+            "finished messages that Pulsar alone would deliver again (bar: estimate, line: "
+            "bounds). CursorKeeper: 0"
+        )
         return _svg(figure, "finished messages delivered again, by tenant")
 
 
 def limits(histogram: Sequence[Facts]) -> str:
     """Cursors by their share of the nearest limit."""
-    names = [name for name in LIMIT_COLOURS if any(name in bucket["cursors"] for bucket in histogram)]
+    names = [
+        name for name in LIMIT_COLOURS if any(name in bucket["cursors"] for bucket in histogram)
+    ]
     if not names:
         return ""
     labels, low = [], 0.0
@@ -63,15 +89,24 @@ def limits(histogram: Sequence[Facts]) -> str:
         low = bucket["upTo"] or low
     with mpl.rc_context(_STYLE):
         figure, panel = _figure(3.2)
-        width = 0.85 / len(names)  # side by side: parts of a stack mean nothing on a logarithmic scale
+        # side by side: parts of a stack mean nothing on a logarithmic scale
+        width = 0.85 / len(names)
         for at, name in enumerate(names):
             counts = [bucket["cursors"].get(name, 0) for bucket in histogram]
-            places = [bucket + (at - (len(names) - 1) / 2) * width for bucket in range(len(histogram))]
-            bars = panel.bar(places, counts, width=width, color=LIMIT_COLOURS[name], label=LIMIT_WORDS[name])
-            panel.bar_label(bars, labels=[f"{count:,}" if count else "" for count in counts], fontsize=8)
+            places = [
+                bucket + (at - (len(names) - 1) / 2) * width for bucket in range(len(histogram))
+            ]
+            bars = panel.bar(
+                places, counts, width=width, color=LIMIT_COLOURS[name], label=LIMIT_WORDS[name]
+            )
+            panel.bar_label(
+                bars, labels=[f"{count:,}" if count else "" for count in counts], fontsize=8
+            )
         panel.set_xticks(range(len(labels)), labels)
         panel.set_yscale("symlog", linthresh=1)
-        panel.set_ylim(0, 3 * max(max(bucket["cursors"].values(), default=0) for bucket in histogram))
+        panel.set_ylim(
+            0, 3 * max(max(bucket["cursors"].values(), default=0) for bucket in histogram)
+        )
         panel.set_xlabel("share of the nearest limit that is used")
         panel.set_ylabel("cursors")
         figure.legend(loc="outside upper center", ncols=len(names), frameon=False)
@@ -83,16 +118,37 @@ def sizes(rows: Sequence[Facts], frame_bytes: int) -> str:
     decades = sorted({row["backlogDecade"] for row in rows if row["backlogDecade"] >= 0})
     if not decades:
         return ""
-    grouped = {decade: [row for row in rows if row["backlogDecade"] == decade] for decade in decades}
+    grouped = {
+        decade: [row for row in rows if row["backlogDecade"] == decade] for decade in decades
+    }
     cursors = [sum(row["cursors"] for row in grouped[d]) for d in decades]
-    forms = (("longArrayBytes", "Pulsar, long array", PULSAR), ("rangesBytes", "Pulsar, ranges", "#d35400"),
-             ("cursorkeeperBytes", "CursorKeeper, snapshot", OURS))  # fmt: skip
+    forms = (
+        ("longArrayBytes", "Pulsar, long array", PULSAR),
+        ("rangesBytes", "Pulsar, ranges", "#d35400"),
+        ("cursorkeeperBytes", "CursorKeeper, snapshot", OURS),
+    )
     with mpl.rc_context(_STYLE):
         figure, panel = _figure(3.6)
         for key, label, colour in forms:
-            mean = [sum(row[key] for row in grouped[d]) / n for d, n in zip(decades, cursors, strict=True)]
-            panel.plot(decades, mean, marker="o", label=label, color=colour, linewidth=2.5 if colour == OURS else 1.3)
-        panel.axhline(frame_bytes, color="black", linewidth=0.8, linestyle=":", label="largest BookKeeper entry")
+            mean = [
+                sum(row[key] for row in grouped[d]) / n
+                for d, n in zip(decades, cursors, strict=True)
+            ]
+            panel.plot(
+                decades,
+                mean,
+                marker="o",
+                label=label,
+                color=colour,
+                linewidth=2.5 if colour == OURS else 1.3,
+            )
+        panel.axhline(
+            frame_bytes,
+            color="black",
+            linewidth=0.8,
+            linestyle=":",
+            label="largest BookKeeper entry",
+        )
         panel.set_yscale("log")
         panel.set_xticks(
             decades,
@@ -116,7 +172,12 @@ def growth(tenants: Sequence[Facts]) -> str:
     with mpl.rc_context(_STYLE):
         figure, panel = _figure(0.9 + 0.38 * len(rows))
         values = [row["holesPerDay"] for row in rows]
-        panel.barh([_name(row["tenant"]) for row in rows], values, color=[PULSAR if v > 0 else OURS for v in values], height=0.6)
+        panel.barh(
+            [_name(row["tenant"]) for row in rows],
+            values,
+            color=[PULSAR if v > 0 else OURS for v in values],
+            height=0.6,
+        )
         panel.axvline(0, color="black", linewidth=0.8)
         panel.set_xlabel("un-acked entries between acked ones, more (or fewer) per day")
         return _svg(figure, "holes per day, by tenant")
@@ -131,7 +192,9 @@ def _svg(figure: Figure, title: str) -> str:
     out = io.StringIO()
     figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Title": title})
     text = _METADATA.sub("", _PROLOGUE.sub("", out.getvalue()))
-    return text.replace("<svg ", f'<svg role="img" aria-label="{title}" style="max-width:100%;height:auto" ', 1)
+    return text.replace(
+        "<svg ", f'<svg role="img" aria-label="{title}" style="max-width:100%;height:auto" ', 1
+    )
 
 
 def _name(text: str) -> str:

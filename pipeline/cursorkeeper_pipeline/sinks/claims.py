@@ -1,8 +1,10 @@
-"""Who works on a cursor now: an ephemeral znode for each, so that two attempts do not do the same twice.
+"""Who works on a cursor now: an ephemeral znode for each, so that two attempts do not do the same
+twice.
 
-A claim is a courtesy: it goes with the session of its holder, which may live on. What must never happen is kept from happening by footers
-(see `sinks`). A claim is waited for, for a limited time; that of a process of this host that does not run any more is removed at once,
-any other one goes when its session expires. Nobody waits while holding one, so nobody waits for each other.
+A claim is a courtesy: it goes with the session of its holder, which may live on. What must never
+happen is kept from happening by footers (see `sinks`). A claim is waited for, for a limited time;
+that of a process of this host that does not run any more is removed at once, any other one goes
+when its session expires. Nobody waits while holding one, so nobody waits for each other.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ AWAY_FOR_NOW: Final = (zk.Disconnected, zk.SessionExpired, zk.Retry)
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Of one attempt at one task. `who` is for people; `host` and `pid` say who holds it; `token` tells it from all others."""
+    """Of one attempt at one task. `who` is for people; `host` and `pid` say who holds it; `token`
+    tells it from all others.
+    """
 
     zookeeper: ZooKeeper
     folder: str
@@ -104,10 +108,20 @@ class Claims:
 
     def _given_up(self, name: CursorName, holder: str, trouble: str) -> ProblemError:
         if not holder:
-            return ProblemError(f"{name}: ZooKeeper: {trouble}", "look at it and run this again: it is not damage", Kind.AWAY)
+            return ProblemError(
+                f"{name}: ZooKeeper: {trouble}",
+                "look at it and run this again: it is not damage",
+                Kind.AWAY,
+            )
         host, pid, _, who = [*holder.split("\n"), "", "", ""][:4]
-        message = f"another attempt ({who}, process {pid} on {host}) has worked on it for {self.wait_s:.0f} s"
-        return ProblemError(f"{name}: {message}", "let it finish, or end it; then run this again: what is done stays done")
+        message = (
+            f"another attempt ({who}, process {pid} on {host}) has worked on it for "
+            f"{self.wait_s:.0f} s"
+        )
+        return ProblemError(
+            f"{name}: {message}",
+            "let it finish, or end it; then run this again: what is done stays done",
+        )
 
 
 def _is(node: Node, data: bytes) -> bool:

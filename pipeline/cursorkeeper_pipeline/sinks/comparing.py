@@ -1,8 +1,10 @@
-"""One cursor of both sides, entry by entry: what Pulsar would recover against what we would. Writes nothing.
+"""One cursor of both sides, entry by entry: what Pulsar would recover against what we would. Writes
+nothing.
 
-The same = nothing differs, or only in what no broker would see: positions that the topic does not have (any more), which Pulsar drops when
-it recovers a cursor; properties of the subscription that ours was never told. A note says so. Never the same: what an import has open.
-It may hold every ack already; that it does, the import says by closing it.
+The same = nothing differs, or only in what no broker would see: positions that the topic does not
+have (any more), which Pulsar drops when it recovers a cursor; properties of the subscription that
+ours was never told. A note says so. Never the same: what an import has open. It may hold every ack
+already; that it does, the import says by closing it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ SAME, DIFFERS, ONLY_PULSAR, ONLY_HERE = "same", "differs", "only in Pulsar", "on
 HALF_MADE = "half-made"
 AT_LEAST = "ours is open: its newest acks may not be seen yet"
 UNTOLD = "ours was never told the subscription's properties: Pulsar's stay its own"
-REMEDY = "the notes and `cursorkeeper inspect` show both; acks made here since an import are no fault"
+REMEDY = (
+    "the notes and `cursorkeeper inspect` show both; acks made here since an import are no fault"
+)
 
 
 class Ours(NamedTuple):
@@ -64,7 +68,9 @@ class CompareWork:
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
-        """Connections to both systems for as long as the context lasts. Raises ProblemError if one cannot be reached."""
+        """Connections to both systems for as long as the context lasts. Raises ProblemError if one
+        cannot be reached.
+        """
         async with self.places.opened("reader", "reader") as (ports, theirs):
             yield Comparing(ports, theirs).one
 
@@ -98,7 +104,13 @@ class Comparing:
         except FORESEEN as e:
             return failed(str(ref), e, numbers=numbers)
 
-    def _alone(self, ref: PulsarCursorRef, cursor: PulsarCursor | None, ours: Ours | None, numbers: dict[str, Any]) -> Outcome:
+    def _alone(
+        self,
+        ref: PulsarCursorRef,
+        cursor: PulsarCursor | None,
+        ours: Ours | None,
+        numbers: dict[str, Any],
+    ) -> Outcome:
         if cursor is None and ours is None:
             return Outcome(str(ref), SAME, True, "deleted on both sides", (), numbers)
         status, where = (ONLY_PULSAR, "Pulsar") if ours is None else (ONLY_HERE, "CursorKeeper")
@@ -114,7 +126,9 @@ class Comparing:
 
     async def _ours(self, ref: PulsarCursorRef) -> Ours | None:
         try:
-            footer, answer, at_least = await read_state(self.ports, ref.name, SILENT, self.patience.wait_s)
+            footer, answer, at_least = await read_state(
+                self.ports, ref.name, SILENT, self.patience.wait_s
+            )
         except NotFound:
             return None
         return Ours(answer.state, footer, (AT_LEAST,) if at_least else ())
@@ -125,18 +139,37 @@ def is_half_made(footer: Footer) -> bool:
     return footer.state is FooterState.OPEN and is_made_by(footer, KIND)
 
 
-def half_made(ref: PulsarCursorRef, footer: Footer, numbers: dict[str, Any], notes: tuple[str, ...]) -> Outcome:
+def half_made(
+    ref: PulsarCursorRef, footer: Footer, numbers: dict[str, Any], notes: tuple[str, ...]
+) -> Outcome:
     """Not well, whatever it holds."""
     what = f"half-made: an import has it open (epoch {footer.epoch}, by {footer.writer})"
-    return Outcome(str(ref), HALF_MADE, False, "", notes, numbers, ProblemError(what, "run the import again").problem)
+    return Outcome(
+        str(ref),
+        HALF_MADE,
+        False,
+        "",
+        notes,
+        numbers,
+        ProblemError(what, "run the import again").problem,
+    )
 
 
-def _found(ref: PulsarCursorRef, status: str, what: str, numbers: dict[str, Any], notes: tuple[str, ...]) -> Outcome:
+def _found(
+    ref: PulsarCursorRef, status: str, what: str, numbers: dict[str, Any], notes: tuple[str, ...]
+) -> Outcome:
     return Outcome(str(ref), status, False, "", notes, numbers, ProblemError(what, REMEDY).problem)
 
 
-def differs(theirs: PositionInfo, layout: Sequence[LayoutItem], properties: Mapping[str, str], ours: AckState) -> Found:
-    """From Pulsar's state, with the topic's layout and the subscription's properties, to ours. Pure."""
+def differs(
+    theirs: PositionInfo,
+    layout: Sequence[LayoutItem],
+    properties: Mapping[str, str],
+    ours: AckState,
+) -> Found:
+    """From Pulsar's state, with the topic's layout and the subscription's properties, to ours.
+    Pure.
+    """
     wanted = to_ack_state(theirs, layout, stamp=Stamp(0, 0), cursor_properties=properties)
     wrong = difference(wanted, ours)
     if not wrong:
@@ -148,5 +181,7 @@ def differs(theirs: PositionInfo, layout: Sequence[LayoutItem], properties: Mapp
     if ours.cursor_properties is None and properties:
         notes = [*notes, UNTOLD]
     own = string_properties(ours, properties)
-    left = difference(wanted, to_ack_state(fitted, layout, stamp=Stamp(0, 0), cursor_properties=own))
+    left = difference(
+        wanted, to_ack_state(fitted, layout, stamp=Stamp(0, 0), cursor_properties=own)
+    )
     return Found(wrong) if left else Found(left, tuple(notes))

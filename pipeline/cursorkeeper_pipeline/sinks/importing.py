@@ -1,7 +1,8 @@
-"""One cursor's import in a task: the command's own engine, under a claim and a record, again where somebody else was quicker.
+"""One cursor's import in a task: the command's own engine, under a claim and a record, again where
+somebody else was quicker.
 
-Owns what is asked before a cursor is begun, and how often it is looked at again. Does not own how a cursor is read and made
-(`cli.import_pulsar`). Why this is exactly once: see `sinks`.
+Owns what is asked before a cursor is begun, and how often it is looked at again. Does not own how a
+cursor is read and made (`cli.import_pulsar`). Why this is exactly once: see `sinks`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
 
 RACES_MAX: Final = 4
 MARK: Final = "+"
-"""In a writer's host: behind it is the run's id. Such a writer holds the cursor's claim while it lives."""
+"""In a writer's host: behind it is the run's id. Such a writer holds the cursor's claim while it
+lives.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +48,27 @@ class ImportWork:
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
-        """Connections to both systems for as long as the context lasts. Raises ProblemError if one cannot be reached."""
+        """Connections to both systems for as long as the context lasts. Raises ProblemError if one
+        cannot be reached.
+        """
         settings = self.places.settings
-        async with self.places.opened("reader" if self.dry_run else "writer", "reader") as (ports, theirs):
+        async with self.places.opened("reader" if self.dry_run else "writer", "reader") as (
+            ports,
+            theirs,
+        ):
             importing = Importing(
-                ports, theirs, named(settings, self.run), SILENT, dry_run=self.dry_run, refresh=self.refresh,
-                roll_back_unreadable=self.roll_back_unreadable, is_left_over=lambda footer: is_nobodys(footer, settings),
-            )  # fmt: skip
-            claims = Claims(ports.zookeeper, folder_of(settings.root, "claim"), who, self.claim_wait_s)
+                ports,
+                theirs,
+                named(settings, self.run),
+                SILENT,
+                dry_run=self.dry_run,
+                refresh=self.refresh,
+                roll_back_unreadable=self.roll_back_unreadable,
+                is_left_over=lambda footer: is_nobodys(footer, settings),
+            )
+            claims = Claims(
+                ports.zookeeper, folder_of(settings.root, "claim"), who, self.claim_wait_s
+            )
             record = RunRecord(ports.zookeeper, folder_of(settings.root, "import"), self.run)
             yield OneImport(importing, claims, record).one
 
@@ -69,7 +85,9 @@ class OneImport:
         """Never raises for what is wrong with one cursor."""
         numbers = dict[str, Any]()
         try:
-            return await (self._look(ref, numbers) if self.importing.dry_run else self._one(ref, numbers))
+            return await (
+                self._look(ref, numbers) if self.importing.dry_run else self._one(ref, numbers)
+            )
         except RunDone:
             return Outcome(str(ref), LEFT, ok=True)
         except Unlike as e:
@@ -83,7 +101,8 @@ class OneImport:
 
     async def _one(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
         for race in range(1, RACES_MAX + 1):
-            await self.importing.patience.repeat(str(ref), self.record.check_open)  # else a claim is waited for in vain
+            # else a claim is waited for in vain
+            await self.importing.patience.repeat(str(ref), self.record.check_open)
             try:
                 return await self._looked(ref, numbers) or await self._claimed(ref, numbers)
             except Raced:
@@ -92,23 +111,30 @@ class OneImport:
         raise AssertionError("the last race is returned or raised")
 
     async def _looked(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome | None:
-        """Most of a second run: only looked at, so nobody need be kept away. None: there is something to do."""
+        """Most of a second run: only looked at, so nobody need be kept away. None: there is
+        something to do.
+        """
         if not await self._is_closed(ref.name):
             return None
         looked = await self._look(ref, numbers)
         return None if looked.status.startswith("would be") else looked
 
     async def _look(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
-        return await replace(self.importing, dry_run=True, made_here=self._made_here).attempt(ref, numbers)
+        return await replace(self.importing, dry_run=True, made_here=self._made_here).attempt(
+            ref, numbers
+        )
 
     async def _claimed(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
-        engine = replace(self.importing, may_begin=lambda: self._may_begin(ref), made_here=self._made_here)
+        engine = replace(
+            self.importing, may_begin=lambda: self._may_begin(ref), made_here=self._made_here
+        )
         async with self.claims.held(ref.name):
             return await engine.attempt(ref, numbers)
 
     async def _may_begin(self, ref: PulsarCursorRef) -> None:
-        """Asked when the claim is held and the footer was seen: who finds the run open then claims a footer of before its end, or none.
-        Raises RunDone, ProblemError, MigrationError."""
+        """Asked when the claim is held and the footer was seen: who finds the run open then claims
+        a footer of before its end, or none. Raises RunDone, ProblemError, MigrationError.
+        """
         await self.importing.patience.repeat(str(ref), lambda: self.record.check_open(sync=True))
 
     async def _made_here(self, footer: Footer) -> bool:
@@ -116,7 +142,9 @@ class OneImport:
         name = CursorName(footer.topic, footer.subscription)
         if not is_of_run(footer, self.record.id):
             return False
-        return not await self.importing.patience.repeat(name.display, lambda: self.record.is_doubted(name))
+        return not await self.importing.patience.repeat(
+            name.display, lambda: self.record.is_doubted(name)
+        )
 
     async def _is_closed(self, name: CursorName) -> bool:
         footer = await footer_of(self.importing.ports, name)
@@ -129,14 +157,22 @@ def named(settings: Settings, run: str) -> Settings:
 
 
 def is_of_run(footer: Footer, run: str) -> bool:
-    """Whether it is closed and an import of this run was the last to have it open: nobody has acked in it since."""
+    """Whether it is closed and an import of this run was the last to have it open: nobody has acked
+    in it since.
+    """
     host = footer.writer.rsplit("/", 3)[0]
-    return footer.state is FooterState.CLOSED and is_made_by(footer, KIND) and host.rpartition(MARK)[1:] == (MARK, run)
+    return (
+        footer.state is FooterState.CLOSED
+        and is_made_by(footer, KIND)
+        and host.rpartition(MARK)[1:] == (MARK, run)
+    )
 
 
 def is_nobodys(footer: Footer, settings: Settings) -> bool:
-    """Whether an open footer is what a dead import left, as who holds the cursor's claim may judge: one of ours holds the claim as long as
-    it lives, or has lost it and is deposed. Of the command's own imports, which know no claims, their process decides."""
+    """Whether an open footer is what a dead import left, as who holds the cursor's claim may judge:
+    one of ours holds the claim as long as it lives, or has lost it and is deposed. Of the command's
+    own imports, which know no claims, their process decides.
+    """
     if footer.state is not FooterState.OPEN or not is_made_by(footer, KIND):
         return False
     host = footer.writer.rsplit("/", 3)[0]

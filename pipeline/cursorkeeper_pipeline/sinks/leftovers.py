@@ -1,15 +1,19 @@
 """Ledgers in Pulsar's store that attempts which died have left, and when they may go.
 
-A new ledger carries the token of its run's record, and says of which cursor and version it is (`swapping`). Without that very token nothing
-is touched: another cluster on the same BookKeeper may have a run of the same id over topics of the same names, and to a sweep of this one
-its live ledgers look like leftovers. A ledger of this id that has no token at all (of an earlier release, or of such a neighbour's) is
-counted and left. One that has the token goes when the cursor's znode, read synced, does not name it and is
-*past* that version: versions only grow, and its maker's swap is for that version alone, so however late it wakes it cannot name the
-ledger any more. Nothing else is needed for that, neither a claim nor a record; the claim is taken so that an attempt which is at it keeps
-its ledger until it has seen by itself that it was too late. A ledger whose znode is still at that version, or is not there, stays: its
-maker could name it yet, and a copy too much is no loss. The next run of the same id looks again, and so does --abort.
+A new ledger carries the token of its run's record, and says of which cursor and version it is
+(`swapping`). Without that very token nothing is touched: another cluster on the same BookKeeper may
+have a run of the same id over topics of the same names, and to a sweep of this one its live ledgers
+look like leftovers. A ledger of this id that has no token at all (of an earlier release, or of such
+a neighbour's) is counted and left. One that has the token goes when the cursor's znode, read
+synced, does not name it and is *past* that version: versions only grow, and its maker's swap is for
+that version alone, so however late it wakes it cannot name the ledger any more. Nothing else is
+needed for that, neither a claim nor a record; the claim is taken so that an attempt which is at it
+keeps its ledger until it has seen by itself that it was too late. A ledger whose znode is still at
+that version, or is not there, stays: its maker could name it yet, and a copy too much is no loss.
+The next run of the same id looks again, and so does --abort.
 
-An old ledger, which a swapped znode has named, goes when it is closed, certainly the cursor's, and not named: nobody names one again.
+An old ledger, which a swapped znode has named, goes when it is closed, certainly the cursor's, and
+not named: nobody names one again.
 """
 
 from __future__ import annotations
@@ -29,7 +33,13 @@ from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.values import Node
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.record import Record
-from cursorkeeper_pipeline.sinks.swapping import RUN_KEY, SUBSCRIPTION_KEY, TOKEN_KEY, TOPIC_KEY, VERSION_KEY
+from cursorkeeper_pipeline.sinks.swapping import (
+    RUN_KEY,
+    SUBSCRIPTION_KEY,
+    TOKEN_KEY,
+    TOPIC_KEY,
+    VERSION_KEY,
+)
 
 READ_BATCH: Final = 500
 NOTES_MAX: Final = 20
@@ -39,7 +49,9 @@ SWEEP_WAIT_S: Final = 10.0
 
 
 class Leftover(NamedTuple):
-    """A ledger of an attempt, and the version of the znode that it was to replace (ABSENT: of none)."""
+    """A ledger of an attempt, and the version of the znode that it was to replace (ABSENT: of
+    none).
+    """
 
     ledger: int
     ref: PulsarCursorRef
@@ -52,7 +64,9 @@ class Leftovers:
     patience: Patience = field(default_factory=Patience)
 
     async def sweep(self, run: Record, claims: Claims) -> list[str]:
-        """Deletes what attempts of the run have made and nobody can name; notes. Raises what the clients raise."""
+        """Deletes what attempts of the run have made and nobody can name; notes. Raises what the
+        clients raise.
+        """
         if not run.token:  # nobody of this release has begun it, so nothing carries its token
             return await self._tokenless(run)
         gone, left = list[Leftover](), list[Leftover]()
@@ -61,8 +75,14 @@ class Leftovers:
             (gone if is_over else left).append(one)
         notes = _told(gone, "deleted ledger {} of an attempt that died: {}")
         if left:
-            what = "one that is late could name them yet. Run this again, or with --abort once the run is decided"
-            notes += [f"{len(left):,} ledger(s) of attempts stay: {what}", *_told(left, "left ledger {} of an attempt: {}")]
+            what = (
+                "one that is late could name them yet. Run this again, or with --abort once "
+                "the run is decided"
+            )
+            notes += [
+                f"{len(left):,} ledger(s) of attempts stay: {what}",
+                *_told(left, "left ledger {} of an attempt: {}"),
+            ]
         return notes + await self._tokenless(run)
 
     async def _tokenless(self, run: Record) -> list[str]:
@@ -76,9 +96,17 @@ class Leftovers:
                     some = [*some, one][:NOTES_MAX]
         if not count:
             return []
-        what = "an earlier release made them, or they are another cluster's. Look at each before you delete it"
-        told = [f"ledger {one.ledger} says run {run.id} and {one.ref}, and has no token" for one in some]
-        return [f"{count:,} ledger(s) that say run {run.id} are left, for they have no token: {what}", *told]
+        what = (
+            "an earlier release made them, or they are another cluster's. Look at each before "
+            "you delete it"
+        )
+        told = [
+            f"ledger {one.ledger} says run {run.id} and {one.ref}, and has no token" for one in some
+        ]
+        return [
+            f"{count:,} ledger(s) that say run {run.id} are left, for they have no token: {what}",
+            *told,
+        ]
 
     async def _unnamed(self, token: str) -> AsyncIterator[tuple[Leftover, Node | None]]:
         batch: list[Leftover] = []
@@ -95,15 +123,23 @@ class Leftovers:
 
     async def _read(self, batch: list[Leftover]) -> list[tuple[Leftover, Node | None]]:
         nodes = await self.pulsar.zookeeper.multi_read([one.ref.path for one in batch])
-        return [(one, node) for one, node in zip(batch, nodes, strict=True) if node is None or not may_name(node.data, one.ledger)]
+        return [
+            (one, node)
+            for one, node in zip(batch, nodes, strict=True)
+            if node is None or not may_name(node.data, one.ledger)
+        ]
 
     async def _delete(self, one: Leftover, claims: Claims) -> bool:
         """Looked at again under the claim: what was listed is old by now."""
         try:
             async with claims.held(one.ref.name):
-                if not _is_over(await self.patience.repeat(str(one.ref), lambda: self._synced(one.ref)), one):
+                if not _is_over(
+                    await self.patience.repeat(str(one.ref), lambda: self._synced(one.ref)), one
+                ):
                     return False
-                await self.patience.repeat(str(one.ref), lambda: self.pulsar.ledgers.delete(one.ledger))
+                await self.patience.repeat(
+                    str(one.ref), lambda: self.pulsar.ledgers.delete(one.ledger)
+                )
                 return True
         except MigrationError:
             raise
@@ -111,8 +147,9 @@ class Leftovers:
             return False
 
     async def drop_old(self, ledger: int, ref: PulsarCursorRef) -> list[str]:
-        """An old cursor ledger, unless the znode still names it, or it is not certainly a closed one of this cursor. Notes. Raises what the
-        clients raise."""
+        """An old cursor ledger, unless the znode still names it, or it is not certainly a closed
+        one of this cursor. Notes. Raises what the clients raise.
+        """
         node = await self._synced(ref)
         return [] if node is None or may_name(node.data, ledger) else await self._drop(ledger, ref)
 
@@ -121,9 +158,14 @@ class Leftovers:
             info = await self.pulsar.ledgers.metadata(ledger)
         except NoSuchLedger:
             return []
-        is_its = all(info.custom_metadata.get(key) == value for key, value in custom_metadata(ref).items())
+        is_its = all(
+            info.custom_metadata.get(key) == value for key, value in custom_metadata(ref).items()
+        )
         if info.state is not LedgerState.CLOSED or not is_its:
-            return [f"the old cursor ledger {ledger} of {ref} is left: it is not closed, or not certainly its"]
+            return [
+                f"the old cursor ledger {ledger} of {ref} is left: it is not closed, or not "
+                f"certainly its"
+            ]
         await self.pulsar.ledgers.delete(ledger)
         return [f"deleted the old cursor ledger {ledger} of {ref}"]
 

@@ -1,7 +1,8 @@
-"""Which version of Pulsar's znode a run may replace: a znode for each cursor below the run's record, in shards, made once, never moved.
+"""Which version of Pulsar's znode a run may replace: a znode for each cursor below the run's
+record, in shards, made once, never moved.
 
-Owns its value and its place. Who makes it asks the record afterwards (`Swap`): the pins of a run that is decided are gone, so that what
-was not found may have been there.
+Owns its value and its place. Who makes it asks the record afterwards (`Swap`): the pins of a run
+that is decided are gone, so that what was not found may have been there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ DELETE_BATCH: Final = 64
 
 
 class Pin(NamedTuple):
-    """What a run may replace: this version of the znode (ABSENT: none), which named this ledger (-1: none)."""
+    """What a run may replace: this version of the znode (ABSENT: none), which named this ledger
+    (-1: none).
+    """
 
     version: int
     old_ledger: int
@@ -42,7 +45,9 @@ class Pins:
             return None
 
     async def pin(self, ref: PulsarCursorRef, seen: Pin) -> Pin:
-        """What the run's first attempt has seen: `seen` itself, if this is it. Raises ZooKeeperError."""
+        """What the run's first attempt has seen: `seen` itself, if this is it. Raises
+        ZooKeeperError.
+        """
         path = self._path(ref)
         try:
             try:
@@ -51,7 +56,8 @@ class Pins:
                 await self.zookeeper.ensure_path(path.rpartition("/")[0])
                 await self.zookeeper.create(path, msgspec.json.encode(seen))
         except zk.NodeExists:
-            return await self.find(ref) or Pin(*seen)  # none: the run is decided, and its pins are being purged
+            # none: the run is decided, and its pins are being purged
+            return await self.find(ref) or Pin(*seen)
         return seen
 
     async def unpin(self, ref: PulsarCursorRef) -> None:
@@ -66,7 +72,12 @@ class Pins:
             for shard in await self.zookeeper.children(self._folder):
                 names = await self.zookeeper.children(f"{self._folder}/{shard}")
                 for first in range(0, len(names), DELETE_BATCH):
-                    await asyncio.gather(*(self._delete(f"{self._folder}/{shard}/{n}") for n in names[first : first + DELETE_BATCH]))
+                    await asyncio.gather(
+                        *(
+                            self._delete(f"{self._folder}/{shard}/{n}")
+                            for n in names[first : first + DELETE_BATCH]
+                        )
+                    )
                 await self._delete(f"{self._folder}/{shard}")
             await self._delete(self._folder)
 

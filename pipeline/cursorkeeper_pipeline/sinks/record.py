@@ -1,11 +1,13 @@
 """The record of a run: one znode that says which run it is, and whether it is still to be done.
 
-OPEN -> DONE | ABORTED, each by compare-and-set; what is decided stays. The driver creates it before the first task; a second run with the
-same id continues it if it is about the same, and is refused if not; tasks ask it before each cursor. It counts and explains, it does not
-decide what is true of a cursor: footers do.
+OPEN -> DONE | ABORTED, each by compare-and-set; what is decided stays. The driver creates it before
+the first task; a second run with the same id continues it if it is about the same, and is refused
+if not; tasks ask it before each cursor. It counts and explains, it does not decide what is true of
+a cursor: footers do.
 
-Its random token is what tells this run from every other one, also of another cluster on the same BookKeeper that has topics of the same
-names, the same id and the same address: an id is a name, and names come twice.
+Its random token is what tells this run from every other one, also of another cluster on the same
+BookKeeper that has topics of the same names, the same id and the same address: an id is a name, and
+names come twice.
 """
 
 from __future__ import annotations
@@ -42,9 +44,11 @@ class RunDone(ProblemError):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """See the module. `about`: what makes it this run and no other. `counts`: of the newest run that ended, cursors by status.
-    `skipped`: paths that were no cursors. `token`: random, on every ledger that the run makes; empty if only an earlier release has begun
-    it. Times in milliseconds since 1970."""
+    """See the module. `about`: what makes it this run and no other. `counts`: of the newest run
+    that ended, cursors by status. `skipped`: paths that were no cursors. `token`: random, on every
+    ledger that the run makes; empty if only an earlier release has begun it. Times in milliseconds
+    since 1970.
+    """
 
     id: str
     kind: str
@@ -85,8 +89,16 @@ class RunRecord:
         self._zk, self.path, self.id = zookeeper, f"{folder}/{id}", id
 
     async def begin(self, kind: str, about: Mapping[str, str]) -> Record:
-        """The record as it is now: new, or that of an earlier run. Raises ProblemError: it is about something else, or was aborted."""
-        fresh = Record(id=self.id, kind=kind, about=dict(about), created_ms=_now_ms(), token=secrets.token_hex(16))
+        """The record as it is now: new, or that of an earlier run. Raises ProblemError: it is about
+        something else, or was aborted.
+        """
+        fresh = Record(
+            id=self.id,
+            kind=kind,
+            about=dict(about),
+            created_ms=_now_ms(),
+            token=secrets.token_hex(16),
+        )
         for _ in range(TRIES_MAX):
             found = await self._look()
             try:
@@ -98,11 +110,14 @@ class RunRecord:
                 self._check(record, fresh)
                 if record.state is State.DONE:
                     return record
-                again = msgspec.structs.replace(record, runs=record.runs + 1, token=record.token or fresh.token)
+                again = msgspec.structs.replace(
+                    record, runs=record.runs + 1, token=record.token or fresh.token
+                )
                 await self._zk.set(self.path, msgspec.json.encode(again), version)
                 return again
             except (zk.NodeExists, zk.BadVersion, zk.NoNode, zk.Disconnected, zk.SessionExpired):
-                continue  # what is there is read again: another driver was quicker, or the answer was lost
+                # what is there is read again: another driver was quicker, or the answer was lost
+                continue
         raise self._undecided()
 
     async def decided(self) -> Record | None:
@@ -110,17 +125,28 @@ class RunRecord:
         found = await self._look()
         return found[0] if found is not None and found[0].state is not State.OPEN else None
 
-    async def decide(self, state: State, counts: Mapping[str, int] | None = None, skipped: int = 0) -> Record:
-        """OPEN -> `state`, or what was decided before. OPEN: only the counts are kept. Raises ProblemError."""
+    async def decide(
+        self, state: State, counts: Mapping[str, int] | None = None, skipped: int = 0
+    ) -> Record:
+        """OPEN -> `state`, or what was decided before. OPEN: only the counts are kept. Raises
+        ProblemError.
+        """
         for _ in range(TRIES_MAX):
             found = await self._look()
             if found is None:
-                raise ProblemError(f"there is no run {self.id} at {self.path}", "look at the id; a run tells it when it begins")
+                raise ProblemError(
+                    f"there is no run {self.id} at {self.path}",
+                    "look at the id; a run tells it when it begins",
+                )
             record, version = found
             if record.state is not State.OPEN:
                 return record
             decided = msgspec.structs.replace(
-                record, state=state, decided_ms=_now_ms(), counts=dict(counts or record.counts), skipped=skipped or record.skipped
+                record,
+                state=state,
+                decided_ms=_now_ms(),
+                counts=dict(counts or record.counts),
+                skipped=skipped or record.skipped,
             )
             try:
                 await self._zk.set(self.path, msgspec.json.encode(decided), version)
@@ -135,21 +161,31 @@ class RunRecord:
         return None if found is None else found[0]
 
     async def check_open(self, *, sync: bool = False) -> Record:
-        """Before a task begins a cursor; the record. `sync`: what is decided by now is seen, not only what was a moment ago.
+        """Before a task begins a cursor; the record. `sync`: what is decided by now is seen, not
+        only what was a moment ago.
 
-        Raises RunDone, ProblemError, ZooKeeperError."""
+        Raises RunDone, ProblemError, ZooKeeperError.
+        """
         if sync:
             await self._zk.sync(self.path)
         found = await self._look()
         if found is None:
-            raise ProblemError(f"the record of this run ({self.path}) is gone", "find out who deleted it, and run it again")
+            raise ProblemError(
+                f"the record of this run ({self.path}) is gone",
+                "find out who deleted it, and run it again",
+            )
         if found[0].state is not State.OPEN:
             kind = RunDone if found[0].state is State.DONE else ProblemError
-            raise kind(f"run {self.id} is {found[0].state}: nothing more is begun", "this attempt is late; it has done no harm")
+            raise kind(
+                f"run {self.id} is {found[0].state}: nothing more is begun",
+                "this attempt is late; it has done no harm",
+            )
         return found[0]
 
     async def doubt(self, name: CursorName) -> None:
-        """What this run made of a cursor was not what it had read: kept, for whoever continues the run. Raises ZooKeeperError."""
+        """What this run made of a cursor was not what it had read: kept, for whoever continues the
+        run. Raises ZooKeeperError.
+        """
         path = self._doubt(name)
         await self._zk.ensure_path(path.rpartition("/")[0])
         with suppress(zk.NodeExists):
@@ -170,9 +206,14 @@ class RunRecord:
         try:
             record = msgspec.json.decode(node.data, type=Record)
         except (msgspec.DecodeError, msgspec.ValidationError) as e:
-            raise ProblemError(f"{self.path} is not the record of a run: {e}", "look at it; give another --id") from None
+            raise ProblemError(
+                f"{self.path} is not the record of a run: {e}", "look at it; give another --id"
+            ) from None
         if record.format > FORMAT:
-            raise ProblemError(f"{self.path} was written by a newer release", "upgrade this program, or give another --id")
+            raise ProblemError(
+                f"{self.path} was written by a newer release",
+                "upgrade this program, or give another --id",
+            )
         return record, node.version
 
     def _check(self, found: Record, wanted: Record) -> None:
@@ -184,12 +225,23 @@ class RunRecord:
         if found.kind != wanted.kind:
             differ.append(f"it is an {found.kind}")
         if differ:
-            raise ProblemError(f"run {self.id} is another one: {'; '.join(differ)}", "give another --id", Kind.USAGE)
+            raise ProblemError(
+                f"run {self.id} is another one: {'; '.join(differ)}",
+                "give another --id",
+                Kind.USAGE,
+            )
         if found.state is State.ABORTED:
-            raise ProblemError(f"run {self.id} was aborted", "give another --id: what it has done is left alone where it is the same")
+            raise ProblemError(
+                f"run {self.id} was aborted",
+                "give another --id: what it has done is left alone where it is the same",
+            )
 
     def _undecided(self) -> ProblemError:
-        return ProblemError(f"{self.path} was not decided in {TRIES_MAX} tries", "look at ZooKeeper, and run it again", Kind.AWAY)
+        return ProblemError(
+            f"{self.path} was not decided in {TRIES_MAX} tries",
+            "look at ZooKeeper, and run it again",
+            Kind.AWAY,
+        )
 
 
 def _now_ms() -> int:
@@ -197,4 +249,9 @@ def _now_ms() -> int:
 
 
 def as_json(record: Record) -> dict[str, Any]:
-    return {"id": record.id, "state": str(record.state), "runs": record.runs, "createdMs": record.created_ms}
+    return {
+        "id": record.id,
+        "state": str(record.state),
+        "runs": record.runs,
+        "createdMs": record.created_ms,
+    }

@@ -1,13 +1,17 @@
-"""What one attempt at an export may change at Pulsar's side: one znode, once, as the attempt has seen it; and ledgers that say for what.
+"""What one attempt at an export may change at Pulsar's side: one znode, once, as the attempt has
+seen it; and ledgers that say for what.
 
-The swap is a compare-and-set of the cursor's znode, in one transaction with a check that the *topic's* znode is as it was: a broker that
-loads a topic rewrites that (it begins a new message ledger), and only a broker that has the topic deletes a subscription. So a late
-swap fails if the cursor's version was passed, and also if the cursor was deleted and its versions began anew. A ledger's metadata names the
-version that its maker's swap replaces, and carries the token of the run's record: from that, `leftovers` knows which ledgers are the
-run's and nobody can name any more. (The load of a terminated topic
-rewrites nothing, and a topic that is made anew begins to count anew: there the cursor's own version is all that tells.)
+The swap is a compare-and-set of the cursor's znode, in one transaction with a check that the
+*topic's* znode is as it was: a broker that loads a topic rewrites that (it begins a new message
+ledger), and only a broker that has the topic deletes a subscription. So a late swap fails if the
+cursor's version was passed, and also if the cursor was deleted and its versions began anew. A
+ledger's metadata names the version that its maker's swap replaces, and carries the token of the
+run's record: from that, `leftovers` knows which ledgers are the run's and nobody can name any more.
+(The load of a terminated topic rewrites nothing, and a topic that is made anew begins to count
+anew: there the cursor's own version is all that tells.)
 
-Before its first change an attempt pins the version (if its run replaces) and then asks the run's record, synced; see `exporting`.
+Before its first change an attempt pins the version (if its run replaces) and then asks the run's
+record, synced; see `exporting`.
 """
 
 from __future__ import annotations
@@ -28,15 +32,23 @@ from cursorkeeper.zookeeper.values import Check, Create, DataSet, SetData, Versi
 from cursorkeeper_pipeline.sinks.pins import Pin, Pins
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord
 
-RUN_KEY, TOPIC_KEY, SUBSCRIPTION_KEY = "cursorkeeper-export", "cursorkeeper-topic", "cursorkeeper-subscription"
+RUN_KEY, TOPIC_KEY, SUBSCRIPTION_KEY = (
+    "cursorkeeper-export",
+    "cursorkeeper-topic",
+    "cursorkeeper-subscription",
+)
 VERSION_KEY: Final = "cursorkeeper-replaces"
 TOKEN_KEY: Final = "cursorkeeper-run-token"
 SWAP_BYTES: Final = 4_096
-"""What the transaction holds beside the znode's value, in a request that ZooKeeper limits as a whole: two paths."""
+"""What the transaction holds beside the znode's value, in a request that ZooKeeper limits as a
+whole: two paths.
+"""
 
 
 class Seen(NamedTuple):
-    """Of Pulsar, before an attempt decides. `topic`: version of its znode (ABSENT: none); `cursor`: of the cursor's."""
+    """Of Pulsar, before an attempt decides. `topic`: version of its znode (ABSENT: none); `cursor`:
+    of the cursor's.
+    """
 
     topic: int
     cursor: Pin
@@ -58,8 +70,10 @@ async def look(zookeeper: ZooKeeper, ref: PulsarCursorRef) -> Seen:
 
 @dataclass(slots=True)
 class Swap:
-    """One attempt's. `pins` None: the run replaces nothing. `pinned`: what the run may replace, once this attempt has begun, and
-    `token`: the record's then. `late`: the run was DONE before it could."""
+    """One attempt's. `pins` None: the run replaces nothing. `pinned`: what the run may replace,
+    once this attempt has begun, and `token`: the record's then. `late`: the run was DONE before it
+    could.
+    """
 
     ref: PulsarCursorRef
     seen: Seen
@@ -71,11 +85,15 @@ class Swap:
 
     def ports(self, pulsar: PulsarPorts) -> PulsarPorts:
         """The same; what changes Pulsar's side goes through this."""
-        return PulsarPorts(cast(ZooKeeper, Guarded(pulsar.zookeeper, self)), cast(LedgerStore, Marked(pulsar.ledgers, self)))
+        return PulsarPorts(
+            cast(ZooKeeper, Guarded(pulsar.zookeeper, self)),
+            cast(LedgerStore, Marked(pulsar.ledgers, self)),
+        )
 
     async def begin(self) -> None:
-        """Before the first change. Raises ProblemError: the run was decided; MigrationError CHANGED: another attempt was quicker, and has
-        pinned another version."""
+        """Before the first change. Raises ProblemError: the run was decided; MigrationError
+        CHANGED: another attempt was quicker, and has pinned another version.
+        """
         if self.pinned is not None:
             return
         pin = await self.pin()
@@ -84,7 +102,9 @@ class Swap:
         self.pinned = pin
 
     async def pin(self) -> Pin:
-        """What the run may replace; from now on, if this is its first attempt. Raises ProblemError: the run was decided."""
+        """What the run may replace; from now on, if this is its first attempt. Raises ProblemError:
+        the run was decided.
+        """
         seen = self.seen.cursor
         pin = seen if self.pins is None else await self.pins.pin(self.ref, seen)
         try:
@@ -103,9 +123,18 @@ class Swap:
 
     @property
     def marks(self) -> dict[str, bytes]:
-        """Of new ledgers, beside what Pulsar looks at: by whom, for what, and what the swap replaces."""
-        more = {RUN_KEY: self.record.id, TOPIC_KEY: self.ref.topic, SUBSCRIPTION_KEY: self.ref.subscription, TOKEN_KEY: self.token}
-        return {key: value.encode() for key, value in more.items()} | {VERSION_KEY: b"%d" % self.seen.cursor.version}
+        """Of new ledgers, beside what Pulsar looks at: by whom, for what, and what the swap
+        replaces.
+        """
+        more = {
+            RUN_KEY: self.record.id,
+            TOPIC_KEY: self.ref.topic,
+            SUBSCRIPTION_KEY: self.ref.subscription,
+            TOKEN_KEY: self.token,
+        }
+        return {key: value.encode() for key, value in more.items()} | {
+            VERSION_KEY: b"%d" % self.seen.cursor.version
+        }
 
 
 class Marked:
@@ -123,7 +152,9 @@ class Marked:
 
 
 class Guarded:
-    """Pulsar's ZooKeeper; the cursor's znode is only ever replaced at one version, and while the topic's is as it was."""
+    """Pulsar's ZooKeeper; the cursor's znode is only ever replaced at one version, and while the
+    topic's is as it was.
+    """
 
     def __init__(self, zookeeper: ZooKeeper, swap: Swap) -> None:
         self._zookeeper, self._swap = zookeeper, swap
@@ -139,23 +170,31 @@ class Guarded:
         assert isinstance(result, DataSet)
         return result.version
 
-    async def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
         if path != self._swap.ref.path:
-            return await self._zookeeper.create(path, data, ephemeral=ephemeral, sequential=sequential)
+            return await self._zookeeper.create(
+                path, data, ephemeral=ephemeral, sequential=sequential
+            )
         await self._multi(Create(path, data), ABSENT)
         return path
 
     async def _multi(self, op: SetData | Create, version: Version) -> object:
         swap = self._swap
-        if version != swap.seen.cursor.version:  # the engine looked after this attempt did, and found another one
+        # the engine looked after this attempt did, and found another one
+        if version != swap.seen.cursor.version:
             raise swap.changed()
         await swap.begin()
         try:
-            return (await self._zookeeper.multi([Check(swap.ref.topic_path, swap.seen.topic), op]))[1]
+            return (await self._zookeeper.multi([Check(swap.ref.topic_path, swap.seen.topic), op]))[
+                1
+            ]
         except zk.MultiFailed as e:
             if e.culprit_index == 1:
                 raise e.culprit from None
-            # an earlier try, whose answer was lost, may have been done: as after any other failed compare-and-set, who asked looks
+            # an earlier try, whose answer was lost, may have been done: as after any other failed
+            # compare-and-set, who asked looks
             await self._zookeeper.sync(op.path)
             if await self._zookeeper.exists(op.path) is None:
                 raise swap.changed() from e

@@ -1,7 +1,8 @@
-"""What one task does: the systems are opened, the task's cursors worked on, a bounded number at once, and each becomes a row.
+"""What one task does: the systems are opened, the task's cursors worked on, a bounded number at
+once, and each becomes a row.
 
-Owns the event loop of a task and the rows. A cursor that goes wrong in a foreseen way is a row; a system that does not answer at the start,
-or a bug, ends the attempt, and Spark tries again.
+Owns the event loop of a task and the rows. A cursor that goes wrong in a foreseen way is a row; a
+system that does not answer at the start, or a bug, ends the attempt, and Spark tries again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ One = Callable[[PulsarCursorRef], Awaitable[Outcome]]
 """Works on one cursor; never raises for what is wrong with it."""
 JOBS: Final = 8
 LEFT: Final = "left to another"
-"""The status of a cursor that was not looked at: another driver has found all of the run's cursors well."""
+"""The status of a cursor that was not looked at: another driver has found all of the run's cursors
+well.
+"""
 
 
 class Work(Protocol):
@@ -44,7 +47,9 @@ class Work(Protocol):
         ...
 
     def opened(self, who: str) -> AbstractAsyncContextManager[One]:
-        """In a task; `who` is the attempt, for people. Raises ProblemError if a system does not answer."""
+        """In a task; `who` is the attempt, for people. Raises ProblemError if a system does not
+        answer.
+        """
         ...
 
 
@@ -58,7 +63,9 @@ class Between(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The systems of a task. `pulsar`: the same settings, pointed at Pulsar's metadata store and password."""
+    """The systems of a task. `pulsar`: the same settings, pointed at Pulsar's metadata store and
+    password.
+    """
 
     settings: Settings
     pulsar: Settings
@@ -70,11 +77,20 @@ class Places:
         async with AsyncExitStack() as stack:
             ports = await stack.enter_async_context(connections.ports(self.settings, role))
             own = role != pulsar_role
-            theirs = await stack.enter_async_context(pulsar_ports(self.settings, self.pulsar, ports, pulsar_role, own=own))
+            theirs = await stack.enter_async_context(
+                pulsar_ports(self.settings, self.pulsar, ports, pulsar_role, own=own)
+            )
             if self.between is not None:
-                zookeeper, ledgers = self.between.zookeeper(ports.zookeeper), self.between.ledgers(ports.ledgers)
-                ports = Ports(zookeeper, ledgers, connections.footer_store(zookeeper, self.settings))
-                theirs = PulsarPorts(self.between.zookeeper(theirs.zookeeper), self.between.ledgers(theirs.ledgers))
+                zookeeper, ledgers = (
+                    self.between.zookeeper(ports.zookeeper),
+                    self.between.ledgers(ports.ledgers),
+                )
+                ports = Ports(
+                    zookeeper, ledgers, connections.footer_store(zookeeper, self.settings)
+                )
+                theirs = PulsarPorts(
+                    self.between.zookeeper(theirs.zookeeper), self.between.ledgers(theirs.ledgers)
+                )
             yield ports, theirs
 
 
@@ -93,10 +109,16 @@ class Task:
             one = runner.run(opened.__aenter__())
             try:
                 for batch in batches:
-                    refs = [PulsarCursorRef(row["topic"], row["subscription"]) for row in batch.to_pylist()]
+                    refs = [
+                        PulsarCursorRef(row["topic"], row["subscription"])
+                        for row in batch.to_pylist()
+                    ]
                     outcomes: list[Outcome] = []
                     runner.run(_into(outcomes, each(refs, one, self.work.jobs)))
-                    yield pa.RecordBatch.from_pylist([row_of(*pair, who) for pair in zip(refs, outcomes, strict=True)], schema=OUTCOMES)
+                    yield pa.RecordBatch.from_pylist(
+                        [row_of(*pair, who) for pair in zip(refs, outcomes, strict=True)],
+                        schema=OUTCOMES,
+                    )
             finally:
                 runner.run(opened.__aexit__(None, None, None))
 
@@ -117,21 +139,36 @@ async def each(refs: Sequence[PulsarCursorRef], one: One, jobs: int) -> list[Out
 
 
 async def _into(results: list[Outcome], work: Awaitable[list[Outcome]]) -> None:
-    """Not by a task's own result, which the runner prints when it puts Python's SIGINT handler back."""
+    """Not by a task's own result, which the runner prints when it puts Python's SIGINT handler
+    back.
+    """
     results += await work
 
 
 def row_of(ref: PulsarCursorRef, outcome: Outcome, who: str = "") -> dict[str, Any]:
     """A row of `OUTCOMES`."""
     numbers, problem = outcome.numbers, outcome.problem
-    counts = {name: numbers.get(key) for name, key in (("epoch", "epoch"), ("acked_entries", "acked"), ("ranges", "ranges"))}
-    counts |= {"partial_batches": numbers.get("partialBatches"), "missing_entries": numbers.get("missing")}
+    counts = {
+        name: numbers.get(key)
+        for name, key in (("epoch", "epoch"), ("acked_entries", "acked"), ("ranges", "ranges"))
+    }
+    counts |= {
+        "partial_batches": numbers.get("partialBatches"),
+        "missing_entries": numbers.get("missing"),
+    }
     return {
-        "cursor_key": cursor_key(CursorName(*ref)), "cursor": str(ref), "status": outcome.status, "ok": outcome.ok,
-        **counts, "extra_entries": numbers.get("extra"), "seconds": numbers.get("seconds"),
-        "problem": str(problem) if problem else None, "remedy": problem.remedy if problem else None,
-        "notes": "\n".join(outcome.notes) or None, "attempt": who,
-    }  # fmt: skip
+        "cursor_key": cursor_key(CursorName(*ref)),
+        "cursor": str(ref),
+        "status": outcome.status,
+        "ok": outcome.ok,
+        **counts,
+        "extra_entries": numbers.get("extra"),
+        "seconds": numbers.get("seconds"),
+        "problem": str(problem) if problem else None,
+        "remedy": problem.remedy if problem else None,
+        "notes": "\n".join(outcome.notes) or None,
+        "attempt": who,
+    }
 
 
 def _attempt() -> str:
@@ -139,5 +176,9 @@ def _attempt() -> str:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    task = f"stage {context.stageId()} task {context.partitionId()} attempt {context.attemptNumber()}" if context else "no task"
+    task = (
+        f"stage {context.stageId()} task {context.partitionId()} attempt {context.attemptNumber()}"
+        if context
+        else "no task"
+    )
     return f"{task} on {socket.gethostname()}/{os.getpid()}"

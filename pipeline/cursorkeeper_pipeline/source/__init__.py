@@ -1,1 +1,3 @@
-"""The data source: options, planning, and one module per table. Only `reader` and `tables` know Spark."""
+"""The data source: options, planning, and one module per table. Only `reader` and `tables` know
+Spark.
+"""

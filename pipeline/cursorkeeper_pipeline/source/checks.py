@@ -1,15 +1,19 @@
 """The table `checks`: everything of every cursor that can be checked by reading it, for the audit.
 
-Owns which cursor is checked when, what a finding is called, and that a cursor which changes under the reader is looked at again before
-anything is said of it. What is checked is `inspection`'s: every entry of every ledger that the footer names by itself, what a recovery
-would find, and the same state from the previous snapshot. A ledger that is missing keeps the others of its cursor from being read.
+Owns which cursor is checked when, what a finding is called, and that a cursor which changes under
+the reader is looked at again before anything is said of it. What is checked is `inspection`'s:
+every entry of every ledger that the footer names by itself, what a recovery would find, and the
+same state from the previous snapshot. A ledger that is missing keeps the others of its cursor from
+being read.
 
-Rows: one of kind `checked` (or `unchecked`: why it could not be read) for each cursor, with the counts, and one for each finding with its
-place and remedy; so counts add up. Tombstones are rows only with the option `deleted`, as in every table: `checked`, there is nothing to
-read. `mode` changes nothing here: damage is the answer.
+Rows: one of kind `checked` (or `unchecked`: why it could not be read) for each cursor, with the
+counts, and one for each finding with its place and remedy; so counts add up. Tombstones are rows
+only with the option `deleted`, as in every table: `checked`, there is nothing to read. `mode`
+changes nothing here: damage is the answer.
 
-Memory: a state is held twice (from the newest and from the previous snapshot); cursors are read at once as long as four times what
-their states take unpacked (`state_size`) fits into `taskBytes`, a larger one alone.
+Memory: a state is held twice (from the newest and from the previous snapshot); cursors are read at
+once as long as four times what their states take unpacked (`state_size`) fits into `taskBytes`, a
+larger one alone.
 
 A root that is not there, or is nobody's, is an error and no empty table (`roots`).
 """
@@ -56,16 +60,19 @@ UNCHECKED_IN_A_ROW_MAX = 3 * AT_ONCE
 """So many, one after another, are no busy cursors but a system that is away."""
 BATCH_ROWS = 1024
 EXPANSION = 4
-"""Times a state, about: the state twice, what the comparison makes of it, and the batch being read."""
+"""Times a state, about: the state twice, what the comparison makes of it, and the batch being
+read.
+"""
 FOOTER_REMEDY = (
-    "do not overwrite it; put its *latest* bytes back with `cursorkeeper restore-footer`, or `cursorkeeper import --replace` "
-    "an export of the cursor; "
-    "its ledgers are kept, because nothing is known of them"
+    "do not overwrite it; put its *latest* bytes back with `cursorkeeper restore-footer`, or "
+    "`cursorkeeper import --replace` an export of the cursor; its ledgers are kept, because "
+    "nothing is known of them"
 )
 UPGRADE = "run the audit with the release that wrote it; nothing is wrong with the cursor"
 MISSING_REMEDY = (
-    "find out who deleted it; `cursorkeeper inspect --no-records` shows which snapshot needs it: unless only the previous one does, the "
-    "cursor is refused when it is opened, and is made again from an export with `cursorkeeper import --replace`"
+    "find out who deleted it; `cursorkeeper inspect --no-records` shows which snapshot needs it: "
+    "unless only the previous one does, the cursor is refused when it is opened, and is made "
+    "again from an export with `cursorkeeper import --replace`"
 )
 WRITER_REMEDY = "find out who wrote this footer; opening the cursor claims it with the next epoch"
 
@@ -97,7 +104,17 @@ class Checked(NamedTuple):
         who = (cursor_key(self.name), self.name.display, self.state, self.epoch)
         kind = schemas.UNCHECKED if self.unchecked else schemas.CHECKED
         remedy = "run the audit again when it is quieter" if self.unchecked else ""
-        yield *who, kind, "", self.unchecked, remedy, self.ledgers, self.records, self.stored_bytes, self.at_least
+        yield (
+            *who,
+            kind,
+            "",
+            self.unchecked,
+            remedy,
+            self.ledgers,
+            self.records,
+            self.stored_bytes,
+            self.at_least,
+        )
         for finding in self.findings:
             yield *who, *finding, 0, 0, 0, self.at_least
 
@@ -130,7 +147,8 @@ class Checks:
 async def _checked(systems: Systems, options: Options, part: Part) -> AsyncIterator[Checked]:
     zookeeper = await systems.zookeeper()
     ledgers = paced(await systems.ledgers(), options.read_rate_mib_s)
-    await check_root(zookeeper, systems.ledgers, options)  # a view may be older than the loss of its root
+    # a view may be older than the loss of its root
+    await check_root(zookeeper, systems.ledgers, options)
     reader = Reader(zookeeper, options)
     checker = Checker(await systems.footers(), ledgers, reader, options)
     room, in_a_row = Room(options.task_bytes), 0
@@ -146,21 +164,27 @@ async def _checked(systems: Systems, options: Options, part: Part) -> AsyncItera
         in_a_row = in_a_row + 1 if checked.unchecked else 0
         if in_a_row > UNCHECKED_IN_A_ROW_MAX:
             raise ProblemError(
-                f"{in_a_row} cursors one after another could not be checked; the last: {checked.name}: {checked.unchecked}",
-                "look at BookKeeper and ZooKeeper and run it again", Kind.AWAY,
-            )  # fmt: skip
+                f"{in_a_row} cursors one after another could not be checked; the last: "
+                f"{checked.name}: {checked.unchecked}",
+                "look at BookKeeper and ZooKeeper and run it again",
+                Kind.AWAY,
+            )
         yield checked
 
 
 class Checker:
     """Checks cursors of one root."""
 
-    def __init__(self, footers: FooterStore, ledgers: LedgerStore, reader: Reader, options: Options) -> None:
+    def __init__(
+        self, footers: FooterStore, ledgers: LedgerStore, reader: Reader, options: Options
+    ) -> None:
         self._footers, self._ledgers, self._reader = footers, ledgers, reader
         self._root, self._wait_s = options.settings.root, options.wait_s
 
     async def check(self, found: Found) -> Checked | None:
-        """None: its footer is gone. Raises ProblemError, GatewayError: a system does not answer as it must."""
+        """None: its footer is gone. Raises ProblemError, GatewayError: a system does not answer as
+        it must.
+        """
         checked: Checked | None = None
         for _ in range(TRIES_MAX):
             checked = await self._once(found)
@@ -192,7 +216,8 @@ class Checker:
     async def _read(self, name: CursorName, footer: Footer) -> Checked:
         try:
             report = await Patience(self._wait_s).repeat(
-                name.display, lambda: checks.check(self._footers, self._ledgers, name, wait_s=self._wait_s)
+                name.display,
+                lambda: checks.check(self._footers, self._ledgers, name, wait_s=self._wait_s),
             )
         except NotFound:
             return Checked(name, str(FooterState.DELETED), footer.epoch)
@@ -204,16 +229,27 @@ class Checker:
             raise
         findings = (*findings_of(report, self._path(name)), *self._without_owner(name, footer))
         return Checked(
-            name, report.state, footer.epoch, report.ledgers, report.records, report.stored_bytes, report.at_least, findings
-        )  # fmt: skip
+            name,
+            report.state,
+            footer.epoch,
+            report.ledgers,
+            report.records,
+            report.stored_bytes,
+            report.at_least,
+            findings,
+        )
 
     def _path(self, name: CursorName) -> str:
         return name.path(self._root)
 
     def _unreadable(self, name: CursorName, error: DamageError) -> Checked:
         is_new = isinstance(error, TooNewError)
-        kind, remedy = ("footer_too_new", UPGRADE) if is_new else ("footer_unreadable", FOOTER_REMEDY)
-        return Checked(name, None, None, findings=(Finding(kind, self._path(name), error.message, remedy),))
+        kind, remedy = (
+            ("footer_too_new", UPGRADE) if is_new else ("footer_unreadable", FOOTER_REMEDY)
+        )
+        return Checked(
+            name, None, None, findings=(Finding(kind, self._path(name), error.message, remedy),)
+        )
 
     def _without_owner(self, name: CursorName, footer: Footer) -> tuple[Finding, ...]:
         if footer.writer or footer.state is not FooterState.OPEN:
@@ -225,15 +261,24 @@ class Checker:
         """All of them, not only the first that a reader met."""
         ends = await Patience(self._wait_s).repeat(
             name.display, lambda: reader.ends_of(self._ledgers, footer, missing_ok=True)
-        )  # fmt: skip
+        )
         gone = sorted({ledger for ledger, end in ends.items() if end.info is None} | {first})
-        said = "the footer names it, and it does not exist; what its cursor's other ledgers hold was not checked"
-        findings = tuple(Finding("ledger_missing", f"ledger {ledger}", said, MISSING_REMEDY) for ledger in gone)
-        return Checked(name, str(footer.state), footer.epoch, ledgers=len(ends) - len(gone), findings=findings)
+        said = (
+            "the footer names it, and it does not exist; what its cursor's other ledgers hold "
+            "was not checked"
+        )
+        findings = tuple(
+            Finding("ledger_missing", f"ledger {ledger}", said, MISSING_REMEDY) for ledger in gone
+        )
+        return Checked(
+            name, str(footer.state), footer.epoch, ledgers=len(ends) - len(gone), findings=findings
+        )
 
 
 def findings_of(report: Report, path: str) -> tuple[Finding, ...]:
-    """A report's damage by its kind; what is said of the state as a whole is one. `path`: the place of what is in no ledger. Pure."""
+    """A report's damage by its kind; what is said of the state as a whole is one. `path`: the place
+    of what is in no ledger. Pure.
+    """
     found = []
     for one in report.findings:
         if one.ledger is not None:
@@ -243,7 +288,10 @@ def findings_of(report: Report, path: str) -> tuple[Finding, ...]:
         kind = "snapshot_differs" if report.previous == "differs" else "state_unreadable"
         found.append(Finding(kind, path, "; ".join(of_state), report.remedy))
     if report.findings_count > len(report.findings):
-        message = f"and {report.findings_count - len(report.findings)} more findings: `cursorkeeper verify` shows the cursor alone"
+        message = (
+            f"and {report.findings_count - len(report.findings)} more findings: "
+            f"`cursorkeeper verify` shows the cursor alone"
+        )
         found.append(Finding("record_damaged", path, message, report.remedy))
     return tuple(found)
 
@@ -269,7 +317,9 @@ def needed_bytes(footer: Footer | DamageError) -> int:
 
 
 class Room:
-    """Bytes of memory that cursors share; one that needs more than there is gets all of it, alone."""
+    """Bytes of memory that cursors share; one that needs more than there is gets all of it,
+    alone.
+    """
 
     def __init__(self, size: int) -> None:
         self._free = self._size = size
@@ -293,5 +343,8 @@ class Room:
 def batch_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     """`rows` holds at least one row."""
     columns = zip(*rows, strict=True)
-    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schemas.CHECKS, strict=True)]
+    arrays = [
+        pa.array(list(column), field.type)
+        for column, field in zip(columns, schemas.CHECKS, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schemas.CHECKS)

@@ -1,9 +1,10 @@
 """Which of our cursors a job reads, spread over tasks by ZooKeeper's buckets.
 
-Owns: the selection of names, the parts of tables that read footers. Does not own how footers or names are read (`shards`)
-nor what is read of a cursor.
-Invariants: a part names buckets and no cursor, so that what comes or goes after the plan is seen as the task finds it: Spark keeps the
-plan of a table for as long as its DataFrame or view lives. Every bucket there can be is in exactly one part, empty ones too.
+Owns: the selection of names, the parts of tables that read footers. Does not own how footers or
+names are read (`shards`) nor what is read of a cursor. Invariants: a part names buckets and no
+cursor, so that what comes or goes after the plan is seen as the task finds it: Spark keeps the plan
+of a table for as long as its DataFrame or view lives. Every bucket there can be is in exactly one
+part, empty ones too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class BucketsPart(Part):
 
 
 def chooses(selection: Selection, name: CursorName) -> bool:
-    """Whether a cursor is asked for. A topic that Pulsar could not have is chosen only where everything is."""
+    """Whether a cursor is asked for. A topic that Pulsar could not have is chosen only where
+    everything is.
+    """
     if selection == Selection.everything():
         return True
     try:
@@ -43,4 +46,7 @@ def chooses(selection: Selection, name: CursorName) -> bool:
 
 def spread(sizes: Mapping[str, int], tasks: int) -> list[BucketsPart]:
     """`tasks` parts of about equal numbers of cursors, which hold every bucket there can be."""
-    return [BucketsPart(group) for group in grouped({bucket: sizes.get(bucket, 0) for bucket in BUCKETS}, tasks)]
+    return [
+        BucketsPart(group)
+        for group in grouped({bucket: sizes.get(bucket, 0) for bucket in BUCKETS}, tasks)
+    ]

@@ -1,7 +1,9 @@
-"""The tables `cursors` and `segments`: everything that footers alone say, so that ZooKeeper is all that is read.
+"""The tables `cursors` and `segments`: everything that footers alone say, so that ZooKeeper is all
+that is read.
 
-Owns how many footers a task is worth, and what `mode` makes of a footer that cannot be read. Does not own the plan (`cursor_plan`), how
-footers are read (`shards`) nor the columns (`decode.footer_rows`).
+Owns how many footers a task is worth, and what `mode` makes of a footer that cannot be read. Does
+not own the plan (`cursor_plan`), how footers are read (`shards`) nor the columns
+(`decode.footer_rows`).
 """
 
 from __future__ import annotations
@@ -37,14 +39,19 @@ class Footers:
         with telling(), Systems(options) as systems:
 
             async def work() -> Sequence[Part]:
-                return await plan_buckets(await systems.zookeeper(), options, FOOTERS_PER_TASK, is_deep=False)
+                return await plan_buckets(
+                    await systems.zookeeper(), options, FOOTERS_PER_TASK, is_deep=False
+                )
 
             return systems.run(work())
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
         assert isinstance(part, BucketsPart)
         with telling(), Systems(options) as systems:
-            rows = (self.rows(_checked(batch, options.mode)) for batch in read_batches(systems, options, part.buckets))
+            rows = (
+                self.rows(_checked(batch, options.mode))
+                for batch in read_batches(systems, options, part.buckets)
+            )
             yield from footer_rows.batches(rows, self.schema, BATCH_ROWS)
 
 
@@ -67,5 +74,9 @@ def _checked(batch: Batch, mode: Mode) -> list[Read]:
         for name, footer, _ in batch:
             if isinstance(footer, DamageError):
                 problem = problem_of(footer)
-                raise ProblemError(f"{name}: {problem.message}", f"{problem.remedy}; mode permissive makes it a row", problem.kind)
+                raise ProblemError(
+                    f"{name}: {problem.message}",
+                    f"{problem.remedy}; mode permissive makes it a row",
+                    problem.kind,
+                )
     return [Read(*found, batch.read_at_us) for found in batch]

@@ -1,22 +1,29 @@
-"""The table `deltas`: the ack history that cursors still keep, a row for each range of acks in each delta record.
+"""The table `deltas`: the ack history that cursors still keep, a row for each range of acks in each
+delta record.
 
-Owns which records are read and what a time selects. Read are the ledgers that a footer names (chain, previous chain, base), each once and
-in the order of their ids; the same ack may come twice, as a recovery allows it to (it is joined, and a record whose fate was unknown is
-written again). Ledgers of whole states in Pulsar's form hold no history and give no rows. Nothing is claimed or fenced: of an open cursor
-the newest records may be missing.
+Owns which records are read and what a time selects. Read are the ledgers that a footer names
+(chain, previous chain, base), each once and in the order of their ids; the same ack may come twice,
+as a recovery allows it to (it is joined, and a record whose fate was unknown is written again).
+Ledgers of whole states in Pulsar's form hold no history and give no rows. Nothing is claimed or
+fenced: of an open cursor the newest records may be missing.
 
-**Times.** A record carries none, so `at` is null. What is known is that a record was appended at or after its ledger was created
-(`ledger_created`), and at or before the cursor's next ledger was created (an owner closes or recovers a ledger before it makes another
-one) or, if the footer says where the ledger ends, before that footer was written. `since` and `until` leave out only what certainly lies
-outside of `since <= time < until` by these bounds: whole ledgers, never one record of a ledger. Clocks are those of the gateways.
+**Times.** A record carries none, so `at` is null. What is known is that a record was appended at or
+after its ledger was created (`ledger_created`), and at or before the cursor's next ledger was
+created (an owner closes or recovers a ledger before it makes another one) or, if the footer says
+where the ledger ends, before that footer was written. `since` and `until` leave out only what
+certainly lies outside of `since <= time < until` by these bounds: whole ledgers, never one record
+of a ledger. Clocks are those of the gateways.
 
-**Damage.** A record that cannot be read is a row of kind `damaged` (`too_new`: written by a newer release), and so is the first entry that
-is not there of a ledger which is shorter than it should be; a ledger that the footer names and that is gone is one of kind `missing` with
-entry -1, an unreadable footer one of kind `damaged` or `too_new` with ledger and entry -1. A ledger that could not be read for `waitS` is
-one of kind `away` with the entry at which its reading ended, a cursor that could not (or that changes too fast) one with ledger and entry
--1; so many cursors one after another that a system must be away end the job. With `mode` failfast each of all these ends the job. A ledger
-that is gone because the footer moved on is none of them: the new footer says where to go on (a ledger that was being written is continued
-where its reading ended), and `footer_version` says which footer led to a row.
+**Damage.** A record that cannot be read is a row of kind `damaged` (`too_new`: written by a newer
+release), and so is the first entry that is not there of a ledger which is shorter than it should
+be; a ledger that the footer names and that is gone is one of kind `missing` with entry -1, an
+unreadable footer one of kind `damaged` or `too_new` with ledger and entry -1. A ledger that could
+not be read for `waitS` is one of kind `away` with the entry at which its reading ended, a cursor
+that could not (or that changes too fast) one with ledger and entry -1; so many cursors one after
+another that a system must be away end the job. With `mode` failfast each of all these ends the job.
+A ledger that is gone because the footer moved on is none of them: the new footer says where to go
+on (a ledger that was being written is continued where its reading ended), and `footer_version` says
+which footer led to a row.
 """
 
 from __future__ import annotations
@@ -79,8 +86,13 @@ class Deltas:
         yield from rows.rest()
 
 
-async def _pieces(systems: Systems, options: Options, buckets: Sequence[str]) -> AsyncIterator[list[Piece]]:
-    zookeeper, ledgers = await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s)
+async def _pieces(
+    systems: Systems, options: Options, buckets: Sequence[str]
+) -> AsyncIterator[list[Piece]]:
+    zookeeper, ledgers = (
+        await systems.zookeeper(),
+        paced(await systems.ledgers(), options.read_rate_mib_s),
+    )
     reader, away = Reader(zookeeper, options), AwayCount()
 
     async def each() -> AsyncIterator[Found]:
@@ -102,11 +114,19 @@ async def _pieces(systems: Systems, options: Options, buckets: Sequence[str]) ->
 
 
 class History:
-    """Of one cursor. `away`: why something of it could not be read for now, if so. `asked`: whether BookKeeper was asked for anything."""
+    """Of one cursor. `away`: why something of it could not be read for now, if so. `asked`: whether
+    BookKeeper was asked for anything.
+    """
 
-    def __init__(self, ledgers: LedgerStore, reader: Reader, options: Options, found: Found) -> None:
+    def __init__(
+        self, ledgers: LedgerStore, reader: Reader, options: Options, found: Found
+    ) -> None:
         self._ledgers, self._reader, self._found = ledgers, reader, found
-        self._strict, self._wait_s, self._window = options.mode is Mode.FAILFAST, options.wait_s, options.window
+        self._strict, self._wait_s, self._window = (
+            options.mode is Mode.FAILFAST,
+            options.wait_s,
+            options.window,
+        )
         self._next: dict[int, int] = {}
         """The entry to go on with, of each ledger that was read from."""
         self._done: set[int] = set()
@@ -115,8 +135,10 @@ class History:
         self.asked = False
 
     async def pieces(self) -> AsyncIterator[list[Piece]]:
-        """Ledger by ledger, in parts of bounded size. Raises ProblemError (ZooKeeper is away; anything at all, if `mode` is failfast) and
-        MigrationError (a system is away, if `mode` is failfast)."""
+        """Ledger by ledger, in parts of bounded size. Raises ProblemError (ZooKeeper is away;
+        anything at all, if `mode` is failfast) and MigrationError (a system is away, if `mode` is
+        failfast).
+        """
         for _ in range(reader.MOVED_MAX):
             footer = self._found.footer
             if isinstance(footer, DamageError):
@@ -136,14 +158,21 @@ class History:
                 return
             self._found = now
         name = self._found.name
-        busy = ProblemError(f"{name}: its footer changes faster than it can be read", "run it again when it is quieter", Kind.AWAY)
+        busy = ProblemError(
+            f"{name}: its footer changes faster than it can be read",
+            "run it again when it is quieter",
+            Kind.AWAY,
+        )
         yield [self._out_of_reach(NOWHERE, NOWHERE, busy)]
 
     async def _of_footer(self, footer: Footer, gone: list[int]) -> AsyncIterator[list[Piece]]:
         """What is not read yet of every ledger; those that do not exist are put into `gone`."""
         patience = Patience(self._wait_s)
         try:
-            ends = await patience.repeat(self._found.name.display, lambda: reader.ends_of(self._ledgers, footer, missing_ok=True))
+            ends = await patience.repeat(
+                self._found.name.display,
+                lambda: reader.ends_of(self._ledgers, footer, missing_ok=True),
+            )
         except MigrationError as e:
             yield [self._out_of_reach(NOWHERE, NOWHERE, e)]
             return
@@ -156,7 +185,9 @@ class History:
                 gone.append(ledger)
                 continue
             created_us = 1000 * end.info.created_ms
-            if not self._window.may_hold(created_us, ended_us(footer, ledger, ends, 1000 * self._found.stat.mtime_ms)):
+            if not self._window.may_hold(
+                created_us, ended_us(footer, ledger, ends, 1000 * self._found.stat.mtime_ms)
+            ):
                 self._done.add(ledger)
                 continue
             try:
@@ -168,7 +199,9 @@ class History:
             if end.is_final:
                 self._done.add(ledger)
 
-    async def _of_ledger(self, ledger: int, end: End, created_us: int) -> AsyncIterator[list[Piece]]:
+    async def _of_ledger(
+        self, ledger: int, end: End, created_us: int
+    ) -> AsyncIterator[list[Piece]]:
         """Raises Moved."""
         try:
             async for chunk in self._chunks(ledger, end.last_entry):
@@ -184,14 +217,20 @@ class History:
         if end.is_final and entry <= end.last_entry:
             yield [self._short(ledger, entry, end.last_entry, created_us)]
 
-    async def _chunks(self, ledger: int, last: int) -> AsyncIterator[list[tuple[int, bytes | GatewayError]]]:
-        """The entries that were not read yet. Raises Moved and ProblemError, after what came before."""
+    async def _chunks(
+        self, ledger: int, last: int
+    ) -> AsyncIterator[list[tuple[int, bytes | GatewayError]]]:
+        """The entries that were not read yet. Raises Moved and ProblemError, after what came
+        before.
+        """
         chunk: list[tuple[int, bytes | GatewayError]] = []
         size = 0
         stopped_by: Moved | ProblemError | None = None
         first = self._next.setdefault(ledger, 0)
         try:
-            async for entry, payload in reader.entries(self._ledgers, ledger, last, first=first, wait_s=self._wait_s):
+            async for entry, payload in reader.entries(
+                self._ledgers, ledger, last, first=first, wait_s=self._wait_s
+            ):
                 chunk.append((entry, payload))
                 size += deltas.size_bytes(payload)
                 self._next[ledger] = entry + 1
@@ -205,9 +244,16 @@ class History:
         if stopped_by is not None:
             raise stopped_by
 
-    def _read(self, ledger: int, created_us: int, chunk: Sequence[tuple[int, bytes | GatewayError]]) -> Iterator[list[Piece]]:
+    def _read(
+        self, ledger: int, created_us: int, chunk: Sequence[tuple[int, bytes | GatewayError]]
+    ) -> Iterator[list[Piece]]:
         try:
-            yield from deltas.read(self._where(ledger, created_us), chunk, self._found.name.record_hash, strict=self._strict)
+            yield from deltas.read(
+                self._where(ledger, created_us),
+                chunk,
+                self._found.name.record_hash,
+                strict=self._strict,
+            )
         except Unreadable as e:
             raise ProblemError(f"{self._found.name}: {e}", KEEP) from e
 
@@ -223,7 +269,9 @@ class History:
 
     def _missing(self, ledger: int) -> Piece:
         if self._strict:
-            raise ProblemError(f"{self._found.name}: ledger {ledger} does not exist, and the footer names it", KEEP)
+            raise ProblemError(
+                f"{self._found.name}: ledger {ledger} does not exist, and the footer names it", KEEP
+            )
         return deltas.unsaid(self._where(ledger), Head(NOWHERE, 0, 0, 0), deltas.MISSING)
 
     def _short(self, ledger: int, entry: int, last: int, created_us: int) -> Piece:
@@ -232,16 +280,26 @@ class History:
             raise ProblemError(f"{self._found.name}: {said}", KEEP)
         return deltas.unsaid(self._where(ledger, created_us), Head(entry, 0, 0, 0), deltas.DAMAGED)
 
-    def _out_of_reach(self, ledger: int, entry: int, error: ProblemError, created_us: int = 0) -> Piece:
+    def _out_of_reach(
+        self, ledger: int, entry: int, error: ProblemError, created_us: int = 0
+    ) -> Piece:
         if self._strict:
             raise error
         self.away = error
         return deltas.unsaid(self._where(ledger, created_us), Head(entry, 0, 0, 0), deltas.AWAY)
 
 
-def ended_us(footer: Footer, ledger: int, ends: dict[int, End], footer_modified_us: int) -> int | None:
-    """When the last record of a ledger was appended at the latest, in microseconds since 1970; None: it may be being written."""
-    later = [1000 * end.info.created_ms for other, end in ends.items() if other > ledger and end.info is not None]
+def ended_us(
+    footer: Footer, ledger: int, ends: dict[int, End], footer_modified_us: int
+) -> int | None:
+    """When the last record of a ledger was appended at the latest, in microseconds since 1970;
+    None: it may be being written.
+    """
+    later = [
+        1000 * end.info.created_ms
+        for other, end in ends.items()
+        if other > ledger and end.info is not None
+    ]
     chains = footer.chain + (footer.previous.chain if footer.previous is not None else ())
     if any(c.ledger == ledger and c.last_entry is not None for c in chains):
         later.append(footer_modified_us)

@@ -9,7 +9,9 @@ from cursorkeeper.core.names import CursorName
 
 
 def cursor_key(name: CursorName) -> int:
-    """The hash that every record of the cursor carries (the first 8 bytes of SHA-256 of its canonical name), as a signed number."""
+    """The hash that every record of the cursor carries (the first 8 bytes of SHA-256 of its
+    canonical name), as a signed number.
+    """
     return int.from_bytes(name.record_hash.to_bytes(8, "little"), "little", signed=True)
 
 

@@ -1,14 +1,17 @@
-"""The table `ledgers`: every ledger of this application, with what garbage collection would say of it.
+"""The table `ledgers`: every ledger of this application, with what garbage collection would say of
+it.
 
-Owns the rows. The verdict is `runtime.gc`'s: its `Judge` looks at footers that are read after the ledger was listed, so that a ledger which
-is about to be named is never called garbage. Any ledger of a cursor may put its footer in doubt, so what seems garbage is told last, when
-all have been looked at. The gateway's list cannot be cut, so one task reads it; nor resumed, so a list that breaks off fails the task,
-which Spark runs again. Held in memory: `gc.BATCH_LEDGERS` ledgers with the footers of their cursors, and the rows of garbage.
+Owns the rows. The verdict is `runtime.gc`'s: its `Judge` looks at footers that are read after the
+ledger was listed, so that a ledger which is about to be named is never called garbage. Any ledger
+of a cursor may put its footer in doubt, so what seems garbage is told last, when all have been
+looked at. The gateway's list cannot be cut, so one task reads it; nor resumed, so a list that
+breaks off fails the task, which Spark runs again. Held in memory: `gc.BATCH_LEDGERS` ledgers with
+the footers of their cursors, and the rows of garbage.
 
 A root that is not there, or is nobody's, is an error and no table of strangers' ledgers (`roots`).
 
-A ledger of another deployment (of another root on the same BookKeeper) has no `cursor_key`: it would join with a cursor of this one
-that has the same name.
+A ledger of another deployment (of another root on the same BookKeeper) has no `cursor_key`: it
+would join with a cursor of this one that has the same name.
 """
 
 from __future__ import annotations
@@ -36,7 +39,9 @@ from cursorkeeper_pipeline.source.systems import Systems
 
 
 class Listed(NamedTuple):
-    """A ledger, and whose it says it is. `ours`: of this deployment, so that its footer is the one that counts."""
+    """A ledger, and whose it says it is. `ours`: of this deployment, so that its footer is the one
+    that counts.
+    """
 
     info: LedgerInfo
     owned: Owned | None
@@ -61,10 +66,13 @@ class Ledgers:
 
 
 async def _batches(systems: Systems, options: Options) -> AsyncIterator[pa.RecordBatch]:
-    """Raises GatewayError, ZooKeeperError, MigrationError, ProblemError; DamageError for an unreadable footer where `mode` is failfast."""
+    """Raises GatewayError, ZooKeeperError, MigrationError, ProblemError; DamageError for an
+    unreadable footer where `mode` is failfast.
+    """
     ledgers, footers = await systems.ledgers(), await systems.footers()
     patience, selection, judge = Patience(options.wait_s), options.selection, Judge(footers)
-    await check_root(await systems.zookeeper(), systems.ledgers, options)  # a view may be older than the loss of its root
+    # a view may be older than the loss of its root
+    await check_root(await systems.zookeeper(), systems.ledgers, options)
     deployment = await patience.repeat("", footers.known_deployment)
     batch: list[Listed] = []
     garbage: list[tuple[Listed, Judged]] = []
@@ -80,12 +88,16 @@ async def _batches(systems: Systems, options: Options) -> AsyncIterator[pa.Recor
     async def judged() -> list[tuple[Any, ...]]:
         """The rows that can be told by now."""
         mine = [one.owned for one in batch if one.owned is not None and one.ours]
-        said = {one.owned.ledger: one for one in await patience.repeat("", lambda: judge.look(mine))}
+        said = {
+            one.owned.ledger: one for one in await patience.repeat("", lambda: judge.look(mine))
+        }
         for found in said.values():
             if options.mode is Mode.FAILFAST and found.why and not found.has_footer:
                 raise DamageError(f"{found.owned.name}: {found.why}")
         both = [(one, said.get(one.info.ledger)) for one in batch]
-        garbage.extend((one, it) for one, it in both if it is not None and it.verdict is Verdict.GARBAGE)
+        garbage.extend(
+            (one, it) for one, it in both if it is not None and it.verdict is Verdict.GARBAGE
+        )
         return [row(one, it) for one, it in both if it is None or it.verdict is not Verdict.GARBAGE]
 
     async for info in ledgers.list({"application": APPLICATION}):
@@ -109,18 +121,35 @@ def listed(info: LedgerInfo, deployment: str | None) -> Listed:
 
 
 def row(one: Listed, found: Judged | None) -> tuple[Any, ...]:
-    """In the order of `schemas.LEDGERS`. `found` None: it is not of this deployment, and was not judged. Pure."""
+    """In the order of `schemas.LEDGERS`. `found` None: it is not of this deployment, and was not
+    judged. Pure.
+    """
     info, owned = one.info, one.owned
     verdict, doubt, key = Verdict.UNKNOWN, None, None
     if found is not None:
         verdict, doubt, key = found.verdict, found.why or None, cursor_key(found.owned.name)
     name, epoch = (owned.name.display, owned.epoch) if owned is not None else (None, None)
     created_us, state = 1000 * info.created_ms, info.state.name.lower()
-    return info.ledger, key, name, epoch, state, info.last_entry, info.length, created_us, verdict.value, one.ours, doubt
+    return (
+        info.ledger,
+        key,
+        name,
+        epoch,
+        state,
+        info.last_entry,
+        info.length,
+        created_us,
+        verdict.value,
+        one.ours,
+        doubt,
+    )
 
 
 def batch_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     """Raises nothing for rows of `row`."""
     columns = zip(*rows, strict=True) if rows else [()] * len(schemas.LEDGERS)
-    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schemas.LEDGERS, strict=True)]
+    arrays = [
+        pa.array(list(column), field.type)
+        for column, field in zip(columns, schemas.LEDGERS, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schemas.LEDGERS)

@@ -1,7 +1,8 @@
-"""The source's options: a frozen value, checked before anything is asked of ZooKeeper or BookKeeper.
+"""The source's options: a frozen value, checked before anything is asked of ZooKeeper or
+BookKeeper.
 
-Spark hands options over as text with case-insensitive keys. Every error names the option, its value and the remedy. Invariant: what
-passes here can be pickled and means the same in every task.
+Spark hands options over as text with case-insensitive keys. Every error names the option, its value
+and the remedy. Invariant: what passes here can be pickled and means the same in every task.
 """
 
 from __future__ import annotations
@@ -24,7 +25,17 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.source.wanted import Wanted
 from cursorkeeper_pipeline.source.window import Window
 
-TABLES = ("cursors", "segments", "holes", "hole_stats", "batch_partials", "deltas", "ledgers", "pulsar_cursors", "checks")
+TABLES = (
+    "cursors",
+    "segments",
+    "holes",
+    "hole_stats",
+    "batch_partials",
+    "deltas",
+    "ledgers",
+    "pulsar_cursors",
+    "checks",
+)
 """In the order of the documentation."""
 FOOTERS_ONLY = ("cursors", "segments")
 """These need no gateway."""
@@ -51,7 +62,9 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """See the module. Names are the options', in camel case there: `gatewayTokenFile`. Units are in the names."""
+    """See the module. Names are the options', in camel case there: `gatewayTokenFile`. Units are in
+    the names.
+    """
 
     table: str = "cursors"
     zookeeper: str = ""
@@ -72,7 +85,9 @@ class Options:
     keys: str = ""
     """Numbers of `cursor_key`, with commas between them: those cursors alone."""
     push_filters: bool = False
-    """Filters of the query choose cursors before they are read; only for a DataFrame of one query, see `reader`."""
+    """Filters of the query choose cursors before they are read; only for a DataFrame of one query,
+    see `reader`.
+    """
     mode: Mode = Mode.PERMISSIVE
     deleted: bool = False
     """Tombstones of deleted cursors too."""
@@ -83,13 +98,17 @@ class Options:
     task_bytes: int = 64 * MIB
     """Memory for the states that a task of `checks` has at once, about."""
     split_bytes: int = 16 * MIB
-    """A cursor whose unpacked state is larger, and that has a snapshot, is read piece by piece, each of about so much."""
+    """A cursor whose unpacked state is larger, and that has a snapshot, is read piece by piece,
+    each of about so much.
+    """
     read_rate_mib_s: float = 0.0
     """Of the whole job, from BookKeeper; 0: as fast as it goes. Bookies serve live traffic too."""
     footer_rate_s: float = 0.0
     """Footers per second of the whole job, from ZooKeeper; 0: as fast as it goes."""
     wait_s: float = 30.0
-    """How long a task waits for a system that is away before it fails; for the first connection no longer than 10 s."""
+    """How long a task waits for a system that is away before it fails; for the first connection no
+    longer than 10 s.
+    """
     since: str = ""
     """`deltas`: ISO 8601 or seconds since 1970; acks appended at or after it."""
     until: str = ""
@@ -106,7 +125,9 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Options:
-        """From Spark's text. Unknown, missing and contradicting options are errors. Raises OptionError."""
+        """From Spark's text. Unknown, missing and contradicting options are errors. Raises
+        OptionError.
+        """
         known = {_camel(f.name).lower(): f for f in _given()}
         values: dict[str, Any] = {}
         for key, text in given.items():
@@ -114,15 +135,21 @@ class Options:
             if found is None:
                 if key.lower() == "provider":  # a table of Spark's catalog is asked for
                     raise OptionError(
-                        "a table of a catalog cannot be made of this source: Spark keeps its options in a form that no Python source "
+                        "a table of a catalog cannot be made of this source: Spark keeps its "
+                        "options in a form that no Python source "
                         "can read",
                         VIEW,
                     )
                 if key.lower() == "path":
-                    raise OptionError(f"path = {text!r}: this source reads no path", "use load() without one")
+                    raise OptionError(
+                        f"path = {text!r}: this source reads no path", "use load() without one"
+                    )
                 near = difflib.get_close_matches(key.lower(), known, 1)
                 guess = f"did you mean {_camel(known[near[0]].name)}? " if near else ""
-                raise OptionError(f"unknown option {key}", f"{guess}the options are {', '.join(_camel(f.name) for f in _given())}")
+                raise OptionError(
+                    f"unknown option {key}",
+                    f"{guess}the options are {', '.join(_camel(f.name) for f in _given())}",
+                )
             values[found.name] = _value(_camel(found.name), found.type, text)
         options = cls(**values)
         options.check()
@@ -133,16 +160,30 @@ class Options:
         if self.table not in TABLES:
             near = difflib.get_close_matches(self.table, TABLES, 1)
             guess = f"did you mean {near[0]}? " if near else ""
-            raise OptionError(f"table = {self.table!r}: there is no such table", f"{guess}the tables are {', '.join(TABLES)}")
+            raise OptionError(
+                f"table = {self.table!r}: there is no such table",
+                f"{guess}the tables are {', '.join(TABLES)}",
+            )
         if not self.zookeeper:
-            of_catalog = f"; instead of a table of Spark's catalog, which hands its options to no Python source: {VIEW}"
-            raise OptionError("zookeeper is not given", f'.option("zookeeper", "host:port[,host:port...][/chroot]"){of_catalog}')
+            of_catalog = (
+                f"; instead of a table of Spark's catalog, which hands its options to "
+                f"no Python source: {VIEW}"
+            )
+            raise OptionError(
+                "zookeeper is not given",
+                f'.option("zookeeper", "host:port[,host:port...][/chroot]"){of_catalog}',
+            )
         if not self.gateway and self.table not in FOOTERS_ONLY:
-            raise OptionError(f"table {self.table} reads BookKeeper and gateway is not given", '.option("gateway", "host:port")')
+            raise OptionError(
+                f"table {self.table} reads BookKeeper and gateway is not given",
+                '.option("gateway", "host:port")',
+            )
         self._check_numbers()
         self._check_places()
         if (self.since or self.until) and self.table != "deltas":
-            raise OptionError(f"since and until are options of the table deltas, not of {self.table}")
+            raise OptionError(
+                f"since and until are options of the table deltas, not of {self.table}"
+            )
         _ = self.window
         _ = self.selection
         _ = self.settings
@@ -156,8 +197,14 @@ class Options:
         if not 0 <= self.tasks <= TASKS_MAX:
             raise OptionError(f"tasks = {self.tasks}: 0 to {TASKS_MAX:,} are allowed")
         if self.slots < 0:
-            raise OptionError(f"slots = {self.slots} is negative", "give how many tasks run at once, or leave it out")
-        for name, least, unit in (("read_rate_mib_s", READ_RATE_MIN_MIB_S, "MiB/s"), ("footer_rate_s", FOOTER_RATE_MIN_S, "footers/s")):
+            raise OptionError(
+                f"slots = {self.slots} is negative",
+                "give how many tasks run at once, or leave it out",
+            )
+        for name, least, unit in (
+            ("read_rate_mib_s", READ_RATE_MIN_MIB_S, "MiB/s"),
+            ("footer_rate_s", FOOTER_RATE_MIN_S, "footers/s"),
+        ):
             rate, each = getattr(self, name), getattr(self, name) / max(1, self.slots)
             if not math.isfinite(rate) or rate < 0 or 0 < each < least:
                 of = f", which is {each:g} for each of {self.slots} slots" if self.slots > 1 else ""
@@ -172,16 +219,24 @@ class Options:
             try:
                 parse_servers(given or "127.0.0.1")
             except ValueError as e:
-                raise OptionError(f"{_camel(name)} = {given!r}: {e}", "write host:port[,host:port...][/chroot]") from None
+                raise OptionError(
+                    f"{_camel(name)} = {given!r}: {e}", "write host:port[,host:port...][/chroot]"
+                ) from None
         host, _, port = self.gateway.rpartition(":")
         if self.gateway and not (host and port.isdecimal() and 0 < int(port) < 65_536):
             raise OptionError(f"gateway = {self.gateway!r} is not an address", "write host:port")
         try:
             is_root = check_path(self.root) != "/"
         except ValueError as e:
-            raise OptionError(f"root = {self.root!r}: {e}", "write the path that the daemons have, as /cursorkeeper/cursors") from None
+            raise OptionError(
+                f"root = {self.root!r}: {e}",
+                "write the path that the daemons have, as /cursorkeeper/cursors",
+            ) from None
         if not is_root:
-            raise OptionError("root = '/': footers are below a node of their own", "write its path, as /cursorkeeper/cursors")
+            raise OptionError(
+                "root = '/': footers are below a node of their own",
+                "write its path, as /cursorkeeper/cursors",
+            )
 
     @property
     def window(self) -> Window:
@@ -195,9 +250,13 @@ class Options:
     def of_keys(self) -> Wanted:
         """What `keys` says. Raises OptionError."""
         try:
-            keys = frozenset(int(key) for key in self.keys.split(",")) if self.keys.strip() else None
+            keys = (
+                frozenset(int(key) for key in self.keys.split(",")) if self.keys.strip() else None
+            )
         except ValueError:
-            raise OptionError(f"keys = {self.keys[:80]!r}: write numbers of cursor_key, with commas between them") from None
+            raise OptionError(
+                f"keys = {self.keys[:80]!r}: write numbers of cursor_key, with commas between them"
+            ) from None
         return Wanted() if keys is None else Wanted((("cursor_key", keys),))
 
     @property
@@ -207,7 +266,9 @@ class Options:
         if len(given) > 1:
             raise OptionError(f"{' and '.join(given)} are given", "give one of them")
         if self.subscription and not self.topic:
-            raise OptionError("subscription is given without topic", "give both, or filter the rows")
+            raise OptionError(
+                "subscription is given without topic", "give both, or filter the rows"
+            )
         try:
             if self.topic:
                 return Selection.of_topic(self.topic, self.subscription)
@@ -219,12 +280,20 @@ class Options:
 
     @property
     def settings(self) -> Settings:
-        """The daemon's settings that say where the systems are; what is not given there has the daemon's defaults, and nothing comes
-        from a task's own environment. Raises OptionError."""
-        given = {"zookeeper": self.zookeeper, "root": self.root, "gateway": self.gateway, "password": self.password}
+        """The daemon's settings that say where the systems are; what is not given there has the
+        daemon's defaults, and nothing comes from a task's own environment. Raises OptionError.
+        """
+        given = {
+            "zookeeper": self.zookeeper,
+            "root": self.root,
+            "gateway": self.gateway,
+            "password": self.password,
+        }
         given["gateway_token_file"] = self.gateway_token_file
         try:
-            return load(environment={}, flags={name: value for name, value in given.items() if value})
+            return load(
+                environment={}, flags={name: value for name, value in given.items() if value}
+            )
         except SettingsError as e:
             raise OptionError(e.message, e.remedy) from None
 
@@ -236,11 +305,21 @@ class Options:
     def of_tasks(self, parts: int) -> Options:
         """For one of so many tasks: its share of the job's budgets."""
         at_once = max(1, min(parts, self.slots or parts))
-        return replace(self, read_rate_mib_s=self.read_rate_mib_s / at_once, footer_rate_s=self.footer_rate_s / at_once)
+        return replace(
+            self,
+            read_rate_mib_s=self.read_rate_mib_s / at_once,
+            footer_rate_s=self.footer_rate_s / at_once,
+        )
 
     def names_in(self, schema: pa.Schema) -> tuple[str, ...]:
-        """The columns of cursors' names that are asked for and that the table does not have by itself."""
-        return tuple(name for name in schemas.NAMES.names if name in self.columns and name not in schema.names)
+        """The columns of cursors' names that are asked for and that the table does not have by
+        itself.
+        """
+        return tuple(
+            name
+            for name in schemas.NAMES.names
+            if name in self.columns and name not in schema.names
+        )
 
     def with_table(self, table: str) -> Options:
         """The same for another table."""
@@ -249,8 +328,15 @@ class Options:
     def as_text(self) -> dict[str, str]:
         """What `parse` turns into an equal value; defaults are left out."""
         default = Options()
-        changed = {f.name: getattr(self, f.name) for f in _given() if getattr(self, f.name) != getattr(default, f.name)}
-        return {_camel(name): str(value).lower() if isinstance(value, bool) else str(value) for name, value in changed.items()}
+        changed = {
+            f.name: getattr(self, f.name)
+            for f in _given()
+            if getattr(self, f.name) != getattr(default, f.name)
+        }
+        return {
+            _camel(name): str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in changed.items()
+        }
 
 
 def _given() -> list[Any]:

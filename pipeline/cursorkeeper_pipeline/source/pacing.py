@@ -1,8 +1,9 @@
 """Reading no faster than asked: bookies and ZooKeeper serve live traffic too.
 
-Owns the pace of one task: what it has read since it began stays below `rate x time`, and every wait is over before what was read is
-handed on; so tasks of one rate, one after another in a slot, stay below that rate together, however short they are. A job's budget is
-divided by the tasks that run at once (`Options.of_tasks`). Everything but `read` is the store's own.
+Owns the pace of one task: what it has read since it began stays below `rate x time`, and every wait
+is over before what was read is handed on; so tasks of one rate, one after another in a slot, stay
+below that rate together, however short they are. A job's budget is divided by the tasks that run at
+once (`Options.of_tasks`). Everything but `read` is the store's own.
 """
 
 from __future__ import annotations
@@ -30,13 +31,17 @@ class Pace:
             self._paid_until_s = asyncio.get_running_loop().time()
 
     async def pay(self, amount: float) -> None:
-        """Waits until it is paid for. What was not read meanwhile is not saved up: no burst follows a pause."""
+        """Waits until it is paid for. What was not read meanwhile is not saved up: no burst follows
+        a pause.
+        """
         if not self._per_s:
             return
         await self.begin()
         assert self._paid_until_s is not None
         now = asyncio.get_running_loop().time()
-        self._paid_until_s = max(self._paid_until_s, now - amount / self._per_s) + amount / self._per_s
+        self._paid_until_s = (
+            max(self._paid_until_s, now - amount / self._per_s) + amount / self._per_s
+        )
         if self._paid_until_s > now:
             await asyncio.sleep(self._paid_until_s - now)
 
@@ -56,9 +61,17 @@ class Paced:
         return getattr(self._ledgers, name)
 
     async def read(
-        self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0, unconfirmed: bool = False
+        self,
+        ledger: int,
+        first: int,
+        last: int = TO_LAST_CONFIRMED,
+        *,
+        max_bytes: int = 0,
+        unconfirmed: bool = False,
     ) -> AsyncIterator[ReadChunk]:
         await self._pace.begin()
-        async for chunk in self._ledgers.read(ledger, first, last, max_bytes=max_bytes, unconfirmed=unconfirmed):
+        async for chunk in self._ledgers.read(
+            ledger, first, last, max_bytes=max_bytes, unconfirmed=unconfirmed
+        ):
             await self._pace.pay(sum(map(len, chunk.payloads)))
             yield chunk

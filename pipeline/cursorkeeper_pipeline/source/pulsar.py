@@ -1,17 +1,20 @@
 """The table `pulsar_cursors`: Pulsar's own cursors as they are stored, without disturbing a broker.
 
-Owns how a cluster's topics are spread over tasks, and the rows. Read is with `pulsar_reader.read_cursor`: nothing is recovered, fenced
-or written, and message ledgers are not touched. The option `password` is that of Pulsar's ledgers (its `managedLedgerPassword`).
+Owns how a cluster's topics are spread over tasks, and the rows. Read is with
+`pulsar_reader.read_cursor`: nothing is recovered, fenced or written, and message ledgers are not
+touched. The option `password` is that of Pulsar's ledgers (its `managedLedgerPassword`).
 
-**Plan.** The driver walks the topics of the selection without a look at cursors. A part is some spans, a span the topics of one namespace
-from a name on to before another, open at both ends of the namespace, and one part has every namespace that the plan does not know: a
-topic that comes after the plan is in exactly one part. Held on the driver: the names at the borders of spans.
+**Plan.** The driver walks the topics of the selection without a look at cursors. A part is some
+spans, a span the topics of one namespace from a name on to before another, open at both ends of the
+namespace, and one part has every namespace that the plan does not know: a topic that comes after
+the plan is in exactly one part. Held on the driver: the names at the borders of spans.
 
-**Rows.** A cursor that cannot be read is a row with status and error and zeros, or ends the job if `mode` is failfast; one that is deleted
-meanwhile is no row. `AWAY`: it could not be read within `waitS`, or changes faster than that; so many of them one after another that
-BookKeeper itself must be away end the job. `AT_LEAST`: its ledger is being written, or newer entries could not be read (`error` says so).
-`stored_bytes`: what was read for it, so its znode, the entries of its newest state, and the topic's znode. `backlog_entries` counts acked
-ones too.
+**Rows.** A cursor that cannot be read is a row with status and error and zeros, or ends the job if
+`mode` is failfast; one that is deleted meanwhile is no row. `AWAY`: it could not be read within
+`waitS`, or changes faster than that; so many of them one after another that BookKeeper itself must
+be away end the job. `AT_LEAST`: its ledger is being written, or newer entries could not be read
+(`error` says so). `stored_bytes`: what was read for it, so its znode, the entries of its newest
+state, and the topic's znode. `backlog_entries` counts acked ones too.
 """
 
 from __future__ import annotations
@@ -31,7 +34,13 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.format.pulsar.values import Form
-from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors, iter_topic_paths
+from cursorkeeper.migration.cluster import (
+    PulsarCursorRef,
+    PulsarPorts,
+    Selection,
+    iter_cursors,
+    iter_topic_paths,
+)
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
@@ -55,15 +64,20 @@ BATCH_ROWS = 1024
 TRIES_MAX = 3
 """Of one cursor that changes faster than it can be read; each is patient by itself."""
 _STATUS = {
-    Kind.DAMAGED: schemas.DAMAGED, Kind.REFUSED: schemas.DAMAGED, Kind.MISSING: schemas.MISSING, Kind.TOO_NEW: schemas.TOO_NEW,
+    Kind.DAMAGED: schemas.DAMAGED,
+    Kind.REFUSED: schemas.DAMAGED,
+    Kind.MISSING: schemas.MISSING,
+    Kind.TOO_NEW: schemas.TOO_NEW,
     Kind.AWAY: schemas.AWAY,
-}  # fmt: skip
+}
 _FORMS = {Form.RANGES: "ranges", Form.LONG_ARRAY: "long_array"}
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Topics of one namespace: `first` <= encoded name < `before`; empty: no bound. `domain`: the namespace's znode of such topics."""
+    """Topics of one namespace: `first` <= encoded name < `before`; empty: no bound. `domain`: the
+    namespace's znode of such topics.
+    """
 
     domain: str
     first: str = ""
@@ -72,14 +86,18 @@ class Span:
     def holds(self, path: str) -> bool:
         """Whether a topic's znode is one of them."""
         domain, _, name = path.rpartition("/")
-        return domain == self.domain and self.first <= name and (not self.before or name < self.before)
+        return (
+            domain == self.domain and self.first <= name and (not self.before or name < self.before)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class SpansPart(Part):
     spans: tuple[Span, ...]
     besides: frozenset[str] | None = None
-    """Of one part of a plan: the namespaces' znodes that the spans of all parts are of; it reads all others, too."""
+    """Of one part of a plan: the namespaces' znodes that the spans of all parts are of; it reads
+    all others, too.
+    """
 
 
 class PulsarCursors:
@@ -118,11 +136,15 @@ async def plan_spans(zookeeper: ZooKeeper, options: Options) -> list[SpansPart]:
     selection, patience = options.selection, Patience(options.wait_s)
     if selection.subscription:
         return [SpansPart((), frozenset())]
-    return packed(*await spans_of(iter_topic_paths(zookeeper, selection, patience=patience)), options.tasks)
+    return packed(
+        *await spans_of(iter_topic_paths(zookeeper, selection, patience=patience)), options.tasks
+    )
 
 
 async def spans_of(paths: AsyncIterator[str]) -> tuple[list[Span], list[int]]:
-    """Spans of at most `SPAN_TOPICS` topics, and how many each holds. `paths` come namespace by namespace."""
+    """Spans of at most `SPAN_TOPICS` topics, and how many each holds. `paths` come namespace by
+    namespace.
+    """
     spans: list[Span] = []
     counts: list[int] = []
     found: dict[str, list[str]] = {}
@@ -141,12 +163,16 @@ def _cut(found: dict[str, list[str]], spans: list[Span], counts: list[int]) -> N
         topics.sort()
         borders = ["", *topics[SPAN_TOPICS::SPAN_TOPICS], ""]
         spans += [Span(domain, first, before) for first, before in pairwise(borders)]
-        counts += [min(SPAN_TOPICS, len(topics) - start) for start in range(0, len(topics), SPAN_TOPICS)]
+        counts += [
+            min(SPAN_TOPICS, len(topics) - start) for start in range(0, len(topics), SPAN_TOPICS)
+        ]
     found.clear()
 
 
 def packed(spans: Sequence[Span], counts: Sequence[int], tasks: int) -> list[SpansPart]:
-    """Consecutive spans in parts of about equal numbers of topics. `tasks` 0: as many as the topics deserve."""
+    """Consecutive spans in parts of about equal numbers of topics. `tasks` 0: as many as the topics
+    deserve.
+    """
     total = sum(counts)
     if not total:
         return [SpansPart((), frozenset())]
@@ -167,8 +193,12 @@ def packed(spans: Sequence[Span], counts: Sequence[int], tasks: int) -> list[Spa
 # ---- the reads
 
 
-async def _rows(systems: Systems, options: Options, part: SpansPart) -> AsyncIterator[tuple[Any, ...]]:
-    ports = PulsarPorts(await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s))
+async def _rows(
+    systems: Systems, options: Options, part: SpansPart
+) -> AsyncIterator[tuple[Any, ...]]:
+    ports = PulsarPorts(
+        await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s)
+    )
     away = AwayCount()
 
     async def work(ref: PulsarCursorRef) -> AsyncIterator[tuple[Any, ...]]:
@@ -180,9 +210,12 @@ async def _rows(systems: Systems, options: Options, part: SpansPart) -> AsyncIte
         yield row
 
 
-async def _refs(zookeeper: ZooKeeper, options: Options, part: SpansPart) -> AsyncIterator[PulsarCursorRef]:
-    """A single named cursor is all that is asked for, if it is there; else it may be the name of a partitioned topic, whose partitions have
-    the cursors."""
+async def _refs(
+    zookeeper: ZooKeeper, options: Options, part: SpansPart
+) -> AsyncIterator[PulsarCursorRef]:
+    """A single named cursor is all that is asked for, if it is there; else it may be the name of a
+    partitioned topic, whose partitions have the cursors.
+    """
     chosen, patience = options.selection, Patience(options.wait_s)
     if chosen.subscription:
         ref = PulsarCursorRef(chosen.topic, chosen.subscription)
@@ -191,26 +224,42 @@ async def _refs(zookeeper: ZooKeeper, options: Options, part: SpansPart) -> Asyn
                 yield ref
             return
     for span in part.spans:
-        of_namespace = Selection.of_namespace(span.domain.removeprefix(f"{names.ROOT}/").removesuffix(f"/{names.DOMAIN}"))
-        async for ref in _walk(zookeeper, options, chosen if chosen.topic else of_namespace, span.holds):
+        of_namespace = Selection.of_namespace(
+            span.domain.removeprefix(f"{names.ROOT}/").removesuffix(f"/{names.DOMAIN}")
+        )
+        async for ref in _walk(
+            zookeeper, options, chosen if chosen.topic else of_namespace, span.holds
+        ):
             yield ref
     besides = part.besides
     if besides is not None:
-        async for ref in _walk(zookeeper, options, chosen, lambda path: path.rpartition("/")[0] not in besides):
+        async for ref in _walk(
+            zookeeper, options, chosen, lambda path: path.rpartition("/")[0] not in besides
+        ):
             yield ref
 
 
-async def _walk(zookeeper: ZooKeeper, options: Options, chosen: Selection, holds: Callable[[str], bool]) -> AsyncIterator[PulsarCursorRef]:
+async def _walk(
+    zookeeper: ZooKeeper, options: Options, chosen: Selection, holds: Callable[[str], bool]
+) -> AsyncIterator[PulsarCursorRef]:
     def is_asked_for(path: str) -> bool:
-        return holds(path) and (options.wanted.is_everything or options.wanted.accepts_topic(names.topic_of_path(path)))
+        return holds(path) and (
+            options.wanted.is_everything or options.wanted.accepts_topic(names.topic_of_path(path))
+        )
 
-    async for ref in iter_cursors(zookeeper, chosen, patience=Patience(options.wait_s), only=is_asked_for):
+    async for ref in iter_cursors(
+        zookeeper, chosen, patience=Patience(options.wait_s), only=is_asked_for
+    ):
         if options.wanted.accepts(CursorName(*ref)):
             yield ref
 
 
-async def row_of(ports: PulsarPorts, ref: PulsarCursorRef, options: Options, away: AwayCount) -> tuple[Any, ...] | None:
-    """None: it was deleted meanwhile. Raises ProblemError (too many are away); MigrationError, if `mode` is failfast."""
+async def row_of(
+    ports: PulsarPorts, ref: PulsarCursorRef, options: Options, away: AwayCount
+) -> tuple[Any, ...] | None:
+    """None: it was deleted meanwhile. Raises ProblemError (too many are away); MigrationError, if
+    `mode` is failfast.
+    """
     for again in range(TRIES_MAX, 0, -1):
         try:
             cursor = await read_cursor(ports, ref, patience=Patience(options.wait_s))
@@ -238,7 +287,14 @@ def _now_us() -> int:
 def _named(ref: PulsarCursorRef) -> tuple[Any, ...]:
     name = CursorName(ref.topic, ref.subscription)
     namespace = names.managed_ledger_name(ref.topic).rpartition(f"/{names.DOMAIN}/")[0]
-    return cursor_key(name), name.display, namespace.partition("/")[0], namespace, ref.topic, ref.subscription
+    return (
+        cursor_key(name),
+        name.display,
+        namespace.partition("/")[0],
+        namespace,
+        ref.topic,
+        ref.subscription,
+    )
 
 
 def _good(cursor: PulsarCursor) -> tuple[Any, ...]:
@@ -248,21 +304,43 @@ def _good(cursor: PulsarCursor) -> tuple[Any, ...]:
     is_live = fresh.ledger >= 0 and fresh.ledger_state is not LedgerState.CLOSED
     form = "znode" if fresh.ledger < 0 else _FORMS[cursor.original.form or Form.RANGES]
     return (
-        *_named(cursor.ref), cursor.znode.cursors_ledger, state.mark_delete.ledger, state.mark_delete.entry, form,
-        sum(map(count_runs, state.acked.values())), sum(map(len, state.acked.values())), len(state.batches), cursor.bytes_read,
-        len(cursor.layout), backlog(cursor.layout, state.mark_delete), cursor.znode_version, 1000 * fresh.znode_mtime_ms, _now_us(),
-        schemas.AT_LEAST if is_live or is_short else schemas.OK, fresh.sentence if is_short else None,
-    )  # fmt: skip
+        *_named(cursor.ref),
+        cursor.znode.cursors_ledger,
+        state.mark_delete.ledger,
+        state.mark_delete.entry,
+        form,
+        sum(map(count_runs, state.acked.values())),
+        sum(map(len, state.acked.values())),
+        len(state.batches),
+        cursor.bytes_read,
+        len(cursor.layout),
+        backlog(cursor.layout, state.mark_delete),
+        cursor.znode_version,
+        1000 * fresh.znode_mtime_ms,
+        _now_us(),
+        schemas.AT_LEAST if is_live or is_short else schemas.OK,
+        fresh.sentence if is_short else None,
+    )
 
 
 def backlog(layout: Sequence[LayoutItem], mark_delete: Position) -> int:
     """Entries of closed data ledgers above mark-delete."""
-    closed = [item for item in layout if item.state is LayoutState.CLOSED and item.ledger >= mark_delete.ledger]
-    return sum(item.entries - (mark_delete.entry + 1 if item.ledger == mark_delete.ledger else 0) for item in closed)
+    closed = [
+        item
+        for item in layout
+        if item.state is LayoutState.CLOSED and item.ledger >= mark_delete.ledger
+    ]
+    return sum(
+        item.entries - (mark_delete.entry + 1 if item.ledger == mark_delete.ledger else 0)
+        for item in closed
+    )
 
 
 def batch_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
     """`rows` holds at least one row."""
     columns = zip(*rows, strict=True)
-    arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schemas.PULSAR_CURSORS, strict=True)]
+    arrays = [
+        pa.array(list(column), field.type)
+        for column, field in zip(columns, schemas.PULSAR_CURSORS, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=schemas.PULSAR_CURSORS)

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, EqualNullSafe, EqualTo, Filter, In, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    In,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from cursorkeeper_pipeline.source.options import Options
@@ -33,22 +40,31 @@ class CursorKeeperReader(DataSourceReader):
 
     def __init__(self, given: Mapping[str, str], schema: StructType | None = None) -> None:
         options = Options.parse(given)
-        self._options = options if schema is None else replace(options, columns=columns_of(options.table, schema))
+        self._options = (
+            options
+            if schema is None
+            else replace(options, columns=columns_of(options.table, schema))
+        )
         self._nullable = {} if schema is None else {field.name: field.nullable for field in schema}
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802 - Spark's name
-        """Spark's own method, which takes no filter, unless the user says by the option that the DataFrame is for one query.
+        """Spark's own method, which takes no filter, unless the user says by the option that the
+        DataFrame is for one query.
 
-        Spark keeps what the last query with filters planned, for every query of the same `load()`: a query without any, or the other side
-        of a union, gets the rows of that filter alone (seen with 4.3.0). Neither a plan nor a task is told which query or scan it is for,
-        so no filter is safe to take unasked. Where `spark.sql.python.filterPushdown.enabled` is off, as by default, Spark refuses a reader
-        that has a method of its own: the option is never without effect in silence.
+        Spark keeps what the last query with filters planned, for every query of the same `load()`:
+        a query without any, or the other side of a union, gets the rows of that filter alone (seen
+        with 4.3.0). Neither a plan nor a task is told which query or scan it is for, so no filter
+        is safe to take unasked. Where `spark.sql.python.filterPushdown.enabled` is off, as by
+        default, Spark refuses a reader that has a method of its own: the option is never without
+        effect in silence.
         """
         return self._push if self._options.push_filters else super().pushFilters
 
     def _push(self, filters: list[Filter]) -> list[Filter]:
-        """What a query's filters leave out is not read. Spark checks all of them again, so that ours only have to be right about that."""
+        """What a query's filters leave out is not read. Spark checks all of them again, so that
+        ours only have to be right about that.
+        """
         self._options = replace(self._options, wanted=self._options.wanted.also(wanted(filters)))
         return filters
 
@@ -66,13 +82,19 @@ class CursorKeeperReader(DataSourceReader):
         """With the columns that the query's schema names, each as nullable as it says."""
         names = self._options.columns or batch.schema.names
         fields = [batch.schema.field(name) for name in names]
-        schema = pa.schema([field.with_nullable(self._nullable.get(field.name, field.nullable)) for field in fields])
+        schema = pa.schema(
+            [
+                field.with_nullable(self._nullable.get(field.name, field.nullable))
+                for field in fields
+            ]
+        )
         return pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
 
 
 def wanted(filters: Iterable[Filter]) -> Wanted:
-    """What filters, all of which must hold, leave of the names: equality and IN are understood. Spark checks every filter again, so what
-    is not understood costs time and no correctness."""
+    """What filters, all of which must hold, leave of the names: equality and IN are understood.
+    Spark checks every filter again, so what is not understood costs time and no correctness.
+    """
     found = Wanted()
     for one in filters:
         match one:
@@ -82,5 +104,7 @@ def wanted(filters: Iterable[Filter]) -> Wanted:
                 values = list(several)
             case _:
                 continue
-        found = found.also(Wanted(((column, frozenset(value for value in values if value is not None)),)))
+        found = found.also(
+            Wanted(((column, frozenset(value for value in values if value is not None)),))
+        )
     return found

@@ -1,7 +1,9 @@
-"""Whether the root that a job was told is one: a reader that looks in the wrong place finds nothing wrong there.
+"""Whether the root that a job was told is one: a reader that looks in the wrong place finds nothing
+wrong there.
 
-Owns what a job asks of its root (`inspection.roots` looks). A root that is not there is refused; so is one that has no deployment id
-while there is something that could be its own: ledgers, for a job that reads ledgers, else anything at all.
+Owns what a job asks of its root (`inspection.roots` looks). A root that is not there is refused; so
+is one that has no deployment id while there is something that could be its own: ledgers, for a job
+that reads ledgers, else anything at all.
 """
 
 from __future__ import annotations
@@ -21,19 +23,26 @@ from cursorkeeper_pipeline.source.systems import Systems
 
 
 def check_footers(options: Options) -> None:
-    """For a job that reads footers alone: it reads nothing of BookKeeper. Raises as `check_root`."""
+    """For a job that reads footers alone: it reads nothing of BookKeeper. Raises as
+    `check_root`.
+    """
     with Systems(options) as systems:
 
         async def work() -> None:
             zookeeper = await systems.zookeeper()
-            await Patience(options.wait_s).repeat("", lambda: roots.check_root(zookeeper, options.settings))
+            await Patience(options.wait_s).repeat(
+                "", lambda: roots.check_root(zookeeper, options.settings)
+            )
 
         systems.run(work())
 
 
-async def check_root(zookeeper: ZooKeeper, ledgers: Callable[[], Awaitable[LedgerStore]], options: Options) -> None:
-    """Raises ProblemError where what is below the root says nothing; MigrationError, ZooKeeperError, GatewayError. `ledgers` is called
-    only where the root has no id."""
+async def check_root(
+    zookeeper: ZooKeeper, ledgers: Callable[[], Awaitable[LedgerStore]], options: Options
+) -> None:
+    """Raises ProblemError where what is below the root says nothing; MigrationError,
+    ZooKeeperError, GatewayError. `ledgers` is called only where the root has no id.
+    """
     patience, settings = Patience(options.wait_s), options.settings
     root = await patience.repeat("", lambda: roots.look_at(zookeeper, settings.root))
     if root.has_id:
@@ -43,9 +52,10 @@ async def check_root(zookeeper: ZooKeeper, ledgers: Callable[[], Awaitable[Ledge
     if await _has_any(await ledgers()):
         where = f"{settings.root} in ZooKeeper at {options.zookeeper}"
         raise ProblemError(
-            f"{where} has no deployment id, and BookKeeper holds ledgers of this application: nobody can say whose they are",
+            f"{where} has no deployment id, and BookKeeper holds ledgers of this application: "
+            f"nobody can say whose they are",
             f"{roots.LOST}. {roots.NEW}",
-        )  # fmt: skip
+        )
 
 
 async def _has_any(ledgers: LedgerStore) -> bool:

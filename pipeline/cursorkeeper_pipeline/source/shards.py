@@ -1,12 +1,14 @@
 """Footers from ZooKeeper in bulk, bucket by bucket: what every table starts from.
 
-Owns: how buckets are listed and footers read (multiRead, several requests at once), and that a footer which cannot be decoded is a value.
-Does not own: which bucket is whose task (`fleet`, `planning`), nor the rows.
-Invariants: reads see everything that was committed before the task began (one `sync`); a footer that vanishes between listing and read is
-not there; names are chosen before their footers are read; at most `READS_AT_ONCE` answers wait to be looked at, and nothing is under way
-while they are: Spark may take its time with a batch, and the loop that would hear ZooKeeper's answers stands still meanwhile; only the
-cursor's own znode counts (a node of another name or in another bucket is nobody's, as for the daemon); where nothing is found the root is
-looked at, and one that cannot be right is refused as the commands refuse it.
+Owns: how buckets are listed and footers read (multiRead, several requests at once), and that a
+footer which cannot be decoded is a value. Does not own: which bucket is whose task (`fleet`,
+`planning`), nor the rows. Invariants: reads see everything that was committed before the task began
+(one `sync`); a footer that vanishes between listing and read is not there; names are chosen before
+their footers are read; at most `READS_AT_ONCE` answers wait to be looked at, and nothing is under
+way while they are: Spark may take its time with a batch, and the loop that would hear ZooKeeper's
+answers stands still meanwhile; only the cursor's own znode counts (a node of another name or in
+another bucket is nobody's, as for the daemon); where nothing is found the root is looked at, and
+one that cannot be right is refused as the commands refuse it.
 """
 
 from __future__ import annotations
@@ -69,15 +71,21 @@ class Answer(NamedTuple):
     read_at_us: int
 
 
-def read_footers(systems: Systems, options: Options, buckets: Sequence[str] | None = None) -> Iterator[Found]:
-    """The footers of the chosen cursors in these buckets; None: in all of them. A single named cursor is one read. Tombstones only with
-    `options.deleted`. Raises ProblemError (it does not answer, or the root is none), ZooKeeperError (it refuses)."""
+def read_footers(
+    systems: Systems, options: Options, buckets: Sequence[str] | None = None
+) -> Iterator[Found]:
+    """The footers of the chosen cursors in these buckets; None: in all of them. A single named
+    cursor is one read. Tombstones only with `options.deleted`. Raises ProblemError (it does not
+    answer, or the root is none), ZooKeeperError (it refuses).
+    """
 
     for batch in read_batches(systems, options, buckets):
         yield from batch
 
 
-def read_batches(systems: Systems, options: Options, buckets: Sequence[str] | None = None) -> Iterator[Batch]:
+def read_batches(
+    systems: Systems, options: Options, buckets: Sequence[str] | None = None
+) -> Iterator[Batch]:
     """The same in batches of at most `READ_BATCH`."""
 
     async def reading() -> AsyncIterator[Batch]:
@@ -88,7 +96,10 @@ def read_batches(systems: Systems, options: Options, buckets: Sequence[str] | No
 
 
 async def footers_in(
-    zookeeper: ZooKeeper, options: Options, buckets: Sequence[str] | None = None, reader: Reader | None = None
+    zookeeper: ZooKeeper,
+    options: Options,
+    buckets: Sequence[str] | None = None,
+    reader: Reader | None = None,
 ) -> AsyncIterator[Batch]:
     """The same for those who have a loop, and perhaps a `reader` whose pace counts."""
     reader = reader or Reader(zookeeper, options)
@@ -100,17 +111,27 @@ async def footers_in(
     there = await reader.buckets()
     if not there:
         await reader.check_root()
-    async for answer in reader.nodes(there if buckets is None else sorted(set(there).intersection(buckets))):
+    async for answer in reader.nodes(
+        there if buckets is None else sorted(set(there).intersection(buckets))
+    ):
         found = [decoded(name, node) for name, node in answer.nodes]
-        yield Batch(found if options.deleted else (one for one in found if not is_tombstone(one)), answer.read_at_us)
+        yield Batch(
+            found if options.deleted else (one for one in found if not is_tombstone(one)),
+            answer.read_at_us,
+        )
 
 
-async def footers_of(reader: Reader, options: Options, names: Sequence[CursorName]) -> AsyncIterator[Batch]:
+async def footers_of(
+    reader: Reader, options: Options, names: Sequence[CursorName]
+) -> AsyncIterator[Batch]:
     """The same of these cursors, each named once."""
     await reader.sync()
     async for answer in reader.named(names):
         found = [decoded(name, node) for name, node in answer.nodes]
-        yield Batch(found if options.deleted else (one for one in found if not is_tombstone(one)), answer.read_at_us)
+        yield Batch(
+            found if options.deleted else (one for one in found if not is_tombstone(one)),
+            answer.read_at_us,
+        )
 
 
 def now_us() -> int:
@@ -131,13 +152,19 @@ def is_tombstone(found: Found) -> bool:
 
 
 class Reader:
-    """Footers below one root. Waits `options.wait_s` for a ZooKeeper that is away, then raises ProblemError."""
+    """Footers below one root. Waits `options.wait_s` for a ZooKeeper that is away, then raises
+    ProblemError.
+    """
 
     def __init__(self, zookeeper: ZooKeeper, options: Options) -> None:
         self._zk, self._root = zookeeper, options.root
         self._selection = None if options.selection == Selection.everything() else options.selection
         self._wanted = None if options.wanted.is_everything else options.wanted
-        self._where, self._patience, self._settings = options.zookeeper, Patience(options.wait_s), options.settings
+        self._where, self._patience, self._settings = (
+            options.zookeeper,
+            Patience(options.wait_s),
+            options.settings,
+        )
         self._batch, self._pace = READ_BATCH_FIRST, Pace(options.footer_rate_s)
 
     async def sync(self) -> None:
@@ -155,10 +182,18 @@ class Reader:
         return there if buckets is None else [bucket for bucket in there if bucket in buckets]
 
     async def bucket_sizes(self) -> dict[str, int]:
-        """How many znodes each bucket has, chosen or not, from the buckets' own stats: no name is listed."""
+        """How many znodes each bucket has, chosen or not, from the buckets' own stats: no name is
+        listed.
+        """
         buckets = await self.buckets()
-        nodes = await self._patiently(lambda: self._zk.multi_read([f"{self._root}/{bucket}" for bucket in buckets]))
-        return {bucket: node.stat.children_count for bucket, node in zip(buckets, nodes, strict=True) if node is not None}
+        nodes = await self._patiently(
+            lambda: self._zk.multi_read([f"{self._root}/{bucket}" for bucket in buckets])
+        )
+        return {
+            bucket: node.stat.children_count
+            for bucket, node in zip(buckets, nodes, strict=True)
+            if node is not None
+        }
 
     async def one(self, name: CursorName) -> Found | None:
         """One cursor's footer, None if it has none."""
@@ -167,8 +202,10 @@ class Reader:
         return None if nodes[0] is None else decoded(name, nodes[0])
 
     async def alone(self) -> Found | None:
-        """The one cursor that the options name: if it is there, it is all that is asked for. None: none is named, or it is not there, and
-        then it may be the name of a partitioned topic, whose partitions have the cursors. The rule of every table."""
+        """The one cursor that the options name: if it is there, it is all that is asked for. None:
+        none is named, or it is not there, and then it may be the name of a partitioned topic, whose
+        partitions have the cursors. The rule of every table.
+        """
         if self._selection is None or not self._selection.subscription:
             return None
         found = await self.one(CursorName(self._selection.topic, self._selection.subscription))
@@ -211,7 +248,9 @@ class Reader:
 
         async def named(bucket: str) -> tuple[str, list[CursorName]]:
             children = await self._children(f"{self._root}/{bucket}")
-            return bucket, [name for child in children if (name := self._chosen(bucket, child)) is not None]
+            return bucket, [
+                name for child in children if (name := self._chosen(bucket, child)) is not None
+            ]
 
         async for found in in_rounds(each(), named, LISTINGS_AT_ONCE):
             yield found
@@ -256,14 +295,19 @@ class Reader:
         except MigrationError as e:
             said = e.__cause__ or e
             raise ProblemError(
-                f"ZooKeeper at {self._where} did not answer for {self._patience.wait_s:g} s: {said}",
+                f"ZooKeeper at {self._where} did not answer for {self._patience.wait_s:g} s: "
+                f"{said}",
                 "look at it and run this again, or give it longer with the option waitS",
                 Kind.AWAY,
             ) from e
 
 
-async def in_rounds(things: AsyncIterator[A], work: Callable[[A], Awaitable[B]], at_once: int) -> AsyncIterator[B]:
-    """`work` of each, in order, `at_once` of them at once. Nothing is under way when a result is handed out."""
+async def in_rounds(
+    things: AsyncIterator[A], work: Callable[[A], Awaitable[B]], at_once: int
+) -> AsyncIterator[B]:
+    """`work` of each, in order, `at_once` of them at once. Nothing is under way when a result is
+    handed out.
+    """
     some: list[A] = []
     async for thing in things:
         some.append(thing)

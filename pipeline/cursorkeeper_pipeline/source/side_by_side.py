@@ -1,7 +1,8 @@
 """Many cursors at once within one task.
 
-Owns the bound on how much is worked on and waits to be taken. Does not own what is read of each. Invariants: at most `at_once` workers
-and 2 x `at_once` results are there at any time; the first error ends all of them; nothing runs on when the reader leaves early.
+Owns the bound on how much is worked on and waits to be taken. Does not own what is read of each.
+Invariants: at most `at_once` workers and 2 x `at_once` results are there at any time; the first
+error ends all of them; nothing runs on when the reader leaves early.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 AT_ONCE = 8
-"""Cursors that one task reads at once: a read of a small ledger waits for the network most of its time."""
+"""Cursors that one task reads at once: a read of a small ledger waits for the network most of its
+time.
+"""
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-async def side_by_side(things: AsyncIterator[T], work: Callable[[T], AsyncIterator[R]], at_once: int = AT_ONCE) -> AsyncIterator[R]:
-    """Everything that `work` gives for each thing, in no order. Raises what `things` or `work` raises."""
+async def side_by_side(
+    things: AsyncIterator[T], work: Callable[[T], AsyncIterator[R]], at_once: int = AT_ONCE
+) -> AsyncIterator[R]:
+    """Everything that `work` gives for each thing, in no order. Raises what `things` or `work`
+    raises.
+    """
     results: asyncio.Queue[R] = asyncio.Queue(2 * at_once)
     turn = asyncio.Lock()
 

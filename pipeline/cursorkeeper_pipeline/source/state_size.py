@@ -1,8 +1,10 @@
-"""How large a cursor's state is, as its footer knows it: what is stored, and what a reader holds in memory. Pure.
+"""How large a cursor's state is, as its footer knows it: what is stored, and what a reader holds in
+memory. Pure.
 
-Owns the estimates that limits of memory are made of. Stored bytes say little of the others: acks in a regular pattern (every second entry)
-compress to nothing and are as many bits as any. Invariants: of the moment the footer was written, and not less
-than what a state of these counts holds; a footer without counts is as large as what it stores.
+Owns the estimates that limits of memory are made of. Stored bytes say little of the others: acks in
+a regular pattern (every second entry) compress to nothing and are as many bits as any. Invariants:
+of the moment the footer was written, and not less than what a state of these counts holds; a footer
+without counts is as large as what it stores.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def stored_bytes(footer: Footer) -> int:
 
 
 def described_bytes(stats: Stats) -> int:
-    """Of the state as bitmaps: a bit for each entry of the span, or two bytes for each hole where these are few; and its batches."""
+    """Of the state as bitmaps: a bit for each entry of the span, or two bytes for each hole where
+    these are few; and its batches.
+    """
     return min(stats.span // 8, 2 * stats.holes) + PARTIAL_BYTES * stats.partial_batches
 
 

@@ -1,16 +1,20 @@
-"""The tables `holes`, `hole_stats` and `batch_partials`: what the states of cursors hold, read from BookKeeper.
+"""The tables `holes`, `hole_stats` and `batch_partials`: what the states of cursors hold, read from
+BookKeeper.
 
-Owns how states become rows. Does not own the plan (`cursor_plan`), where a cursor is cut (`splitting`), the reading of one cursor
-(`state_reader`) or the columns (`decode`). Invariants: in a table that Spark loads a cursor is one task's, so it is one row of
-`hole_stats`; a cursor that cannot be read is such a row, with null for what is not known, and none of the others (or the end of the job,
-where `mode` is failfast); a task holds at most `IN_MEMORY` x `splitBytes` of states at a time, and batches of some 64 Ki rows; a cursor for
-which BookKeeper does not answer within `waitS` is `AWAY` in permissive mode, and too many of them in a row end the task.
+Owns how states become rows. Does not own the plan (`cursor_plan`), where a cursor is cut
+(`splitting`), the reading of one cursor (`state_reader`) or the columns (`decode`). Invariants: in
+a table that Spark loads a cursor is one task's, so it is one row of `hole_stats`; a cursor that
+cannot be read is such a row, with null for what is not known, and none of the others (or the end of
+the job, where `mode` is failfast); a task holds at most `IN_MEMORY` x `splitBytes` of states at a
+time, and batches of some 64 Ki rows; a cursor for which BookKeeper does not answer within `waitS`
+is `AWAY` in permissive mode, and too many of them in a row end the task.
 
-A cursor that has a snapshot, and whose state is larger than `splitBytes`, is read piece by piece, in order of position, and what comes out
-is that of the whole. A second pass (`units`) may have given pieces to tasks of their own: then `hole_stats` has a row for each, and whoever
-asked joins them. Each piece is read at the footer of its own moment. Acks only grow within a generation: every piece holds at least
-what the first one was of, and nothing that was not acked. If the cursor was reset or deleted between two pieces it is `MISSING`: the rows
-of `holes` that came before stay.
+A cursor that has a snapshot, and whose state is larger than `splitBytes`, is read piece by piece,
+in order of position, and what comes out is that of the whole. A second pass (`units`) may have
+given pieces to tasks of their own: then `hole_stats` has a row for each, and whoever asked joins
+them. Each piece is read at the footer of its own moment. Acks only grow within a generation: every
+piece holds at least what the first one was of, and nothing that was not acked. If the cursor was
+reset or deleted between two pieces it is `MISSING`: the rows of `holes` that came before stay.
 """
 
 from __future__ import annotations
@@ -53,7 +57,9 @@ IN_MEMORY: Final = 2
 
 
 class Rows(Protocol):
-    """Makes the rows of one cursor, of pieces that come in order of position. Pure but for the clock."""
+    """Makes the rows of one cursor, of pieces that come in order of position. Pure but for the
+    clock.
+    """
 
     def add(self, outcome: Outcome) -> Iterator[Sequence[Column]]:
         """Columns of a table, some rows at a time."""
@@ -69,7 +75,11 @@ class _HoleRows:
         self._runs = HoleRuns(cursor_key(unit.name))
 
     def add(self, outcome: Outcome) -> Iterator[Sequence[Column]]:
-        return self._runs.add(extents(outcome.state, outcome.window)) if outcome.state is not None else iter(())
+        return (
+            self._runs.add(extents(outcome.state, outcome.window))
+            if outcome.state is not None
+            else iter(())
+        )
 
     def rest(self) -> Iterator[Sequence[Column]]:
         return self._runs.rest()
@@ -80,7 +90,11 @@ class _PartialRows:
         self._key = cursor_key(unit.name)
 
     def add(self, outcome: Outcome) -> Iterator[Sequence[Column]]:
-        return partial_columns(self._key, living_partials(outcome.state)) if outcome.state is not None else iter(())
+        return (
+            partial_columns(self._key, living_partials(outcome.state))
+            if outcome.state is not None
+            else iter(())
+        )
 
     def rest(self) -> Iterator[Sequence[Column]]:
         return iter(())
@@ -88,7 +102,12 @@ class _PartialRows:
 
 class _StatsRow:
     def __init__(self, unit: Unit) -> None:
-        self._key, self._number, self._parts, self._counts = cursor_key(unit.name), unit.number, unit.parts, Counts()
+        self._key, self._number, self._parts, self._counts = (
+            cursor_key(unit.name),
+            unit.number,
+            unit.parts,
+            Counts(),
+        )
         self._mark_delete, self._stored_bytes = Position(0, -1), 0
         self._last: Outcome | None = None
         self._error: str | None = None
@@ -98,7 +117,9 @@ class _StatsRow:
         self._stored_bytes += outcome.stored_bytes
         if outcome.state is not None:
             batches = sum(1 for _ in living_partials(outcome.state))
-            found = counts(extents(outcome.state, outcome.window), batches, cut=outcome.window.first)
+            found = counts(
+                extents(outcome.state, outcome.window), batches, cut=outcome.window.first
+            )
             self._counts = self._counts.joined(found)
             self._mark_delete = outcome.state.mark_delete
         return iter(())
@@ -121,8 +142,20 @@ class _StatsRow:
         )
         if last.state is None:
             numbers = (None,) * len(numbers)
-        row = (self._key, self._number, self._parts, last.footer_version, *numbers, time.time_ns() // 1000, last.status, self._error)
-        yield [pa.array([value], field.type) for value, field in zip(row, schemas.HOLE_STATS, strict=True)]
+        row = (
+            self._key,
+            self._number,
+            self._parts,
+            last.footer_version,
+            *numbers,
+            time.time_ns() // 1000,
+            last.status,
+            self._error,
+        )
+        yield [
+            pa.array([value], field.type)
+            for value, field in zip(row, schemas.HOLE_STATS, strict=True)
+        ]
 
 
 class Columns(NamedTuple):
@@ -151,15 +184,25 @@ class _States:
             yield from batches.rest()
 
 
-def with_names(name: CursorName, columns: Sequence[Column], names: Sequence[str]) -> Sequence[Column]:
+def with_names(
+    name: CursorName, columns: Sequence[Column], names: Sequence[str]
+) -> Sequence[Column]:
     """The columns, and behind them those of the cursor's name that were asked for."""
     return [*columns, *(same_text(OF_NAME[column](name), len(columns[0])) for column in names)]
 
 
-async def _read(systems: Systems, options: Options, part: Part, rows: Callable[[Unit], Rows]) -> AsyncIterator[Columns]:
+async def _read(
+    systems: Systems, options: Options, part: Part, rows: Callable[[Unit], Rows]
+) -> AsyncIterator[Columns]:
     zookeeper = await systems.zookeeper()
-    ledgers, footers = paced(await systems.ledgers(), options.read_rate_mib_s), Reader(zookeeper, options)
-    reader, splitter = StateReader(footers, ledgers, options), Splitter(ledgers, Patience(options.wait_s))
+    ledgers, footers = (
+        paced(await systems.ledgers(), options.read_rate_mib_s),
+        Reader(zookeeper, options),
+    )
+    reader, splitter = (
+        StateReader(footers, ledgers, options),
+        Splitter(ledgers, Patience(options.wait_s)),
+    )
     budget = Budget(IN_MEMORY * options.split_bytes)
 
     async def one(asked: tuple[Found, Unit]) -> AsyncIterator[Columns]:
@@ -172,7 +215,9 @@ async def _read(systems: Systems, options: Options, part: Part, rows: Callable[[
             held = state_bytes(footer) // unit.parts
             if unit.piece is None:
                 windows = await splitter.windows(found.name, footer, pieces_wanted(footer, options))
-        async for outcome in pieces(reader, budget, found, windows, held // len(windows), generation):
+        async for outcome in pieces(
+            reader, budget, found, windows, held // len(windows), generation
+        ):
             for columns in made.add(outcome):
                 yield Columns(found.name, columns)
         for columns in made.rest():
@@ -183,16 +228,25 @@ async def _read(systems: Systems, options: Options, part: Part, rows: Callable[[
 
 
 async def pieces(
-    reader: StateReader, budget: Budget, found: Found, windows: Sequence[StateWindow], held: int, generation: int | None = None
+    reader: StateReader,
+    budget: Budget,
+    found: Found,
+    windows: Sequence[StateWindow],
+    held: int,
+    generation: int | None = None,
 ) -> AsyncIterator[Outcome]:
-    """One cursor in these windows, each of `held` bytes of memory, up to the first that cannot be read; nothing if it is deleted by now.
-    `generation`: of the footer that it was cut at; None: of this one."""
+    """One cursor in these windows, each of `held` bytes of memory, up to the first that cannot be
+    read; nothing if it is deleted by now. `generation`: of the footer that it was cut at; None: of
+    this one.
+    """
     if generation is None:
         generation = found.footer.generation if isinstance(found.footer, Footer) else 0
     reached = FIRST
     for window in windows:
         async with budget.of(held):
-            outcome = await reader.read(found.name, found, None if window.is_whole else Piece(generation, window))
+            outcome = await reader.read(
+                found.name, found, None if window.is_whole else Piece(generation, window)
+            )
             if outcome is None:
                 return
             if outcome.state is not None:

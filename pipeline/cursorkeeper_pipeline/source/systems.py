@@ -1,8 +1,11 @@
-"""ZooKeeper and the gateway from a task: connected once, used by synchronous code, closed with the task.
+"""ZooKeeper and the gateway from a task: connected once, used by synchronous code, closed with the
+task.
 
-A Spark worker is plain synchronous Python; the clients are asyncio. `Systems` runs one event loop for as long as a task reads, and
-hands async iterators out as ordinary ones. Invariants: the gateway is spoken to as a reader, which cannot fence, write or delete; the
-loop's time stands still while the loop does: Spark may look at a batch for minutes, and a request that is under way meanwhile is not late.
+A Spark worker is plain synchronous Python; the clients are asyncio. `Systems` runs one event loop
+for as long as a task reads, and hands async iterators out as ordinary ones. Invariants: the gateway
+is spoken to as a reader, which cannot fence, write or delete; the loop's time stands still while
+the loop does: Spark may look at a batch for minutes, and a request that is under way meanwhile is
+not late.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ READER = "reader"
 
 
 class PausedLoop(asyncio.SelectorEventLoop):
-    """Its time, and so every timeout and every patience, counts only while it runs. `clock` gives seconds, as `time.monotonic`."""
+    """Its time, and so every timeout and every patience, counts only while it runs. `clock` gives
+    seconds, as `time.monotonic`.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._stood_s = clock, 0.0
@@ -50,7 +55,9 @@ class PausedLoop(asyncio.SelectorEventLoop):
 class Systems:
     """A context manager; connects to each system when it is first asked for."""
 
-    def __init__(self, options: Options, role: str = READER, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, options: Options, role: str = READER, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._options, self._role = options, role
         self._start_timeout_s = min(connections.START_TIMEOUT_S, options.wait_s)
         self._runner = asyncio.Runner(loop_factory=lambda: PausedLoop(clock))
@@ -62,7 +69,12 @@ class Systems:
         self._runner.__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self._runner.run(self._open.aclose())
         finally:
@@ -75,7 +87,8 @@ class Systems:
         async def working() -> None:
             results.append(await work)
 
-        # Not by the task's own result: when the runner puts Python's SIGINT handler back, the task is printed, and all of its result.
+        # Not by the task's own result: when the runner puts Python's SIGINT handler back, the task
+        # is printed, and all of its result.
         self._runner.run(working())
         return results[0]
 

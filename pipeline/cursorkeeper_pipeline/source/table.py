@@ -1,4 +1,6 @@
-"""What a table is: a schema, a plan, and a reader of one part of the plan. Knows no Spark, so that tests need none."""
+"""What a table is: a schema, a plan, and a reader of one part of the plan. Knows no Spark, so that
+tests need none.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,13 @@ class Table(Protocol):
         ...
 
     def plan(self, options: Options) -> Sequence[Part]:
-        """On the driver, once for each DataFrame or view, which may live for days: a part says where to look, and not what is there.
-        Raises ProblemError."""
+        """On the driver, once for each DataFrame or view, which may live for days: a part says
+        where to look, and not what is there. Raises ProblemError.
+        """
         ...
 
     def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        """In a task. Raises ProblemError when a system is away too long; damage is a row, or raised if `mode` is failfast."""
+        """In a task. Raises ProblemError when a system is away too long; damage is a row, or raised
+        if `mode` is failfast.
+        """
         ...

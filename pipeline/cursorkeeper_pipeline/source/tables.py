@@ -14,11 +14,16 @@ from cursorkeeper_pipeline.source.options import OptionError, Options
 from cursorkeeper_pipeline.source.table import Table
 
 _MODULES = {
-    "cursors": "footers:Cursors", "segments": "footers:Segments",
-    "holes": "states:Holes", "hole_stats": "states:HoleStats", "batch_partials": "states:BatchPartials",
-    "deltas": "history:Deltas", "ledgers": "ledgers:Ledgers", "pulsar_cursors": "pulsar:PulsarCursors",
+    "cursors": "footers:Cursors",
+    "segments": "footers:Segments",
+    "holes": "states:Holes",
+    "hole_stats": "states:HoleStats",
+    "batch_partials": "states:BatchPartials",
+    "deltas": "history:Deltas",
+    "ledgers": "ledgers:Ledgers",
+    "pulsar_cursors": "pulsar:PulsarCursors",
     "checks": "checks:Checks",
-}  # fmt: skip
+}
 
 
 def table_of(name: str) -> Table:
@@ -33,7 +38,9 @@ NAMED = ("holes", "hole_stats", "batch_partials")
 
 
 def columns_of(table: str, wanted: StructType) -> tuple[str, ...]:
-    """The names of a schema that the user has given; empty if it is the table's own. Raises OptionError where it is none of the table."""
+    """The names of a schema that the user has given; empty if it is the table's own. Raises
+    OptionError where it is none of the table.
+    """
     own = from_arrow_schema(schemas.TABLES[table])
     known = {field.name: field.dataType for field in own}
     if table in NAMED:
@@ -43,12 +50,20 @@ def columns_of(table: str, wanted: StructType) -> tuple[str, ...]:
         if kind is None:
             near = difflib.get_close_matches(field.name, known, 1)
             guess = f"did you mean {near[0]}? " if near else ""
-            raise OptionError(f"schema: {table} has no column {field.name}", f"{guess}the columns are {', '.join(known)}")
+            raise OptionError(
+                f"schema: {table} has no column {field.name}",
+                f"{guess}the columns are {', '.join(known)}",
+            )
         if kind != field.dataType:
             said, real = field.dataType.simpleString(), kind.simpleString()
-            raise OptionError(f"schema: {field.name} is {said} there and {real} in {table}", f"write {field.name} {real}")
+            raise OptionError(
+                f"schema: {field.name} is {said} there and {real} in {table}",
+                f"write {field.name} {real}",
+            )
     if not wanted.names:
-        raise OptionError("schema: it names no column", f"leave it out, or name some of {', '.join(known)}")
+        raise OptionError(
+            "schema: it names no column", f"leave it out, or name some of {', '.join(known)}"
+        )
     return () if wanted.names == own.names else tuple(wanted.names)
 
 

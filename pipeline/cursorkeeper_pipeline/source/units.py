@@ -1,9 +1,11 @@
 """What a second pass reads: cursors, and pieces of large ones, whose sizes a first pass has seen.
 
-Owns how a cursor of known size becomes units of work, and what a unit weighs. Looking where a large cursor may be cut is an executor's
-work, and so is dealing the units out. Invariants: a unit names its cursor and no footer: it is read as the task finds it; the pieces of a
-cursor lie side by side and cover everything, whatever it is by then; they begin at acked entries, so no run of holes is in two of them:
-acks are never taken back within a generation, and a cursor of another one is `MISSING`.
+Owns how a cursor of known size becomes units of work, and what a unit weighs. Looking where a large
+cursor may be cut is an executor's work, and so is dealing the units out. Invariants: a unit names
+its cursor and no footer: it is read as the task finds it; the pieces of a cursor lie side by side
+and cover everything, whatever it is by then; they begin at acked entries, so no run of holes is in
+two of them: acks are never taken back within a generation, and a cursor of another one is
+`MISSING`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,13 @@ from cursorkeeper_pipeline.source.systems import Systems
 
 OPEN_BYTES: Final = 32 << 10
 """What a cursor costs beside its state, in bytes of state: its footer, and opening its ledgers."""
-SIZED: Final = pa.schema([pa.field("topic", pa.string()), pa.field("subscription", pa.string()), pa.field("bytes", pa.int64())])
+SIZED: Final = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("subscription", pa.string()),
+        pa.field("bytes", pa.int64()),
+    ]
+)
 UNITS: Final = pa.schema([pa.field("unit", pa.binary()), pa.field("cost", pa.int64())])
 DEALT: Final = pa.schema([pa.field("unit", pa.binary()), pa.field("task", pa.int32())])
 
@@ -80,9 +88,12 @@ class Weighed(NamedTuple):
     cost: int
 
 
-def units_of(systems: Systems, options: Options, sized: Iterable[Sized], split_bytes: int) -> Iterator[Weighed]:
-    """Small cursors as they are, those above `split_bytes` in pieces. No system is asked where there is none. Raises ProblemError,
-    ZooKeeperError."""
+def units_of(
+    systems: Systems, options: Options, sized: Iterable[Sized], split_bytes: int
+) -> Iterator[Weighed]:
+    """Small cursors as they are, those above `split_bytes` in pieces. No system is asked where
+    there is none. Raises ProblemError, ZooKeeperError.
+    """
     large = []
     for one in sized:
         if one.size > split_bytes:
@@ -93,10 +104,14 @@ def units_of(systems: Systems, options: Options, sized: Iterable[Sized], split_b
         yield from systems.iterate(cut_units(systems, options, large))
 
 
-async def cut_units(systems: Systems, options: Options, large: Sequence[Sized]) -> AsyncIterator[Weighed]:
+async def cut_units(
+    systems: Systems, options: Options, large: Sequence[Sized]
+) -> AsyncIterator[Weighed]:
     """Of large cursors, each in pieces of about `splitBytes`, if it can be cut."""
     reader = Reader(await systems.zookeeper(), options)
-    splitter = Splitter(paced(await systems.ledgers(), options.read_rate_mib_s), Patience(options.wait_s))
+    splitter = Splitter(
+        paced(await systems.ledgers(), options.read_rate_mib_s), Patience(options.wait_s)
+    )
     await reader.sync()
 
     async def each() -> AsyncIterator[Sized]:
@@ -124,7 +139,9 @@ def _pieces(name: CursorName, footer: object, windows: Sequence[StateWindow]) ->
         yield Unit(name, number, len(windows), Piece(footer.generation, window))
 
 
-async def found_in(zookeeper: ZooKeeper, reader: Reader, options: Options, part: Part) -> AsyncIterator[tuple[Found, Unit]]:
+async def found_in(
+    zookeeper: ZooKeeper, reader: Reader, options: Options, part: Part
+) -> AsyncIterator[tuple[Found, Unit]]:
     """What a part of either kind asks for, as it is now. Raises as `shards.footers_in`."""
     if isinstance(part, UnitsPart):
         units: dict[CursorName, list[Unit]] = {}
@@ -142,7 +159,9 @@ async def found_in(zookeeper: ZooKeeper, reader: Reader, options: Options, part:
 
 
 def dealt(costs: Sequence[int], tasks: int) -> list[tuple[int, int]]:
-    """(place, task), so that tasks cost about the same. The dearest tasks have the lowest numbers and begin first. Pure."""
+    """(place, task), so that tasks cost about the same. The dearest tasks have the lowest numbers
+    and begin first. Pure.
+    """
     bins = bin_pack(costs, tasks)
     bins.sort(key=lambda places: -sum(costs[place] for place in places))
     return [(place, task) for task, places in enumerate(bins) for place in places]

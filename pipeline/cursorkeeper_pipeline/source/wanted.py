@@ -1,7 +1,9 @@
-"""What a query asks of cursors' names, so that nothing is read for cursors that it would throw away. Pure.
+"""What a query asks of cursors' names, so that nothing is read for cursors that it would throw
+away. Pure.
 
-Owns which values the columns may have that follow from a cursor's name, by whatever way they are asked for: an option, or filters of the
-query (`reader`). Invariant: a cursor that is left out is none of those that are asked for.
+Owns which values the columns may have that follow from a cursor's name, by whatever way they are
+asked for: an option, or filters of the query (`reader`). Invariant: a cursor that is left out is
+none of those that are asked for.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ class Wanted:
     def buckets(self) -> frozenset[str] | None:
         """Where such cursors can be; None: anywhere."""
         keys = dict(self.values).get("cursor_key")
-        return None if keys is None else frozenset(bucket_of(key) for key in keys if -(1 << 63) <= key < 1 << 63)
+        return (
+            None
+            if keys is None
+            else frozenset(bucket_of(key) for key in keys if -(1 << 63) <= key < 1 << 63)
+        )
 
     def also(self, other: Wanted) -> Wanted:
         joined = dict(self.values)
@@ -57,4 +63,8 @@ class Wanted:
     def accepts_topic(self, topic: str) -> bool:
         """Whether a cursor of this topic may be."""
         name = CursorName(topic, "")
-        return all(OF_NAME[column](name) in allowed for column, allowed in self.values if column in OF_TOPIC)
+        return all(
+            OF_NAME[column](name) in allowed
+            for column, allowed in self.values
+            if column in OF_TOPIC
+        )

@@ -1,7 +1,8 @@
 """A span of time as a user writes it: what `since` and `until` mean. Pure.
 
-Owns which texts are times. Invariant: a text that may be meant otherwise than it would be taken is refused: a date written as a number is
-a date, and a number is seconds since 1970 only where that is a time at which a record can have been written.
+Owns which texts are times. Invariant: a text that may be meant otherwise than it would be taken is
+refused: a date written as a number is a date, and a number is seconds since 1970 only where that is
+a time at which a record can have been written.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 SECONDS_MIN, SECONDS_MAX = 1_000_000_000, 100_000_000_000
-"""September 2001 to the year 5138: smaller ones are years, or dates cut short; larger ones are milliseconds."""
+"""September 2001 to the year 5138: smaller ones are years, or dates cut short; larger ones are
+milliseconds.
+"""
 _BASIC_DATE: Final = re.compile(r"\d{8}")
 
 
@@ -28,9 +31,14 @@ class Window:
     def of(cls, since: str, until: str) -> Window:
         """Empty text: no bound. Raises ValueError."""
         window = cls(moment_us("since", since), moment_us("until", until))
-        if window.since_us is not None and window.until_us is not None and window.since_us >= window.until_us:
+        if (
+            window.since_us is not None
+            and window.until_us is not None
+            and window.since_us >= window.until_us
+        ):
             raise ValueError(
-                f"since = {since!r} is not before until = {until!r}: nothing lies between them. What to do: exchange them, or leave one out"
+                f"since = {since!r} is not before until = {until!r}: nothing lies between them. "
+                f"What to do: exchange them, or leave one out"
             )
         return window
 
@@ -52,8 +60,9 @@ def moment_us(name: str, text: str) -> int | None:
         seconds = _of_date(text)
     if seconds is None:
         raise ValueError(
-            f"{name} = {text!r} is no time. What to do: write ISO 8601 as 2026-11-21T10:00:00Z, or seconds since 1970 as 1795255200; "
-            "a record is left out only if its ledger was certainly written outside of since and until"
+            f"{name} = {text!r} is no time. What to do: write ISO 8601 as 2026-11-21T10:00:00Z, or "
+            "seconds since 1970 as 1795255200; a record is left out only if its ledger was "
+            "certainly written outside of since and until"
         )
     return round(seconds * 1_000_000)
 

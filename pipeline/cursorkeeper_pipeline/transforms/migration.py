@@ -1,6 +1,7 @@
 """Plans and results of imports, exports and comparisons, as DataFrames.
 
-A plan says which cursors, one row each; a cursor's key decides its task, so that a retried task has the same cursors again.
+A plan says which cursors, one row each; a cursor's key decides its task, so that a retried task has
+the same cursors again.
 """
 
 from __future__ import annotations
@@ -16,21 +17,39 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _L, _S, _B, _D = pa.int64(), pa.string(), pa.bool_(), pa.float64()
-PLAN: Final = pa.schema([pa.field(name, kind, nullable=False) for name, kind in (("cursor_key", _L), ("topic", _S), ("subscription", _S))])
+PLAN: Final = pa.schema(
+    [
+        pa.field(name, kind, nullable=False)
+        for name, kind in (("cursor_key", _L), ("topic", _S), ("subscription", _S))
+    ]
+)
 """The cursors that a run is about."""
 OUTCOMES: Final = pa.schema(
     [
-        pa.field("cursor_key", _L, nullable=False), pa.field("cursor", _S, nullable=False), pa.field("status", _S, nullable=False),
+        pa.field("cursor_key", _L, nullable=False),
+        pa.field("cursor", _S, nullable=False),
+        pa.field("status", _S, nullable=False),
         pa.field("ok", _B, nullable=False),
-        *(pa.field(name, _L) for name in (
-            "epoch", "acked_entries", "ranges", "partial_batches", "missing_entries", "extra_entries",
-        )),
+        *(
+            pa.field(name, _L)
+            for name in (
+                "epoch",
+                "acked_entries",
+                "ranges",
+                "partial_batches",
+                "missing_entries",
+                "extra_entries",
+            )
+        ),
         pa.field("seconds", _D),
-        *(pa.field(name, _S) for name in ("problem", "remedy", "notes")), pa.field("attempt", _S, nullable=False),
+        *(pa.field(name, _S) for name in ("problem", "remedy", "notes")),
+        pa.field("attempt", _S, nullable=False),
     ]
-)  # fmt: skip
-"""What became of each: `status` for people, `ok` for programs. Of a comparison: acked entries that only Pulsar has (`missing_entries`) or
-only we have (`extra_entries`). `attempt`: the one whose row this is. What does not apply or was not reached is null."""
+)
+"""What became of each: `status` for people, `ok` for programs. Of a comparison: acked entries that
+only Pulsar has (`missing_entries`) or only we have (`extra_entries`). `attempt`: the one whose row
+this is. What does not apply or was not reached is null.
+"""
 CURSORS_PER_TASK: Final = 200
 """A few seconds of work."""
 
@@ -49,7 +68,11 @@ def counts(outcomes: DataFrame) -> DataFrame:
     """(status, ok, cursors)."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    return outcomes.groupBy("status", "ok").agg(F.count("*").alias("cursors")).select("status", "ok", "cursors")
+    return (
+        outcomes.groupBy("status", "ok")
+        .agg(F.count("*").alias("cursors"))
+        .select("status", "ok", "cursors")
+    )
 
 
 def troubles(outcomes: DataFrame) -> DataFrame:

@@ -13,7 +13,12 @@ READABLE = ("OK", "AT_LEAST")
 
 def shaped(frame: DataFrame, schema: pa.Schema) -> DataFrame:
     """A select of the schema's columns; what else the frame has is gone."""
-    return frame.select(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in from_arrow_schema(schema)])
+    return frame.select(
+        *[
+            F.col(field.name).cast(field.dataType).alias(field.name)
+            for field in from_arrow_schema(schema)
+        ]
+    )
 
 
 def readable(cursors: DataFrame) -> DataFrame:

@@ -18,18 +18,36 @@ from cursorkeeper.demo.stack.pulsar import DEFAULT_VERSION, class_path
 
 def main(
     messages: Annotated[int, typer.Option(help="Messages a broker.", min=1_000)] = 200_000,
-    entries_per_ledger: Annotated[int, typer.Option(help="Pulsar's managedLedgerMaxEntriesPerLedger.", min=100)] = 50_000,
+    entries_per_ledger: Annotated[
+        int, typer.Option(help="Pulsar's managedLedgerMaxEntriesPerLedger.", min=100)
+    ] = 50_000,
     version: Annotated[str, typer.Option(help="Of Pulsar: one of java/brokers.")] = DEFAULT_VERSION,
-    plugin: Annotated[Path | None, typer.Option(help="The plugin's jar, if not this checkout's.", exists=True, dir_okay=False)] = None,
-    plugin_conf: Annotated[list[str] | None, typer.Option(help="NAME=VALUE: a line of broker.conf for the broker with the plugin.")] = None,
-    stock_only: Annotated[bool, typer.Option("--stock-only", help="Play the broker as it is, and nothing else.")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the folder with all data and logs.")] = False,
-    data_dir: Annotated[Path | None, typer.Option(help="Work in this folder (kept) instead of a temporary one.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="End with one JSON line instead of the report.")] = False,
+    plugin: Annotated[
+        Path | None,
+        typer.Option(help="The plugin's jar, if not this checkout's.", exists=True, dir_okay=False),
+    ] = None,
+    plugin_conf: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE: a line of broker.conf for the broker with the plugin."),
+    ] = None,
+    stock_only: Annotated[
+        bool, typer.Option("--stock-only", help="Play the broker as it is, and nothing else.")
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the folder with all data and logs.")
+    ] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Work in this folder (kept) instead of a temporary one.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="End with one JSON line instead of the report.")
+    ] = False,
 ) -> None:
-    """Kill real Pulsar brokers right after the last receipt of an ack, and count what they deliver again.
+    """Kill real Pulsar brokers right after the last receipt of an ack, and count what they deliver
+    again.
 
-    Exit code 0: with the plugin nothing confirmed came again, and nothing un-acked is missing. 1: not so. 3: a process did not start.
+    Exit code 0: with the plugin nothing confirmed came again, and nothing un-acked is missing. 1:
+    not so. 3: a process did not start.
     """
 
     def played(console: Console) -> Report:

@@ -1,7 +1,9 @@
-"""The play: messages, acks with receipts, kill -9 of the broker right after the last receipt, a new start, and a count of what comes again.
+"""The play: messages, acks with receipts, kill -9 of the broker right after the last receipt, a new
+start, and a count of what comes again.
 
-Owns: the order of the steps, the brokers' settings. Does not own: processes (`stack`, `traffic`), words and numbers for people (`report`).
-Invariant: whatever happens, nothing that was started is left behind, and the folder goes unless it is to be kept.
+Owns: the order of the steps, the brokers' settings. Does not own: processes (`stack`, `traffic`),
+words and numbers for people (`report`). Invariant: whatever happens, nothing that was started is
+left behind, and the folder goes unless it is to be kept.
 """
 
 from __future__ import annotations
@@ -18,7 +20,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.report import Half, Report
@@ -36,7 +45,9 @@ NAMESPACE = "public/default"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is played. `plugin`: a jar for the broker's class path; without one, the broker as it is plays alone."""
+    """What is played. `plugin`: a jar for the broker's class path; without one, the broker as it is
+    plays alone.
+    """
 
     version: str
     messages: int
@@ -45,7 +56,9 @@ class Case:
     plugin_conf: Mapping[str, str] = field(default_factory=dict)
 
     def broker_conf(self) -> dict[str, str]:
-        """Of both brokers. Nothing about how cursors are kept: only that batch indexes count, as they do by default since 4.1."""
+        """Of both brokers. Nothing about how cursors are kept: only that batch indexes count, as
+        they do by default since 4.1.
+        """
         return {
             "acknowledgmentAtBatchIndexLevelEnabled": "true",
             "managedLedgerMaxEntriesPerLedger": str(self.entries_per_ledger),
@@ -64,7 +77,10 @@ def plugin_conf(version: str, address: str) -> dict[str, str]:
     """Lines of broker.conf: cursors are kept by the daemon there, and receipts wait for it."""
     lines = {"managedLedgerStorageClassName": STORAGE_CLASS, "cursorKeeperAddress": address}
     if version.startswith("4."):
-        lines |= {"brokerInterceptors": "cursorkeeper-receipts", "brokerInterceptorsDirectory": str(RECEIPTS.parent)}
+        lines |= {
+            "brokerInterceptors": "cursorkeeper-receipts",
+            "brokerInterceptorsDirectory": str(RECEIPTS.parent),
+        }
     return lines
 
 
@@ -90,9 +106,16 @@ async def play(case: Case, *, data_dir: Path | None, keep: bool, console: Consol
 
 def _progress(console: Console) -> Progress:
     return Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(30), TaskProgressColumn(),
-        TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), console=console, transient=True, disable=console.quiet,
-    )  # fmt: skip
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(30),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=console.quiet,
+    )
 
 
 class _Stage:
@@ -104,7 +127,8 @@ class _Stage:
         self._classes = folder / "traffic"
 
     async def play(self) -> Report:
-        compiling = asyncio.create_task(compiled(self._case.version, self._classes))  # while the stack starts
+        # while the stack starts
+        compiling = asyncio.create_task(compiled(self._case.version, self._classes))
         try:
             return await self._play(compiling)
         finally:
@@ -115,7 +139,12 @@ class _Stage:
         report = Report(version=self._case.version, messages=self._case.messages)
         with self._waiting("ZooKeeper and two bookies start"):
             await asyncio.to_thread(self._stack.start)
-        cluster = PulsarCluster(self._folder / "pulsar", self._stack.zookeeper, version=self._case.version, java_options=QUICK)
+        cluster = PulsarCluster(
+            self._folder / "pulsar",
+            self._stack.zookeeper,
+            version=self._case.version,
+            java_options=QUICK,
+        )
         try:
             with self._waiting("Pulsar's metadata"):
                 await asyncio.to_thread(cluster.set_up)
@@ -123,7 +152,8 @@ class _Stage:
             stock = cluster.broker("stock", conf=self._case.broker_conf())
             report.without = await self._half(stock, "as it is")
             if self._case.plugin is not None:
-                with self._waiting("the broker stops"):  # in order: the next one would wait for this one's session to end
+                # in order: the next one would wait for this one's session to end
+                with self._waiting("the broker stops"):
                     await asyncio.to_thread(stock.stop)
                 report.plugin = await self._with_plugin(cluster, self._case.plugin)
         finally:
@@ -136,28 +166,47 @@ class _Stage:
             await daemon.start()
             ours = plugin_conf(self._case.version, daemon.address) | dict(self._case.plugin_conf)
             return await self._half(
-                cluster.broker("kept", conf={**self._case.broker_conf(), **ours}, extra_class_path=[plugin]), "with the plugin"
+                cluster.broker(
+                    "kept", conf={**self._case.broker_conf(), **ours}, extra_class_path=[plugin]
+                ),
+                "with the plugin",
             )
         finally:
             await daemon.stop()
 
     async def _half(self, broker: PulsarBroker, words: str) -> Half:
         self._console.print(f"\n[bold]A broker {words}[/bold]: Pulsar {broker.version}")
-        topic = Topic(broker.version, broker.service_url, f"persistent://{NAMESPACE}/{broker.name}", self._case.messages,
-                      self._folder / f"traffic-{broker.name}.log", self._classes)  # fmt: skip
+        topic = Topic(
+            broker.version,
+            broker.service_url,
+            f"persistent://{NAMESPACE}/{broker.name}",
+            self._case.messages,
+            self._folder / f"traffic-{broker.name}.log",
+            self._classes,
+        )
         with self._waiting("the broker starts"):
             await asyncio.to_thread(broker.start)
         produced = await self._traffic(topic, "produce", Produced, "messages sent")
         ledgers = await asyncio.to_thread(_data_ledgers, broker)
-        self._say(f"{produced.count:,} messages in {ledgers} data ledgers; a tenth of them in batches")
-        consumed = await self._traffic(topic, "consume", Consumed, "received and acked", broker.kill)
-        self._say(f"{consumed.acked:,} acks, each with its receipt; kill -9: the broker, after the last one")
+        self._say(
+            f"{produced.count:,} messages in {ledgers} data ledgers; a tenth of them in batches"
+        )
+        consumed = await self._traffic(
+            topic, "consume", Consumed, "received and acked", broker.kill
+        )
+        self._say(
+            f"{consumed.acked:,} acks, each with its receipt; kill -9: the broker, after the "
+            f"last one"
+        )
         began = time.monotonic()
         with self._waiting("the broker starts again"):
             await asyncio.to_thread(broker.start)
         back_s = time.monotonic() - began
         counted = await self._traffic(topic, "count", Counted, "delivered again")
-        self._say(f"it is back after {back_s:.1f} s: {counted.confirmed_again:,} confirmed messages delivered again")
+        self._say(
+            f"it is back after {back_s:.1f} s: {counted.confirmed_again:,} confirmed messages "
+            f"delivered again"
+        )
         return Half(
             data_ledgers=ledgers,
             acked=consumed.acked,
@@ -170,14 +219,23 @@ class _Stage:
             unacked_not_delivered=counted.unacked_not_delivered,
         )
 
-    async def _traffic(self, topic: Topic, command: str, shape: type[T], label: str, at_once: Callable[[], None] | None = None) -> T:
+    async def _traffic(
+        self,
+        topic: Topic,
+        command: str,
+        shape: type[T],
+        label: str,
+        at_once: Callable[[], None] | None = None,
+    ) -> T:
         """Runs a command to its last line; then `at_once`, before the process ends."""
         process = topic.process(command)
         bar = self._progress.add_task(label, total=topic.messages, rate="")
         began = time.monotonic()
 
         def progress(count: int) -> None:
-            self._progress.update(bar, completed=count, rate=f"{count / max(0.1, time.monotonic() - began):,.0f}/s")
+            self._progress.update(
+                bar, completed=count, rate=f"{count / max(0.1, time.monotonic() - began):,.0f}/s"
+            )
 
         try:
             await process.start()

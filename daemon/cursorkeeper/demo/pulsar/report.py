@@ -1,6 +1,7 @@
 """What the play found: one value, a page with two large numbers, and one JSON line.
 
-Words: a *redelivery* is of a message whose ack was not confirmed, and is right; a *duplicate* is of one whose ack was.
+Words: a *redelivery* is of a message whose ack was not confirmed, and is right; a *duplicate* is of
+one whose ack was.
 """
 
 from __future__ import annotations
@@ -15,16 +16,25 @@ from rich.table import Table
 from rich.text import Text
 
 GLYPHS = {
-    "0": ("███", "█ █", "█ █", "█ █", "███"), "1": (" █ ", "██ ", " █ ", " █ ", "███"), "2": ("███", "  █", "███", "█  ", "███"),
-    "3": ("███", "  █", "███", "  █", "███"), "4": ("█ █", "█ █", "███", "  █", "  █"), "5": ("███", "█  ", "███", "  █", "███"),
-    "6": ("███", "█  ", "███", "█ █", "███"), "7": ("███", "  █", "  █", "  █", "  █"), "8": ("███", "█ █", "███", "█ █", "███"),
-    "9": ("███", "█ █", "███", "  █", "███"), ",": (" ", " ", " ", " ", "▞"),
-}  # fmt: skip
+    "0": ("███", "█ █", "█ █", "█ █", "███"),
+    "1": (" █ ", "██ ", " █ ", " █ ", "███"),
+    "2": ("███", "  █", "███", "█  ", "███"),
+    "3": ("███", "  █", "███", "  █", "███"),
+    "4": ("█ █", "█ █", "███", "  █", "  █"),
+    "5": ("███", "█  ", "███", "  █", "███"),
+    "6": ("███", "█  ", "███", "█ █", "███"),
+    "7": ("███", "  █", "  █", "  █", "  █"),
+    "8": ("███", "█ █", "███", "█ █", "███"),
+    "9": ("███", "█ █", "███", "  █", "███"),
+    ",": (" ", " ", " ", " ", "▞"),
+}
 
 
 @dataclass(slots=True)
 class Half:
-    """One broker. Counts are of messages; `acked` of those whose ack was confirmed by a receipt before the kill."""
+    """One broker. Counts are of messages; `acked` of those whose ack was confirmed by a receipt
+    before the kill.
+    """
 
     data_ledgers: int
     acked: int
@@ -49,16 +59,26 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        """Nothing un-acked is missing anywhere, and with the plugin nothing confirmed came again."""
-        return self.without is not None and not self.unacked_not_delivered and not (self.plugin and self.plugin.redelivered)
+        """Nothing un-acked is missing anywhere, and with the plugin nothing confirmed came
+        again.
+        """
+        return (
+            self.without is not None
+            and not self.unacked_not_delivered
+            and not (self.plugin and self.plugin.redelivered)
+        )
 
     @property
     def unacked_not_delivered(self) -> int:
-        return sum(half.unacked_not_delivered for half in (self.without, self.plugin) if half is not None)
+        return sum(
+            half.unacked_not_delivered for half in (self.without, self.plugin) if half is not None
+        )
 
     @property
     def throughput_ratio(self) -> float | None:
-        """With the plugin to without, in messages received and acked a second. Of two short runs on a machine that does all else, too."""
+        """With the plugin to without, in messages received and acked a second. Of two short runs on
+        a machine that does all else, too.
+        """
         if self.without is None or self.plugin is None:
             return None
         return self.plugin.acks_per_second / self.without.acks_per_second
@@ -92,24 +112,39 @@ class Report:
         halves = [("Pulsar as it is", self.without), ("with CursorKeeper", self.plugin)]
         shown = [(title, half) for title, half in halves if half is not None]
         numbers = [_number(title, half.redelivered) for title, half in shown]
-        question = Text(f"{shown[0][1].acked:,} acks confirmed, then kill -9 of the broker. Delivered again:", style="bold")
+        question = Text(
+            f"{shown[0][1].acked:,} acks confirmed, then kill -9 of the broker. Delivered again:",
+            style="bold",
+        )
         table = Table(box=None, padding=(0, 2, 0, 0))
         table.add_column("", style="dim")
         for title, _ in shown:
             table.add_column(title, justify="right")
         for name, values in _lines([half for _, half in shown]):
             table.add_row(name, *values)
-        note = Text(f"Pulsar {self.version}, {self.messages:,} messages, real ZooKeeper and bookies; {self.seconds:.0f} s", style="dim")
-        page = Group(question, Text(""), Columns(numbers, padding=(0, 6)), Text(""), table, Text(""), note)
+        note = Text(
+            f"Pulsar {self.version}, {self.messages:,} messages, real ZooKeeper and bookies; "
+            f"{self.seconds:.0f} s",
+            style="dim",
+        )
+        page = Group(
+            question, Text(""), Columns(numbers, padding=(0, 6)), Text(""), table, Text(""), note
+        )
         border = "green" if self.is_good and self.plugin else "red"
-        console.print(Panel(page, title=self._title(), border_style=border, expand=False, padding=(1, 2)))
+        console.print(
+            Panel(page, title=self._title(), border_style=border, expand=False, padding=(1, 2))
+        )
 
     def _title(self) -> str | None:
         if self.unacked_not_delivered:
             return "UN-ACKED MESSAGES WERE NOT DELIVERED"
         if self.plugin is None:
             return None
-        return "CONFIRMED MESSAGES WERE DELIVERED AGAIN" if self.plugin.redelivered else "Every confirmed ack survived"
+        return (
+            "CONFIRMED MESSAGES WERE DELIVERED AGAIN"
+            if self.plugin.redelivered
+            else "Every confirmed ack survived"
+        )
 
 
 def _number(title: str, count: int) -> Group:
@@ -124,7 +159,10 @@ def large(text: str) -> list[str]:
 
 def _lines(halves: list[Half]) -> list[tuple[str, list[str]]]:
     return [
-        ("un-acked, and delivered again", [f"{h.unacked - h.unacked_not_delivered:,} of {h.unacked:,}" for h in halves]),
+        (
+            "un-acked, and delivered again",
+            [f"{h.unacked - h.unacked_not_delivered:,} of {h.unacked:,}" for h in halves],
+        ),
         ("messages acked a second", [f"{h.acks_per_second:,.0f}" for h in halves]),
         ("receipt of an ack, p50", [f"{h.receipt_ms_p50:.1f} ms" for h in halves]),
         ("receipt of an ack, p99", [f"{h.receipt_ms_p99:.1f} ms" for h in halves]),

@@ -1,6 +1,8 @@
-"""Real producers and consumers as processes: `java/brokers/traffic/Traffic.java`, by the Pulsar client of the broker's own version.
+"""Real producers and consumers as processes: `java/brokers/traffic/Traffic.java`, by the Pulsar
+client of the broker's own version.
 
-Owns: the command line and the shapes of the last lines. Does not own: which messages are acked, which the Java source says in one place.
+Owns: the command line and the shapes of the last lines. Does not own: which messages are acked,
+which the Java source says in one place.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """`acked`: messages whose ack was confirmed by a receipt; times from the ack's call to its receipt."""
+    """`acked`: messages whose ack was confirmed by a receipt; times from the ack's call to its
+    receipt.
+    """
 
     acked: int
     seconds: float
@@ -52,9 +56,11 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What the traffic goes to: `messages` are all that are sent, `log` takes what its process says.
+    """What the traffic goes to: `messages` are all that are sent, `log` takes what its process
+    says.
 
-    `classes`: a folder in which `compiled` has put Traffic's; without it, each process compiles it for itself.
+    `classes`: a folder in which `compiled` has put Traffic's; without it, each process compiles it
+    for itself.
     """
 
     version: str
@@ -71,12 +77,24 @@ class Topic:
             java += [class_path(self.version), str(SOURCE)]
         else:
             java += [os.pathsep.join([str(self.classes), class_path(self.version)]), SOURCE.stem]
-        return LineProcess(command, [*java, command, self.service_url, self.name, SUBSCRIPTION, str(self.messages)], self.log)
+        return LineProcess(
+            command,
+            [*java, command, self.service_url, self.name, SUBSCRIPTION, str(self.messages)],
+            self.log,
+        )
 
 
 async def compiled(version: str, folder: Path) -> Path:
     """The folder, with Traffic's classes. Raises ProcessFailed."""
-    command = ["java", *QUICK, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none", "-d", str(folder)]
+    command = [
+        "java",
+        *QUICK,
+        "-m",
+        "jdk.compiler/com.sun.tools.javac.Main",
+        "-proc:none",
+        "-d",
+        str(folder),
+    ]
     compiler = await asyncio.create_subprocess_exec(
         *command, "-cp", class_path(version), str(SOURCE), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
     )
@@ -95,7 +113,9 @@ async def compiled(version: str, folder: Path) -> Path:
 
 
 async def last_line(process: LineProcess, shape: type[T], progress: Callable[[int], None]) -> T:
-    """Follows a process to its last line. Raises ProcessFailed if it ends before, or says nothing for long."""
+    """Follows a process to its last line. Raises ProcessFailed if it ends before, or says nothing
+    for long.
+    """
     while not (line := await process.line(SILENCE_MAX_S)).get("done"):
         progress(int(line["count"]))
     progress(int(line["count"]))

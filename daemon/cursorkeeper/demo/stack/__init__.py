@@ -1,4 +1,6 @@
-"""Starts, kills and restarts the real thing on this machine: ZooKeeper, bookies, the gateway and Pulsar brokers, for demos and tests."""
+"""Starts, kills and restarts the real thing on this machine: ZooKeeper, bookies, the gateway and
+Pulsar brokers, for demos and tests.
+"""
 
 from cursorkeeper.demo.stack.errors import StackError
 from cursorkeeper.demo.stack.jar import check_java, find_jar
@@ -6,4 +8,12 @@ from cursorkeeper.demo.stack.java_process import JavaProcess
 from cursorkeeper.demo.stack.pulsar import PulsarBroker, PulsarCluster
 from cursorkeeper.demo.stack.standalone import Standalone
 
-__all__ = ["JavaProcess", "PulsarBroker", "PulsarCluster", "StackError", "Standalone", "check_java", "find_jar"]
+__all__ = [
+    "JavaProcess",
+    "PulsarBroker",
+    "PulsarCluster",
+    "StackError",
+    "Standalone",
+    "check_java",
+    "find_jar",
+]

@@ -1,8 +1,8 @@
 """One process of the gateway jar.
 
-Owns: its command line, the ready line with its limit. Does not own: its life (`process`), what the commands mean (`standalone`,
-`cluster`), where the jar is (`jar`).
-Invariant: no process outlives this one: it watches its parent's id.
+Owns: its command line, the ready line with its limit. Does not own: its life (`process`), what the
+commands mean (`standalone`, `cluster`), where the jar is (`jar`). Invariant: no process outlives
+this one: it watches its parent's id.
 """
 
 from __future__ import annotations
@@ -36,7 +36,12 @@ class JavaProcess(ServerProcess):
         java_options: Sequence[str] = (),
     ) -> None:
         super().__init__(command, log, start_max_s)
-        self._arguments, self._jar, self._heap_mib, self._java = list(arguments), jar, heap_mib, java
+        self._arguments, self._jar, self._heap_mib, self._java = (
+            list(arguments),
+            jar,
+            heap_mib,
+            java,
+        )
         self._java_options = list(java_options)
 
     def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:
@@ -49,9 +54,22 @@ class JavaProcess(ServerProcess):
         )
 
     def _command_line(self) -> list[str]:
-        java = [self._java, f"-Xmx{self._heap_mib}m", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={self.temp.absolute()}"]
+        java = [
+            self._java,
+            f"-Xmx{self._heap_mib}m",
+            "-XX:+UseSerialGC",
+            f"-Djava.io.tmpdir={self.temp.absolute()}",
+        ]
         java += self._java_options
-        return [*java, "-jar", str(self._jar or find_jar()), self.name, *self._arguments, "--parent-pid", str(os.getpid())]
+        return [
+            *java,
+            "-jar",
+            str(self._jar or find_jar()),
+            self.name,
+            *self._arguments,
+            "--parent-pid",
+            str(os.getpid()),
+        ]
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> Mapping[str, object]:
         assert process.stdout
@@ -65,7 +83,9 @@ class JavaProcess(ServerProcess):
                 got = os.read(out, 4096)
                 if not got:
                     process.wait(10)
-                    raise self._failed(f"ended with status {process.returncode} before it was ready")
+                    raise self._failed(
+                        f"ended with status {process.returncode} before it was ready"
+                    )
                 line += got
         try:
             ready = json.loads(line)

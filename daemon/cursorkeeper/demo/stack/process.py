@@ -1,11 +1,11 @@
 """One child process that serves: started, waited for, stopped, killed, frozen.
 
-Owns: the log file, the folder of temporary files, the limit of a start, the end of the process. Does not own: the command line and what
-"ready" means, which each kind says of itself (`java_process`, `pulsar`).
-Invariants: signals go to the id of a child of ours that was not waited for yet, so never to somebody else's process; an exit handler
-kills what is left; temporary files are in a folder beside the log, emptied at every start: BookKeeper unpacks native libraries there, and a
-killed JVM leaves them.
-Calls block; from asyncio use `asyncio.to_thread`.
+Owns: the log file, the folder of temporary files, the limit of a start, the end of the process.
+Does not own: the command line and what "ready" means, which each kind says of itself
+(`java_process`, `pulsar`). Invariants: signals go to the id of a child of ours that was not waited
+for yet, so never to somebody else's process; an exit handler kills what is left; temporary files
+are in a folder beside the log, emptied at every start: BookKeeper unpacks native libraries there,
+and a killed JVM leaves them. Calls block; from asyncio use `asyncio.to_thread`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,16 @@ _FREEZE_MAX_S = 60.0
 
 
 def freeze(pid: int) -> None:
-    """SIGSTOP to a child of ours. Returns when every thread of it stands still: the signal alone returns before, and on a busy machine a
-    thread on the other core still answers for some milliseconds. Raises `StackError` if it ended, or moves after a minute: one that waits
-    for a disk does not stop before that."""
+    """SIGSTOP to a child of ours. Returns when every thread of it stands still: the signal alone
+    returns before, and on a busy machine a thread on the other core still answers for some
+    milliseconds. Raises `StackError` if it ended, or moves after a minute: one that waits for a
+    disk does not stop before that.
+    """
     os.kill(pid, signal.SIGSTOP)
     until_s = time.monotonic() + _FREEZE_MAX_S
-    while (state := os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
+    while (
+        state := os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    ) is None:
         if time.monotonic() > until_s:
             raise StackError(f"process {pid} still moves {_FREEZE_MAX_S:.0f} s after SIGSTOP")
         time.sleep(0.001)
@@ -55,11 +59,15 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:
-        """The process, in a session of its own: a Ctrl-C in the terminal is for us; we stop our children in order."""
+        """The process, in a session of its own: a Ctrl-C in the terminal is for us; we stop our
+        children in order.
+        """
 
     @abstractmethod
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> Mapping[str, object]:
-        """Returns when it serves. Raises `self._failed(...)` when it ends, or is not ready within `start_max_s`."""
+        """Returns when it serves. Raises `self._failed(...)` when it ends, or is not ready within
+        `start_max_s`.
+        """
 
     @property
     def pid(self) -> int:
@@ -99,7 +107,9 @@ class ServerProcess(ABC):
         self._end(signal.SIGKILL, 10.0)
 
     def freeze(self) -> None:
-        """SIGSTOP: it is there and does not answer. Returns when every thread stands still, see `freeze`."""
+        """SIGSTOP: it is there and does not answer. Returns when every thread stands still, see
+        `freeze`.
+        """
         if not self.running:
             raise StackError(f"{self.name} is not running")
         freeze(self.pid)
@@ -123,7 +133,9 @@ class ServerProcess(ABC):
         return ""
 
     def _failed(self, what: str) -> StackError:
-        return StackError(f"{self.name} {what}. Its log {self.log} ends with:\n{self.log_tail() or '(nothing)'}")
+        return StackError(
+            f"{self.name} {what}. Its log {self.log} ends with:\n{self.log_tail() or '(nothing)'}"
+        )
 
     def _end(self, number: signal.Signals, max_s: float) -> None:
         process, self._process = self._process, None

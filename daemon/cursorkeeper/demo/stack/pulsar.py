@@ -1,10 +1,12 @@
-"""Real Pulsar brokers beside the embedded stack, from the class paths that `make broker-classes` resolves.
+"""Real Pulsar brokers beside the embedded stack, from the class paths that `make broker-classes`
+resolves.
 
-For the demo, and for every test that needs a broker. Owns: the cluster's metadata, broker.conf, ports, the wait until a broker is healthy.
-Does not own: the processes' life (`process`), ZooKeeper and the bookies (`standalone`, `cluster`).
-Invariants: a broker keeps its ports, its settings and its log over restarts; it listens on 127.0.0.1 only; no setting says anything about
-cursors that the caller did not say; every process ends with this one, however this one ends.
-Calls block; from asyncio use `asyncio.to_thread`.
+For the demo, and for every test that needs a broker. Owns: the cluster's metadata, broker.conf,
+ports, the wait until a broker is healthy. Does not own: the processes' life (`process`), ZooKeeper
+and the bookies (`standalone`, `cluster`). Invariants: a broker keeps its ports, its settings and
+its log over restarts; it listens on 127.0.0.1 only; no setting says anything about cursors that the
+caller did not say; every process ends with this one, however this one ends. Calls block; from
+asyncio use `asyncio.to_thread`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ VERSIONS = ("4.0.7", "4.2.4", "5.0.0-M1")
 """Those of `java/brokers/`."""
 DEFAULT_VERSION = "4.2.4"
 QUICK = ("-XX:TieredStopAtLevel=1",)
-"""For processes that live for a minute: the quick compiler alone, which halves the CPU time of a broker's start. Nothing for benchmarks."""
+"""For processes that live for a minute: the quick compiler alone, which halves the CPU time of a
+broker's start. Nothing for benchmarks.
+"""
 CLASS_PATHS_IN_REPOSITORY = Path(".build/brokers")
 STOP_MAX_S = 60.0
 _POLL_S, _HEALTH_MAX_S, _ANSWER_MAX_S = 0.2, 10.0, 60.0
@@ -43,9 +47,17 @@ _LEAN = {
     "managedLedgerCacheSizeMB": "64",
 }
 """What a small broker does without. Nothing about cursors."""
-_OPENS = ("java.base/java.io", "java.base/java.lang", "java.base/java.nio", "java.base/java.util.zip", "java.base/jdk.internal.misc",
-          "java.base/jdk.internal.platform", "java.base/sun.net", "java.management/sun.management",
-          "jdk.management/com.sun.management.internal")  # fmt: skip
+_OPENS = (
+    "java.base/java.io",
+    "java.base/java.lang",
+    "java.base/java.nio",
+    "java.base/java.util.zip",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/sun.net",
+    "java.management/sun.management",
+    "jdk.management/com.sun.management.internal",
+)
 _LOG4J = """\
 appender.console.type = Console
 appender.console.name = console
@@ -56,30 +68,45 @@ rootLogger.level = info
 rootLogger.appenderRef.console.ref = console
 """
 _SPAWNER = ThreadPoolExecutor(1, "pulsar-spawner")
-"""Linux ties a child to the thread that made it, not to the process: this one lasts as long as the process."""
+"""Linux ties a child to the thread that made it, not to the process: this one lasts as long as the
+process.
+"""
 
 
 def class_path(version: str = DEFAULT_VERSION, here: Path = Path(__file__)) -> str:
-    """Of a whole broker, as `java -cp` takes it. `here`: the place of this file. Raises StackError."""
+    """Of a whole broker, as `java -cp` takes it. `here`: the place of this file. Raises
+    StackError.
+    """
     listed = here.resolve().parents[4] / CLASS_PATHS_IN_REPOSITORY / f"{version}.classpath"
     if version not in VERSIONS:
-        raise StackError(f"Pulsar {version} is none of those that java/brokers has: {', '.join(VERSIONS)}")
+        raise StackError(
+            f"Pulsar {version} is none of those that java/brokers has: {', '.join(VERSIONS)}"
+        )
     if not listed.is_file():
         raise StackError(f"{listed} is missing. What to do: `make broker-classes`, in a checkout")
     return listed.read_text().strip()
 
 
 def spawn_tied(command: Sequence[str], log: BinaryIO, folder: Path) -> subprocess.Popen[bytes]:
-    """A child that is killed when this process ends, also by SIGKILL. Its output goes to the log."""
+    """A child that is killed when this process ends, also by SIGKILL. Its output goes to the
+    log.
+    """
     setpriv = shutil.which("setpriv")
     if setpriv is None:
-        raise StackError("there is no `setpriv` on PATH, which ends brokers with their tests. What to do: install util-linux")
+        raise StackError(
+            "there is no `setpriv` on PATH, which ends brokers with their tests. What to do: "
+            "install util-linux"
+        )
     return _SPAWNER.submit(
         lambda: subprocess.Popen(
             [setpriv, "--pdeathsig", "KILL", "--", *command],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=folder,
         )
-    ).result()  # fmt: skip
+    ).result()
 
 
 class _PulsarProcess(ServerProcess):
@@ -105,12 +132,21 @@ class _PulsarProcess(ServerProcess):
         settings = self.folder / "log4j2.properties"
         settings.write_text(_LOG4J)
         return [
-            "java", f"-Xmx{self._heap_mib}m", f"-XX:MaxDirectMemorySize={self._heap_mib}m", "-XX:+UseSerialGC",
-            *self._java_options, f"-Djava.io.tmpdir={self.temp.absolute()}", f"-Dlog4j.configurationFile={settings.absolute()}",
-            "-Djava.net.preferIPv4Stack=true", "-Dio.netty.tryReflectionSetAccessible=true",
+            "java",
+            f"-Xmx{self._heap_mib}m",
+            f"-XX:MaxDirectMemorySize={self._heap_mib}m",
+            "-XX:+UseSerialGC",
+            *self._java_options,
+            f"-Djava.io.tmpdir={self.temp.absolute()}",
+            f"-Dlog4j.configurationFile={settings.absolute()}",
+            "-Djava.net.preferIPv4Stack=true",
+            "-Dio.netty.tryReflectionSetAccessible=true",
             *(word for package in _OPENS for word in ("--add-opens", f"{package}=ALL-UNNAMED")),
-            "-cp", classes, main, *arguments,
-        ]  # fmt: skip
+            "-cp",
+            classes,
+            main,
+            *arguments,
+        ]
 
     def _check_alive(self, process: subprocess.Popen[bytes], since: float) -> None:
         if process.poll() is not None:
@@ -120,7 +156,8 @@ class _PulsarProcess(ServerProcess):
 
 
 class PulsarBroker(_PulsarProcess):
-    """One broker. `ready` has its `service_url` and `admin_url`; so have the properties, also before it runs.
+    """One broker. `ready` has its `service_url` and `admin_url`; so have the properties, also
+    before it runs.
 
     `conf`: lines of broker.conf; a change of it counts from the next start on.
     """
@@ -140,7 +177,13 @@ class PulsarBroker(_PulsarProcess):
         java_options: Sequence[str] = (),
     ) -> None:
         super().__init__(
-            name, folder, version, extra_class_path=extra_class_path, heap_mib=heap_mib, start_max_s=start_max_s, java_options=java_options
+            name,
+            folder,
+            version,
+            extra_class_path=extra_class_path,
+            heap_mib=heap_mib,
+            start_max_s=start_max_s,
+            java_options=java_options,
         )
         self.conf = dict(conf or {})
         self._cluster, self._zookeeper = cluster, zookeeper
@@ -181,14 +224,24 @@ class PulsarBroker(_PulsarProcess):
         }
         conf = self.folder / f"{self.name}.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-        return spawn_tied(self._java("org.apache.pulsar.PulsarBrokerStarter", ["--broker-conf", str(conf.absolute())]), log, self.folder)
+        return spawn_tied(
+            self._java(
+                "org.apache.pulsar.PulsarBrokerStarter", ["--broker-conf", str(conf.absolute())]
+            ),
+            log,
+            self.folder,
+        )
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> Mapping[str, object]:
         began = time.monotonic()
         while not self._is_healthy():
             self._check_alive(process, began)
             time.sleep(_POLL_S)
-        return {"service_url": self.service_url, "admin_url": self.admin_url, "seconds": time.monotonic() - began}
+        return {
+            "service_url": self.service_url,
+            "admin_url": self.admin_url,
+            "seconds": time.monotonic() - began,
+        }
 
     def _is_healthy(self) -> bool:
         try:
@@ -198,10 +251,12 @@ class PulsarBroker(_PulsarProcess):
 
 
 class PulsarCluster:
-    """Brokers over one ZooKeeper and its bookies. A context manager: writes the cluster's metadata, and stops its brokers at the end.
+    """Brokers over one ZooKeeper and its bookies. A context manager: writes the cluster's metadata,
+    and stops its brokers at the end.
 
-    `folder` holds settings and logs. A second cluster over the same ZooKeeper is not possible: its names would be the same.
-    `java_options`: of every process that it starts, e.g. `QUICK`. `configuration`: the ZooKeeper of what clusters share, if another one.
+    `folder` holds settings and logs. A second cluster over the same ZooKeeper is not possible: its
+    names would be the same. `java_options`: of every process that it starts, e.g. `QUICK`.
+    `configuration`: the ZooKeeper of what clusters share, if another one.
     """
 
     def __init__(
@@ -220,7 +275,9 @@ class PulsarCluster:
         self.brokers: list[PulsarBroker] = []
 
     def set_up(self) -> PulsarCluster:
-        """The metadata, by Pulsar's own tool, with its tenant `public` and namespace `public/default`. Raises StackError."""
+        """The metadata, by Pulsar's own tool, with its tenant `public` and namespace
+        `public/default`. Raises StackError.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         tool = _MetadataSetUp(self)
         tool.start()
@@ -237,12 +294,21 @@ class PulsarCluster:
         heap_mib: int = 512,
         start_max_s: float = 120.0,
     ) -> PulsarBroker:
-        """One that is not started yet. `version`: the cluster's, unless said. `extra_class_path`: jars before Pulsar's own."""
+        """One that is not started yet. `version`: the cluster's, unless said. `extra_class_path`:
+        jars before Pulsar's own.
+        """
         made = PulsarBroker(
-            name, self.folder, self.zookeeper, self.name, version=version or self.version,
+            name,
+            self.folder,
+            self.zookeeper,
+            self.name,
+            version=version or self.version,
             conf={"configurationMetadataStoreUrl": f"zk:{self.configuration}", **(conf or {})},
-            extra_class_path=extra_class_path, heap_mib=heap_mib, start_max_s=start_max_s, java_options=self.java_options,
-        )  # fmt: skip
+            extra_class_path=extra_class_path,
+            heap_mib=heap_mib,
+            start_max_s=start_max_s,
+            java_options=self.java_options,
+        )
         self.brokers.append(made)
         return made
 
@@ -262,10 +328,19 @@ class PulsarCluster:
 
 
 class _MetadataSetUp(_PulsarProcess):
-    """Is ready when it has ended. A failure of it may leave it waiting for ever (seen with 5.0.0-M1), which the limit ends."""
+    """Is ready when it has ended. A failure of it may leave it waiting for ever (seen with
+    5.0.0-M1), which the limit ends.
+    """
 
     def __init__(self, cluster: PulsarCluster) -> None:
-        super().__init__("metadata", cluster.folder, cluster.version, heap_mib=128, start_max_s=60.0, java_options=cluster.java_options)
+        super().__init__(
+            "metadata",
+            cluster.folder,
+            cluster.version,
+            heap_mib=128,
+            start_max_s=60.0,
+            java_options=cluster.java_options,
+        )
         self._of = cluster
 
     def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:
@@ -280,7 +355,9 @@ class _MetadataSetUp(_PulsarProcess):
             "broker-service-url": "pulsar://127.0.0.1:6650",
         }
         words = [word for key, value in flags.items() for word in (f"--{key}", value)]
-        return spawn_tied(self._java("org.apache.pulsar.PulsarClusterMetadataSetup", words), log, self.folder)
+        return spawn_tied(
+            self._java("org.apache.pulsar.PulsarClusterMetadataSetup", words), log, self.folder
+        )
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> Mapping[str, object]:
         try:

@@ -1,7 +1,7 @@
 """Everything in one process: `gateway standalone`, over one data folder that outlives it.
 
-Owns: its arguments and addresses. Does not own: the process (`java_process`).
-Invariant: the ports stay the same over restarts, so that clients find it again, and no other process is given them.
+Owns: its arguments and addresses. Does not own: the process (`java_process`). Invariant: the ports
+stay the same over restarts, so that clients find it again, and no other process is given them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from cursorkeeper.demo.stack.ports import free_port
 
 
 class Standalone:
-    """A ZooKeeper, one to three bookies and the gateway. A context manager: starts, and stops at the end."""
+    """A ZooKeeper, one to three bookies and the gateway. A context manager: starts, and stops at
+    the end.
+    """
 
     def __init__(
         self,
@@ -32,7 +34,15 @@ class Standalone:
         self.data_dir, self.bookies = data_dir, bookies
         self.process = JavaProcess(
             "standalone",
-            ["--data-dir", str(data_dir), "--bookies", str(bookies), "--port", str(port), *arguments],
+            [
+                "--data-dir",
+                str(data_dir),
+                "--bookies",
+                str(bookies),
+                "--port",
+                str(port),
+                *arguments,
+            ],
             data_dir / "standalone.log",
             jar=jar,
             heap_mib=heap_mib,
@@ -57,10 +67,15 @@ class Standalone:
 
     def start(self) -> Standalone:
         """Returns when all of it is ready."""
-        known = self.data_dir / "ports.properties"  # else it chooses by itself, at the same time as others do
+        # else it chooses by itself, at the same time as others do
+        known = self.data_dir / "ports.properties"
         if not known.exists():
             known.parent.mkdir(parents=True, exist_ok=True)
-            servers = ["zookeeper", "metrics", *(f"bookie-{number}" for number in range(1, self.bookies + 1))]
+            servers = [
+                "zookeeper",
+                "metrics",
+                *(f"bookie-{number}" for number in range(1, self.bookies + 1)),
+            ]
             known.write_text("".join(f"{server}={free_port()}\n" for server in servers))
         self.process.start()
         return self

@@ -1,1 +1,3 @@
-"""Pulsar's own bytes: the cursor-ledger entry, the cursor znode, PIP-381's chunks, the topic znode. Pure."""
+"""Pulsar's own bytes: the cursor-ledger entry, the cursor znode, PIP-381's chunks, the topic znode.
+Pure.
+"""

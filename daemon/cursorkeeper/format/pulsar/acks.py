@@ -1,9 +1,11 @@
-"""What PositionInfo and ManagedCursorInfo have in common: acked entries, partly acked batches, properties.
+"""What PositionInfo and ManagedCursorInfo have in common: acked entries, partly acked batches,
+properties.
 
-`AcksReader` takes the fields of either message in any order and gives one tidy state: nothing at or below mark-delete, no empty
-set, ledgers ascending, an entry acked or partly acked but not both. Whatever had to be put right is said in `notes`. What a
-newer writer put where acks are raises TooNewError, but only after the message as a whole turned out to be sound: what merely
-looks newer because it is damaged is damage.
+`AcksReader` takes the fields of either message in any order and gives one tidy state: nothing at or
+below mark-delete, no empty set, ledgers ascending, an entry acked or partly acked but not both.
+Whatever had to be put right is said in `notes`. What a newer writer put where acks are raises
+TooNewError, but only after the message as a whole turned out to be sound: what merely looks newer
+because it is damaged is damage.
 """
 
 from __future__ import annotations
@@ -84,7 +86,9 @@ class AcksReader:
         return Acks({}, {}, (), None)
 
     def finish(self, mark_delete: Position) -> Acks:
-        """The state. Raises TooNewError if any part of it is in a form that this release does not know."""
+        """The state. Raises TooNewError if any part of it is in a form that this release does not
+        know.
+        """
         acked, crossing = self._whole_entries()
         if self.newer:
             raise too_new("; ".join(sorted(set(self.newer))[:3]))
@@ -104,11 +108,16 @@ class AcksReader:
         if not self.ranges.count:
             return arrays, ()
         if self._elements:
-            self.notes.append(f"{len(self._elements)} long arrays beside {self.ranges.count} ranges: ignored, as Pulsar does")
+            self.notes.append(
+                f"{len(self._elements)} long arrays beside {self.ranges.count} ranges: ignored, "
+                f"as Pulsar does"
+            )
         return acked, crossing
 
     def _long_arrays(self) -> dict[int, BitMap]:
-        """A ledger that is there twice: the union. (Pulsar throws, and then has lost all of them.)"""
+        """A ledger that is there twice: the union. (Pulsar throws, and then has lost all of
+        them.)
+        """
         out: dict[int, BitMap] = {}
         twice = set()
         for ledger, entries in long_array.decode_elements(self._data, self._elements, self.newer):
@@ -118,7 +127,8 @@ class AcksReader:
             out[ledger] = entries
         if twice:
             self.notes.append(
-                f"ledgers {sorted(twice)[:5]} have more than one long array: joined (Pulsar would lose all acks of the cursor)"
+                f"ledgers {sorted(twice)[:5]} have more than one long array: joined (Pulsar "
+                f"would lose all acks of the cursor)"
             )
         return {ledger: entries for ledger, entries in out.items() if entries}
 
@@ -133,28 +143,42 @@ class AcksReader:
             if not own:
                 del acked[mark_delete.ledger]
         if dropped:
-            self.notes.append(f"{dropped} entries at or below mark-delete {mark_delete} are named again: dropped")
+            self.notes.append(
+                f"{dropped} entries at or below mark-delete {mark_delete} are named again: dropped"
+            )
         return acked
 
-    def _kept_batches(self, mark_delete: Position, acked: dict[int, BitMap]) -> dict[PartialKey, BitMap]:
+    def _kept_batches(
+        self, mark_delete: Position, acked: dict[int, BitMap]
+    ) -> dict[PartialKey, BitMap]:
         for position, missing in self._batches.items():
-            if not missing and position > mark_delete:  # two elements of one entry that left nothing
+            # two elements of one entry that left nothing
+            if not missing and position > mark_delete:
                 acked.setdefault(position.ledger, BitMap()).add(position.entry)
         kept = {
             PartialKey(*position): missing
             for position, missing in sorted(self._batches.items())
-            if missing and position > mark_delete and position.entry not in acked.get(position.ledger, ())
+            if missing
+            and position > mark_delete
+            and position.entry not in acked.get(position.ledger, ())
         }
         dropped = sum(map(bool, self._batches.values())) - len(kept)
         if dropped:
-            self.notes.append(f"{dropped} partly acked batches of entries that are acked as a whole: dropped")
+            self.notes.append(
+                f"{dropped} partly acked batches of entries that are acked as a whole: dropped"
+            )
         return kept
 
     def _note_batches(self) -> None:
         if self._empty_batches:
-            self.notes.append(f"{self._empty_batches} batch elements without a bit: ignored, as Pulsar does")
+            self.notes.append(
+                f"{self._empty_batches} batch elements without a bit: ignored, as Pulsar does"
+            )
         if self._double_batches:
-            self.notes.append(f"{self._double_batches} batch elements for an entry that has one already: an index acked in either is acked")
+            self.notes.append(
+                f"{self._double_batches} batch elements for an entry that has one already: an "
+                f"index acked in either is acked"
+            )
 
 
 def checked_entry(position: Position) -> Position:
@@ -162,7 +186,10 @@ def checked_entry(position: Position) -> Position:
     if position.ledger < 0 or position.entry < 0:
         raise PulsarFormatError(f"a partly acked batch at {position}")
     if position.entry > ENTRY_ID_MAX:
-        raise PulsarFormatError(f"a partly acked batch at {position}: entries above {ENTRY_ID_MAX} are more than this release can hold")
+        raise PulsarFormatError(
+            f"a partly acked batch at {position}: entries above {ENTRY_ID_MAX} are more than "
+            f"this release can hold"
+        )
     return position
 
 
@@ -171,7 +198,10 @@ def checked_mark_delete(ledger: int, entry: int) -> Position:
     if ledger < 0 or entry < BEFORE_FIRST:
         raise PulsarFormatError(f"mark-delete {ledger}:{entry} is no position")
     if entry > ENTRY_ID_MAX:
-        raise PulsarFormatError(f"mark-delete {ledger}:{entry}: entries above {ENTRY_ID_MAX} are more than this release can hold")
+        raise PulsarFormatError(
+            f"mark-delete {ledger}:{entry}: entries above {ENTRY_ID_MAX} are more than this "
+            f"release can hold"
+        )
     return Position(ledger, entry)
 
 
@@ -206,11 +236,17 @@ def read_text_property(data: bytes, field: Field, newer: list[str]) -> tuple[str
         inner = read_field(data, pos, field.end)
         pos = inner.end
         if inner.number in (1, 2):
-            found[inner.number] = read_text(data, inner, "the name of a property" if inner.number == 1 else "the value of a property")
+            found[inner.number] = read_text(
+                data,
+                inner,
+                "the name of a property" if inner.number == 1 else "the value of a property",
+            )
         else:
             newer.append(f"field {inner.number} in a property")
     if len(found) < 2:
-        raise PulsarFormatError(f"byte {field.at}: a property without {'value' if 1 in found else 'name'}")
+        raise PulsarFormatError(
+            f"byte {field.at}: a property without {'value' if 1 in found else 'name'}"
+        )
     return found[1], found[2]
 
 

@@ -1,6 +1,7 @@
 """BatchedEntryDeletionIndexInfo: the batch indexes of one entry that are still to be acked.
 
-In spite of its name `deleteSet` holds what is *not* deleted: bit 1 = un-acked. The size of the batch is not stored.
+In spite of its name `deleteSet` holds what is *not* deleted: bit 1 = un-acked. The size of the
+batch is not stored.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _FEW: Final = 24
 
 
 def decode(data: bytes, field: Field, newer: list[str]) -> tuple[Position, BitMap]:
-    """The entry and its un-acked indexes (empty: the element says nothing). Raises PulsarFormatError."""
+    """The entry and its un-acked indexes (empty: the element says nothing). Raises
+    PulsarFormatError.
+    """
     expect(field, Kind.LEN, "batchedEntryDeletionIndexInfo")
     plain = _decode_plain(data, field.start, field.end)
     if plain is not None:
@@ -50,24 +53,34 @@ def decode(data: bytes, field: Field, newer: list[str]) -> tuple[Position, BitMa
         if inner.number == 1:
             expect(inner, Kind.LEN, "BatchedEntryDeletionIndexInfo.position")
             if position is not None:
-                raise PulsarFormatError(f"byte {inner.at}: BatchedEntryDeletionIndexInfo.position is there twice")
-            position = read_position(data, inner.start, inner.end, "BatchedEntryDeletionIndexInfo.position", newer)
+                raise PulsarFormatError(
+                    f"byte {inner.at}: BatchedEntryDeletionIndexInfo.position is there twice"
+                )
+            position = read_position(
+                data, inner.start, inner.end, "BatchedEntryDeletionIndexInfo.position", newer
+            )
         elif inner.number == 2 and inner.kind == Kind.LEN:
             at = inner.start
             while at < inner.end:
                 word, at = read_varint(data, at, inner.end)
                 words.append(word)
         elif inner.number == 2:
-            words.append(expect(inner, Kind.VARINT, "BatchedEntryDeletionIndexInfo.deleteSet").value)
+            words.append(
+                expect(inner, Kind.VARINT, "BatchedEntryDeletionIndexInfo.deleteSet").value
+            )
         else:
             newer.append(f"field {inner.number} in a partly acked batch")
     if position is None:
-        raise PulsarFormatError(f"byte {field.at}: BatchedEntryDeletionIndexInfo.position is missing")
+        raise PulsarFormatError(
+            f"byte {field.at}: BatchedEntryDeletionIndexInfo.position is missing"
+        )
     return position, _indexes(position, words)
 
 
 def _decode_plain(data: bytes, start: int, end: int) -> tuple[Position, list[int]] | None:
-    """An element exactly as Pulsar writes it: `0a l 08 ledger 10 entry` and `10 word` for every word."""
+    """An element exactly as Pulsar writes it: `0a l 08 ledger 10 entry` and `10 word` for every
+    word.
+    """
     if end - start < 6 or data[start] != 0x0A or data[start + 2] != 0x08:
         return None
     inner = start + 2 + data[start + 1]
@@ -90,7 +103,10 @@ def _decode_plain(data: bytes, start: int, end: int) -> tuple[Position, list[int
 
 def _indexes(position: Position, words: list[int]) -> BitMap:
     if any(words[WORDS_MAX:]):
-        raise PulsarFormatError(f"entry {position}: a deleteSet of {len(words)} words, batches have at most {BATCH_SIZE_MAX:,} messages")
+        raise PulsarFormatError(
+            f"entry {position}: a deleteSet of {len(words)} words, batches have at most "
+            f"{BATCH_SIZE_MAX:,} messages"
+        )
     del words[WORDS_MAX:]
     if len(words) > 1 or (words and words[0].bit_count() > _FEW):
         bits = np.unpackbits(np.array(words, "<u8").view(np.uint8), bitorder="little")
@@ -106,7 +122,9 @@ def _indexes(position: Position, words: list[int]) -> BitMap:
 
 def _words(indexes: BitMap) -> list[int]:
     if indexes.max() >= BATCH_SIZE_MAX:
-        raise ValueError(f"a batch index {indexes.max()}, batches have at most {BATCH_SIZE_MAX:,} messages")
+        raise ValueError(
+            f"a batch index {indexes.max()}, batches have at most {BATCH_SIZE_MAX:,} messages"
+        )
     if len(indexes) > _FEW:
         bits = np.zeros((indexes.max() // 64 + 1) * 64, np.uint8)
         bits[bitmaps.to_column(indexes)] = 1

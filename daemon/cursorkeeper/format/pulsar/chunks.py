@@ -1,8 +1,10 @@
-"""PIP-381: a state as entries of a cursor ledger (one, or slices and a footer), and the way back from the last entry.
+"""PIP-381: a state as entries of a cursor ledger (one, or slices and a footer), and the way back
+from the last entry.
 
-Owns both directions. The reader does no I/O: it is a generator that asks for entries. Its rules: an entry is never judged by
-itself, because a slice can hold any bytes; an older state is never given without saying which entries were stepped over;
-nothing is joined or expanded beyond the caller's limit.
+Owns both directions. The reader does no I/O: it is a generator that asks for entries. Its rules: an
+entry is never judged by itself, because a slice can hold any bytes; an older state is never given
+without saying which entries were stepped over; nothing is joined or expanded beyond the caller's
+limit.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from cursorkeeper.format.pulsar.slices import is_beginning
 from cursorkeeper.format.pulsar.values import Compression, PositionInfo
 
 COMPRESSION_KEY: Final = "pulsar/cursor-compressionType"
-"""Custom metadata of a cursor ledger whose entries begin with an uncompressed length. Presence decides, not the value."""
+"""Custom metadata of a cursor ledger whose entries begin with an uncompressed length. Presence
+decides, not the value.
+"""
 
 MAX_ENTRY_BYTES_MIN: Final = 64
 """A footer is shorter than a full slice."""
@@ -56,8 +60,10 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The newest state of a cursor ledger: entries first_entry..last_entry hold it (`stored_bytes` in all). `skipped` = the
-    entries after it, newest first. `notes` = what was odd but harmless, for people."""
+    """The newest state of a cursor ledger: entries first_entry..last_entry hold it (`stored_bytes`
+    in all). `skipped` = the entries after it, newest first. `notes` = what was odd but harmless,
+    for people.
+    """
 
     info: PositionInfo
     first_entry: int
@@ -67,12 +73,18 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
-def entries_of(raw: bytes, *, compression: Compression | None, max_entry_bytes: int, multiple: bool) -> list[bytes]:
-    """The entries of one state, in order. `compression` None: no length in front, the ledger has no COMPRESSION_KEY. With
-    `multiple` off there is one entry, however long: whether it fits is the caller's question. Raises ValueError: slices shorter than
-    MAX_ENTRY_BYTES_MIN, which a footer could be taken for."""
+def entries_of(
+    raw: bytes, *, compression: Compression | None, max_entry_bytes: int, multiple: bool
+) -> list[bytes]:
+    """The entries of one state, in order. `compression` None: no length in front, the ledger has no
+    COMPRESSION_KEY. With `multiple` off there is one entry, however long: whether it fits is the
+    caller's question. Raises ValueError: slices shorter than MAX_ENTRY_BYTES_MIN, which a footer
+    could be taken for.
+    """
     if multiple and max_entry_bytes < MAX_ENTRY_BYTES_MIN:
-        raise ValueError(f"entries of at most {max_entry_bytes} bytes: {MAX_ENTRY_BYTES_MIN} are needed")
+        raise ValueError(
+            f"entries of at most {max_entry_bytes} bytes: {MAX_ENTRY_BYTES_MIN} are needed"
+        )
     buffer = raw if compression is None else _LENGTH.pack(len(raw)) + compress(raw, compression)
     if not multiple or len(buffer) < max_entry_bytes:
         return [buffer]
@@ -82,8 +94,9 @@ def entries_of(raw: bytes, *, compression: Compression | None, max_entry_bytes: 
 
 
 def parse_footer(entry: bytes) -> ChunkFooter | None:
-    """The footer, if the entry has the form of one: a small JSON object with both numbers. (A slice can look like one: what the
-    entries before it are decides.)"""
+    """The footer, if the entry has the form of one: a small JSON object with both numbers. (A slice
+    can look like one: what the entries before it are decides.)
+    """
     if entry[:1] != b"{" or len(entry) > _FOOTER_BYTES_MAX:
         return None
     try:
@@ -99,14 +112,23 @@ def parse_footer(entry: bytes) -> ChunkFooter | None:
 Reading = Generator[ReadRange, list[bytes], Found]
 
 
-def newest_state(last_entry: int, *, compression: Compression | None, max_entry_bytes: int | None, limit_bytes: int) -> Reading:
-    """Asks for entries, returns the newest state; raises PulsarFormatError (damage, or no state at all) and TooNewError.
+def newest_state(
+    last_entry: int,
+    *,
+    compression: Compression | None,
+    max_entry_bytes: int | None,
+    limit_bytes: int,
+) -> Reading:
+    """Asks for entries, returns the newest state; raises PulsarFormatError (damage, or no state at
+    all) and TooNewError.
 
-    `max_entry_bytes`: the writer's, where the writer is known. Its entries have roles by their sizes alone: an entry of exactly
-    that size is a slice, and so is the one after it; a tail of slices is a state whose writing was not finished, and is stepped
-    over; anything else that is not a state or a matching footer is damage. It must be a writer that starts a new ledger after an
-    unfinished state; for one that never makes slices pass a number larger than any entry. None: a foreign ledger; whatever does
-    not parse is stepped over. Each step is in `skipped`. `limit_bytes` bounds a state, joined and expanded.
+    `max_entry_bytes`: the writer's, where the writer is known. Its entries have roles by their
+    sizes alone: an entry of exactly that size is a slice, and so is the one after it; a tail of
+    slices is a state whose writing was not finished, and is stepped over; anything else that is not
+    a state or a matching footer is damage. It must be a writer that starts a new ledger after an
+    unfinished state; for one that never makes slices pass a number larger than any entry. None: a
+    foreign ledger; whatever does not parse is stepped over. Each step is in `skipped`.
+    `limit_bytes` bounds a state, joined and expanded.
     """
     reader = _Reader(compression, limit_bytes)
     if max_entry_bytes is not None:
@@ -126,10 +148,14 @@ class _Reader:
                 raise PulsarFormatError("the uncompressed length is cut off")
             (size_bytes,) = _LENGTH.unpack_from(buffer)
             if not 0 <= size_bytes <= self.limit_bytes:
-                raise PulsarFormatError(f"an uncompressed length of {size_bytes} bytes, {self.limit_bytes} are allowed")
+                raise PulsarFormatError(
+                    f"an uncompressed length of {size_bytes} bytes, {self.limit_bytes} are allowed"
+                )
             buffer = expand(buffer[_LENGTH.size :], self.compression, size_bytes)
         elif len(buffer) > self.limit_bytes:
-            raise PulsarFormatError(f"a state of {len(buffer)} bytes, {self.limit_bytes} are allowed")
+            raise PulsarFormatError(
+                f"a state of {len(buffer)} bytes, {self.limit_bytes} are allowed"
+            )
         return position_info.decode_with_notes(buffer)
 
     def single(self, at: int, entry: bytes) -> Found:
@@ -137,16 +163,25 @@ class _Reader:
         info, notes = self.parse(entry)
         return Found(info, at, at, tuple(self.skipped), len(entry), notes)
 
-    def joined(self, at: int, entry: bytes, footer: ChunkFooter, max_entry_bytes: int | None) -> Reading:
+    def joined(
+        self, at: int, entry: bytes, footer: ChunkFooter, max_entry_bytes: int | None
+    ) -> Reading:
         """The state that the footer at `at` closes."""
         parts, length = footer
         first = at - parts
         if parts < 1 or not 0 <= length <= self.limit_bytes + _LENGTH.size:
-            raise PulsarFormatError(f"a footer of {parts} parts and {length} bytes, {self.limit_bytes} are allowed")
+            raise PulsarFormatError(
+                f"a footer of {parts} parts and {length} bytes, {self.limit_bytes} are allowed"
+            )
         if first < 0:
-            raise PulsarFormatError(f"the footer counts {parts} parts, only {at} entries are before it")
+            raise PulsarFormatError(
+                f"the footer counts {parts} parts, only {at} entries are before it"
+            )
         if max_entry_bytes is not None and parts != 1 + length // max_entry_bytes:
-            raise PulsarFormatError(f"the footer says {parts} parts for {length} bytes, parts of {max_entry_bytes} were written")
+            raise PulsarFormatError(
+                f"the footer says {parts} parts for {length} bytes, parts of {max_entry_bytes} "
+                f"were written"
+            )
         slices: list[bytes] = []
         have = 0
         for begin in range(first, at, _SLICES_AT_ONCE):
@@ -156,8 +191,13 @@ class _Reader:
             if have > length:
                 break
         if have != length:
-            raise PulsarFormatError(f"the footer says {length} bytes in {parts} parts, there are {'more' if have > length else have}")
-        if max_entry_bytes is not None and any(len(part) != max_entry_bytes for part in slices[:-1]):
+            raise PulsarFormatError(
+                f"the footer says {length} bytes in {parts} parts, there are "
+                f"{'more' if have > length else have}"
+            )
+        if max_entry_bytes is not None and any(
+            len(part) != max_entry_bytes for part in slices[:-1]
+        ):
             raise PulsarFormatError(f"a part before the last one has not {max_entry_bytes} bytes")
         info, notes = self.parse(b"".join(slices))
         return Found(info, first, at, tuple(self.skipped), length + len(entry), notes)
@@ -174,7 +214,10 @@ class _Reader:
         if not self.skipped:
             return PulsarFormatError("the cursor ledger is empty")
         newest = self.skipped[0]
-        return PulsarFormatError(f"none of the entries 0..{last_entry} ends a state; the newest, entry {newest.entry}: {newest.reason}")
+        return PulsarFormatError(
+            f"none of the entries 0..{last_entry} ends a state; the newest, entry "
+            f"{newest.entry}: {newest.reason}"
+        )
 
 
 def _known(reader: _Reader, last_entry: int, max_entry_bytes: int) -> Reading:
@@ -183,15 +226,29 @@ def _known(reader: _Reader, last_entry: int, max_entry_bytes: int) -> Reading:
         if at not in held or (at > 0 and at - 1 not in held):
             first = max(0, at - 1)
             stop = at if at not in held else at - 1
-            held.update(zip(range(first, stop + 1), (yield from reader.read(first, stop)), strict=True))
+            held.update(
+                zip(range(first, stop + 1), (yield from reader.read(first, stop)), strict=True)
+            )
         entry, before = held.pop(at), held.get(at - 1, b"")
         if len(entry) > max_entry_bytes:
-            raise PulsarFormatError(f"entry {at} has {len(entry)} bytes, its writer makes at most {max_entry_bytes}")
+            raise PulsarFormatError(
+                f"entry {at} has {len(entry)} bytes, its writer makes at most {max_entry_bytes}"
+            )
         footer = parse_footer(entry)
         if len(entry) == max_entry_bytes or len(before) == max_entry_bytes:
-            if footer is not None and footer.parts > 1 and footer.parts == 1 + footer.length_bytes // max_entry_bytes:
-                raise PulsarFormatError(f"entry {at}: a footer right after a full slice, the last slice is missing")
-            reader.skipped.append(Skipped(at, "a slice without its footer: the writing of this state was not finished"))
+            if (
+                footer is not None
+                and footer.parts > 1
+                and footer.parts == 1 + footer.length_bytes // max_entry_bytes
+            ):
+                raise PulsarFormatError(
+                    f"entry {at}: a footer right after a full slice, the last slice is missing"
+                )
+            reader.skipped.append(
+                Skipped(
+                    at, "a slice without its footer: the writing of this state was not finished"
+                )
+            )
             at -= 1
             continue
         try:
@@ -223,23 +280,35 @@ def _foreign(reader: _Reader, last_entry: int) -> Reading:
     raise reader.nothing(last_entry)
 
 
-def _check_no_slice(reader: _Reader, at: int, entry: bytes) -> Generator[ReadRange, list[bytes], None]:
-    """Raises PulsarFormatError if the entry, although it reads like a state, goes on where the entries before it were cut.
+def _check_no_slice(
+    reader: _Reader, at: int, entry: bytes
+) -> Generator[ReadRange, list[bytes], None]:
+    """Raises PulsarFormatError if the entry, although it reads like a state, goes on where the
+    entries before it were cut.
 
-    Where the bytes cannot tell it is taken for a slice: an older state means messages again, a slice read as a state can mean
-    messages lost.
+    Where the bytes cannot tell it is taken for a slice: an older state means messages again, a
+    slice read as a state can mean messages lost.
     """
     joined, size = b"", 0
     for first in range(at - 1, max(-1, at - 1 - _SLICES_BEFORE_MAX), -1):
         (before,) = yield from reader.read(first, first)
         size = size or len(before)
-        if len(before) != size or size < len(entry) or size + len(joined) + len(entry) > reader.limit_bytes:
+        if (
+            len(before) != size
+            or size < len(entry)
+            or size + len(joined) + len(entry) > reader.limit_bytes
+        ):
             return  # slices have one size, and the last of them is not longer
         try:
             reader.parse(before)
         except (PulsarFormatError, TooNewError):
             joined = before + joined
         else:
-            return  # a slice that is followed by one that reads like a state ends inside of a field, so it does not parse
+            # a slice that is followed by one that reads like a state ends inside of a field, so it
+            # does not parse
+            return
         if is_beginning(joined + entry, len(joined)):
-            raise PulsarFormatError(f"it reads like a state, but goes on where entry {at - 1} was cut: a slice without its footer")
+            raise PulsarFormatError(
+                f"it reads like a state, but goes on where entry {at - 1} was cut: a slice "
+                f"without its footer"
+            )

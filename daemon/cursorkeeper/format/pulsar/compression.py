@@ -1,10 +1,13 @@
-"""Pulsar's payload codecs: what `compress` makes `expand` takes back, and never more than it was promised.
+"""Pulsar's payload codecs: what `compress` makes `expand` takes back, and never more than it was
+promised.
 
-The size of the expanded bytes always stands next to the payload (PIP-146's header, PIP-381's prefix), and it may lie. So
-it is compared with what the payload itself says before anything is expanded, the expansion stops at it, and the result
-must have exactly that size. Whoever calls bounds the promised size first.
+The size of the expanded bytes always stands next to the payload (PIP-146's header, PIP-381's
+prefix), and it may lie. So it is compared with what the payload itself says before anything is
+expanded, the expansion stops at it, and the result must have exactly that size. Whoever calls
+bounds the promised size first.
 
-LZ4 and SNAPPY are raw blocks (no frame, no size in front), ZLIB a zlib stream (Pulsar's own never ends), ZSTD one frame.
+LZ4 and SNAPPY are raw blocks (no frame, no size in front), ZLIB a zlib stream (Pulsar's own never
+ends), ZSTD one frame.
 """
 
 from __future__ import annotations
@@ -20,10 +23,14 @@ from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import Compression
 
 LZ4_RATIO_MAX: Final = 255
-"""A byte of an LZ4 block stands for at most so many: a higher promise is a lie, and its buffer need not be allocated."""
+"""A byte of an LZ4 block stands for at most so many: a higher promise is a lie, and its buffer need
+not be allocated.
+"""
 
 _ZLIB_FLUSHED: Final = b"\x00\x00\xff\xff"
-"""Pulsar flushes its zlib stream and never ends it: no final block, no checksum, this marker last."""
+"""Pulsar flushes its zlib stream and never ends it: no final block, no checksum, this marker
+last.
+"""
 
 _ZSTD_LEVEL: Final = 3
 _ZSTD_WINDOW_BYTES_MAX: Final = 1 << 27
@@ -53,15 +60,26 @@ def expand(data: bytes, compression: Compression, size_bytes: int) -> bytes:
         raise PulsarFormatError(f"an expanded size of {size_bytes} bytes")
     try:
         raw = _EXPAND[compression](data, size_bytes)
-    except (lz4.block.LZ4BlockError, zlib.error, zstandard.ZstdError, cramjam.DecompressionError, ValueError) as error:
-        raise PulsarFormatError(f"{compression.name} payload of {len(data)} bytes does not expand to {size_bytes}: {error}") from None
+    except (
+        lz4.block.LZ4BlockError,
+        zlib.error,
+        zstandard.ZstdError,
+        cramjam.DecompressionError,
+        ValueError,
+    ) as error:
+        raise PulsarFormatError(
+            f"{compression.name} payload of {len(data)} bytes does not expand to {size_bytes}: "
+            f"{error}"
+        ) from None
     if len(raw) != size_bytes:
         raise _lie(compression, len(raw), size_bytes)
     return raw
 
 
 def _lie(compression: Compression, real: int, promised: int) -> PulsarFormatError:
-    return PulsarFormatError(f"the {compression.name} payload holds {real} bytes, {promised} were promised")
+    return PulsarFormatError(
+        f"the {compression.name} payload holds {real} bytes, {promised} were promised"
+    )
 
 
 def _expand_none(data: bytes, size_bytes: int) -> bytes:
@@ -95,7 +113,9 @@ def _expand_zstd(data: bytes, size_bytes: int) -> bytes:
     if frame.window_size > _ZSTD_WINDOW_BYTES_MAX and frame.content_size != size_bytes:
         raise ValueError(f"a window of {frame.window_size} bytes")
     # one byte of room for an empty frame without a content size: a limit of 0 would mean none
-    return zstandard.ZstdDecompressor().decompress(data, max_output_size=max(1, size_bytes), allow_extra_data=False)
+    return zstandard.ZstdDecompressor().decompress(
+        data, max_output_size=max(1, size_bytes), allow_extra_data=False
+    )
 
 
 def _expand_snappy(data: bytes, size_bytes: int) -> bytes:

@@ -1,8 +1,9 @@
 """ManagedCursorInfo, the cursor znode, and the compression header in front of it (PIP-146).
 
-Owns the message's fields and their order, and the header `47 78 | i32 metadata size | metadata | payload` (big-endian), which
-the topic znode shares. A value that begins with `47 78` can never be a plain message (0x47 would be a tag of wire type 7), so
-where the header is broken there is nothing to fall back to, although Pulsar tries.
+Owns the message's fields and their order, and the header `47 78 | i32 metadata size | metadata |
+payload` (big-endian), which the topic znode shares. A value that begins with `47 78` can never be a
+plain message (0x47 would be a tag of wire type 7), so where the header is broken there is nothing
+to fall back to, although Pulsar tries.
 """
 
 from __future__ import annotations
@@ -22,7 +23,16 @@ _HEADER: Final = struct.Struct(">2si")
 _INT32_MAX: Final = (1 << 31) - 1
 _KINDS: Final = frozenset(map(int, Compression))
 
-CURSORS_LEDGER, MARK_DELETE_LEDGER, MARK_DELETE_ENTRY, RANGES, PROPERTIES, LAST_ACTIVE, BATCHES, CURSOR_PROPERTIES = range(1, 9)
+(
+    CURSORS_LEDGER,
+    MARK_DELETE_LEDGER,
+    MARK_DELETE_ENTRY,
+    RANGES,
+    PROPERTIES,
+    LAST_ACTIVE,
+    BATCHES,
+    CURSOR_PROPERTIES,
+) = range(1, 9)
 """Field numbers. 9 is `idleSince` since Pulsar 5.0.1, kept as unknown."""
 _NUMBERS: Final = {
     CURSORS_LEDGER: "cursorsLedgerId",
@@ -33,7 +43,9 @@ _NUMBERS: Final = {
 
 
 def encode(info: ManagedCursorInfo) -> bytes:
-    """The message, without header. Acked entries become ranges. Raises ValueError: acks without a mark-delete."""
+    """The message, without header. Acked entries become ranges. Raises ValueError: acks without a
+    mark-delete.
+    """
     if info.mark_delete is None and (info.acked or info.batches or info.crossing):
         raise ValueError("individual acks without a mark-delete position")
     head = bytearray()
@@ -73,10 +85,18 @@ def decode_with_notes(raw: bytes) -> tuple[ManagedCursorInfo, tuple[str, ...]]:
             numbers.put(field, _NUMBERS[field.number])
         elif not _take(raw, field, reader, properties, cursor_properties):
             unknown += raw[field.at : field.end]
-    return _info(reader, numbers, properties, cursor_properties, bytes(unknown)), tuple(reader.notes)
+    return _info(reader, numbers, properties, cursor_properties, bytes(unknown)), tuple(
+        reader.notes
+    )
 
 
-def _take(raw: bytes, field: Field, reader: AcksReader, properties: dict[str, int], cursor_properties: dict[str, str]) -> bool:
+def _take(
+    raw: bytes,
+    field: Field,
+    reader: AcksReader,
+    properties: dict[str, int],
+    cursor_properties: dict[str, str],
+) -> bool:
     """Whether the field is one of the repeated ones."""
     if field.number == RANGES:
         reader.ranges.add(field)
@@ -94,17 +114,28 @@ def _take(raw: bytes, field: Field, reader: AcksReader, properties: dict[str, in
 
 
 def _info(
-    reader: AcksReader, numbers: Once, properties: dict[str, int], cursor_properties: dict[str, str], unknown: bytes
+    reader: AcksReader,
+    numbers: Once,
+    properties: dict[str, int],
+    cursor_properties: dict[str, str],
+    unknown: bytes,
 ) -> ManagedCursorInfo:
     cursors_ledger = numbers.required("cursorsLedgerId")
     if cursors_ledger < -1:
         raise PulsarFormatError(f"cursorsLedgerId {cursors_ledger}")
     ledger, entry = numbers.get("markDeleteLedgerId"), numbers.get("markDeleteEntryId")
     if (ledger is None) != (entry is None):
-        raise PulsarFormatError(f"ManagedCursorInfo.{'markDeleteLedgerId' if ledger is None else 'markDeleteEntryId'} is missing")
-    mark_delete = None if ledger is None or entry is None else acks.checked_mark_delete(ledger, entry)
+        raise PulsarFormatError(
+            f"ManagedCursorInfo.{'markDeleteLedgerId' if ledger is None else 'markDeleteEntryId'} "
+            f"is missing"
+        )
+    mark_delete = (
+        None if ledger is None or entry is None else acks.checked_mark_delete(ledger, entry)
+    )
     if mark_delete is None and (cursors_ledger == -1 or reader.holds_acks):
-        raise PulsarFormatError("ManagedCursorInfo.markDeleteLedgerId is missing, and the state is in this message")
+        raise PulsarFormatError(
+            "ManagedCursorInfo.markDeleteLedgerId is missing, and the state is in this message"
+        )
     found = reader.finish(mark_delete) if mark_delete is not None else reader.nothing()
     return ManagedCursorInfo(
         cursors_ledger,
@@ -120,18 +151,24 @@ def _info(
 
 
 def inline_state(info: ManagedCursorInfo) -> PositionInfo:
-    """The state a znode holds itself. Raises ValueError unless `info.is_inline` with a mark-delete."""
+    """The state a znode holds itself. Raises ValueError unless `info.is_inline` with a
+    mark-delete.
+    """
     if not info.is_inline or info.mark_delete is None:
         raise ValueError(f"the state is in cursor ledger {info.cursors_ledger}, not in the znode")
     form = Form.RANGES if info.acked or info.crossing else None
-    return PositionInfo(info.mark_delete, info.acked, info.batches, info.properties, info.crossing, form)
+    return PositionInfo(
+        info.mark_delete, info.acked, info.batches, info.properties, info.crossing, form
+    )
 
 
 # ---- the header
 
 
 def wrap(raw: bytes, compression: Compression, threshold_bytes: int) -> bytes:
-    """The znode's value: with header and payload if compression is not NONE and `raw` is longer than the threshold."""
+    """The znode's value: with header and payload if compression is not NONE and `raw` is longer
+    than the threshold.
+    """
     if compression is Compression.NONE or len(raw) <= threshold_bytes:
         return raw
     metadata = bytearray()
@@ -141,8 +178,9 @@ def wrap(raw: bytes, compression: Compression, threshold_bytes: int) -> bytes:
 
 
 def unwrap(value: bytes, *, limit_bytes: int) -> tuple[bytes, Compression]:
-    """The message and how it was compressed. Raises PulsarFormatError: a header that lies, or promises more than the limit;
-    TooNewError: a codec this release does not know."""
+    """The message and how it was compressed. Raises PulsarFormatError: a header that lies, or
+    promises more than the limit; TooNewError: a codec this release does not know.
+    """
     if value[:2] != MAGIC:
         return value, Compression.NONE
     if len(value) < _HEADER.size:
@@ -166,5 +204,7 @@ def unwrap(value: bytes, *, limit_bytes: int) -> tuple[bytes, Compression]:
     if kind not in _KINDS:
         raise too_new(f"compression type {kind}")
     if not 0 <= size_bytes <= min(limit_bytes, _INT32_MAX):
-        raise PulsarFormatError(f"the compression header promises {size_bytes} bytes, {limit_bytes} are allowed")
+        raise PulsarFormatError(
+            f"the compression header promises {size_bytes} bytes, {limit_bytes} are allowed"
+        )
     return expand(value[payload:], Compression(kind), size_bytes), Compression(kind)

@@ -1,4 +1,5 @@
-"""From the topic znode: the layout of a topic's data ledgers, and what a range across ledgers covers.
+"""From the topic znode: the layout of a topic's data ledgers, and what a range across ledgers
+covers.
 
 Pulsar records the entry count of a ledger when it closes it; the last one is open and has none.
 """
@@ -18,12 +19,16 @@ from cursorkeeper.format.pulsar.values import CrossingRange, Form, ManagedLedger
 
 
 def layout_items(info: ManagedLedgerInfo) -> tuple[LayoutItem, ...]:
-    """The topic's data ledgers, ascending; the last one OPEN. Raises PulsarFormatError: ids that do not ascend, impossible counts."""
+    """The topic's data ledgers, ascending; the last one OPEN. Raises PulsarFormatError: ids that do
+    not ascend, impossible counts.
+    """
     items: list[LayoutItem] = []
     for at, ledger in enumerate(info.ledgers):
         entries = ledger.entries or 0
         if items and ledger.ledger <= items[-1].ledger:
-            raise PulsarFormatError(f"data ledger {ledger.ledger} does not come after {items[-1].ledger}")
+            raise PulsarFormatError(
+                f"data ledger {ledger.ledger} does not come after {items[-1].ledger}"
+            )
         if not 0 <= entries <= ENTRY_ID_MAX + 1:
             raise PulsarFormatError(f"data ledger {ledger.ledger} has {entries} entries")
         if at == len(info.ledgers) - 1:
@@ -34,11 +39,13 @@ def layout_items(info: ManagedLedgerInfo) -> tuple[LayoutItem, ...]:
 
 
 def resolve(info: PositionInfo, topic: ManagedLedgerInfo) -> tuple[PositionInfo, list[str]]:
-    """The state with every range across ledgers split by the topic's entry counts, and warnings for people.
+    """The state with every range across ledgers split by the topic's entry counts, and warnings for
+    people.
 
-    `(lower, upper]` becomes (lower, last entry] of lower's ledger, every ledger in between whole, and [0, upper] of upper's
-    ledger. The part of a ledger that the topic no longer has is dropped with a warning (it cannot be delivered again);
-    so is the part of one whose count is not known. Raises PulsarFormatError for a layout that contradicts itself.
+    `(lower, upper]` becomes (lower, last entry] of lower's ledger, every ledger in between whole,
+    and [0, upper] of upper's ledger. The part of a ledger that the topic no longer has is dropped
+    with a warning (it cannot be delivered again); so is the part of one whose count is not known.
+    Raises PulsarFormatError for a layout that contradicts itself.
     """
     if not info.crossing:
         return info, []
@@ -52,29 +59,49 @@ def resolve(info: PositionInfo, topic: ManagedLedgerInfo) -> tuple[PositionInfo,
                 first = max(first, info.mark_delete.entry + 1)
             spanned += max(0, last - first) >> 16
             if spanned > containers.SPANNED_CONTAINERS_MAX:
-                raise PulsarFormatError(f"range ({crossing.lower}, {crossing.upper}] and others before it cover impossibly many entries")
+                raise PulsarFormatError(
+                    f"range ({crossing.lower}, {crossing.upper}] and others before it cover "
+                    f"impossibly many entries"
+                )
             if ledger >= info.mark_delete.ledger and last >= first:
                 acked.setdefault(ledger, BitMap()).add_range(first, last + 1)
-    batches = {key: missing for key, missing in info.batches.items() if key.entry not in acked.get(key.ledger, ())}
+    batches = {
+        key: missing
+        for key, missing in info.batches.items()
+        if key.entry not in acked.get(key.ledger, ())
+    }
     ordered = {ledger: acked[ledger] for ledger in sorted(acked)}
-    return replace(info, acked=ordered, batches=batches, crossing=(), form=Form.RANGES if ordered else None), warnings
+    return replace(
+        info, acked=ordered, batches=batches, crossing=(), form=Form.RANGES if ordered else None
+    ), warnings
 
 
-def _parts(crossing: CrossingRange, layout: Mapping[int, LayoutItem], warnings: list[str]) -> Iterator[tuple[int, int, int]]:
+def _parts(
+    crossing: CrossingRange, layout: Mapping[int, LayoutItem], warnings: list[str]
+) -> Iterator[tuple[int, int, int]]:
     """Ledger, first and last entry of each part."""
     lower, upper = crossing
     item = layout.get(lower.ledger)
     if item is None:
-        warnings.append(f"range ({lower}, {upper}]: ledger {lower.ledger} is not in the topic any more, its part is dropped")
+        warnings.append(
+            f"range ({lower}, {upper}]: ledger {lower.ledger} is not in the topic any more, its "
+            f"part is dropped"
+        )
     elif item.state is LayoutState.OPEN:
-        warnings.append(f"range ({lower}, {upper}]: how many entries ledger {lower.ledger} has is not known, its part is dropped")
+        warnings.append(
+            f"range ({lower}, {upper}]: how many entries ledger {lower.ledger} has is not known, "
+            f"its part is dropped"
+        )
     else:
         yield lower.ledger, lower.entry + 1, item.entries - 1
     for ledger, between in layout.items():
         if not lower.ledger < ledger < upper.ledger:
             continue
         if between.state is LayoutState.OPEN:
-            warnings.append(f"range ({lower}, {upper}]: how many entries ledger {ledger} has is not known, its part is dropped")
+            warnings.append(
+                f"range ({lower}, {upper}]: how many entries ledger {ledger} has is not known, "
+                f"its part is dropped"
+            )
         else:
             yield ledger, 0, between.entries - 1
     yield upper.ledger, 0, upper.entry

@@ -1,7 +1,8 @@
-"""ManagedLedgerInfo, the topic znode: which data ledgers there are, in which order, how many entries each has.
+"""ManagedLedgerInfo, the topic znode: which data ledgers there are, in which order, how many
+entries each has.
 
-What a cursor has no use for (offload contexts, properties of a ledger) is kept verbatim, so that re-writing a topic znode loses
-nothing.
+What a cursor has no use for (offload contexts, properties of a ledger) is kept verbatim, so that
+re-writing a topic znode loses nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from cursorkeeper.format.pulsar import acks, batches, cursor_info
 from cursorkeeper.format.pulsar.errors import PulsarFormatError, too_new
 from cursorkeeper.format.pulsar.ranges import read_position
 from cursorkeeper.format.pulsar.values import Compression, LedgerInfo, ManagedLedgerInfo
-from cursorkeeper.format.pulsar.wire import Field, Kind, Once, append_bytes, append_number, expect, read_field
+from cursorkeeper.format.pulsar.wire import (
+    Field,
+    Kind,
+    Once,
+    append_bytes,
+    append_number,
+    expect,
+    read_field,
+)
 
 VALUE_BYTES_MAX: Final = 64 << 20
 """A topic znode is never expanded beyond this."""
@@ -23,12 +32,20 @@ LEDGERS, TERMINATED, PROPERTIES = range(1, 4)
 _NUMBERS: Final = {1: "ledgerId", 2: "entries", 3: "size", 4: "timestamp"}
 
 
-def encode(info: ManagedLedgerInfo, compression: Compression = Compression.NONE, threshold: int = 0) -> bytes:
-    """The znode's value; with PIP-146's header if compression is not NONE and the message is longer than `threshold` bytes."""
+def encode(
+    info: ManagedLedgerInfo, compression: Compression = Compression.NONE, threshold: int = 0
+) -> bytes:
+    """The znode's value; with PIP-146's header if compression is not NONE and the message is longer
+    than `threshold` bytes.
+    """
     out = bytearray()
     for ledger in info.ledgers:
         content = bytearray()
-        for number, value in zip(_NUMBERS, (ledger.ledger, ledger.entries, ledger.size_bytes, ledger.timestamp_ms), strict=True):
+        for number, value in zip(
+            _NUMBERS,
+            (ledger.ledger, ledger.entries, ledger.size_bytes, ledger.timestamp_ms),
+            strict=True,
+        ):
             if value is not None:
                 append_number(content, number, value)
         content += ledger.unknown
@@ -83,4 +100,10 @@ def _ledger(raw: bytes, field: Field) -> LedgerInfo:
     ledger = numbers.required("ledgerId")
     if ledger < 0 or (numbers.get("entries") or 0) < 0:
         raise PulsarFormatError(f"data ledger {ledger} with {numbers.get('entries')} entries")
-    return LedgerInfo(ledger, numbers.get("entries"), numbers.get("size"), numbers.get("timestamp"), bytes(unknown))
+    return LedgerInfo(
+        ledger,
+        numbers.get("entries"),
+        numbers.get("size"),
+        numbers.get("timestamp"),
+        bytes(unknown),
+    )

@@ -1,8 +1,10 @@
-"""LongListMap, one per data ledger: the words of a bit set that begins at entry 0 (1 = acked), unpacked.
+"""LongListMap, one per data ledger: the words of a bit set that begins at entry 0 (1 = acked),
+unpacked.
 
-A ledger's content is `08 key` and then `10 word` for every word. That is a stream of varints, so whole columns are read and
-written at once; the words themselves are roaring's containers (`core.containers`). What is written in another legal way (packed, key
-last, longer varints than needed) is read field by field.
+A ledger's content is `08 key` and then `10 word` for every word. That is a stream of varints, so
+whole columns are read and written at once; the words themselves are roaring's containers
+(`core.containers`). What is written in another legal way (packed, key last, longer varints than
+needed) is read field by field.
 """
 
 from __future__ import annotations
@@ -18,7 +20,16 @@ from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.format.pulsar import varints
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.varints import Bytes, Numbers
-from cursorkeeper.format.pulsar.wire import U64_MASK, Kind, Once, append_varint, expect, read_field, read_varint, varint_bytes
+from cursorkeeper.format.pulsar.wire import (
+    U64_MASK,
+    Kind,
+    Once,
+    append_varint,
+    expect,
+    read_field,
+    read_varint,
+    varint_bytes,
+)
 
 KEY_TAG: Final = 0x08
 VALUE_TAG: Final = 0x10
@@ -82,7 +93,12 @@ def _encode_group(number: int, group: list[tuple[int, Numbers]]) -> Iterator[byt
     counts = np.array([each.size for _, each in group])
     firsts = np.cumsum(counts) - counts
     sizes = varints.sizes_of(words)
-    heads = [_head(number, ledger, size) for (ledger, _), size in zip(group, np.add.reduceat(sizes + 1, firsts).tolist(), strict=True)]
+    heads = [
+        _head(number, ledger, size)
+        for (ledger, _), size in zip(
+            group, np.add.reduceat(sizes + 1, firsts).tolist(), strict=True
+        )
+    ]
     before = np.cumsum([len(head) for head in heads])
     places = np.cumsum(sizes + 1) - sizes + np.repeat(before, counts)
     out = np.empty(int(places[-1] + sizes[-1]), np.uint8)
@@ -95,7 +111,13 @@ def _encode_group(number: int, group: list[tuple[int, Numbers]]) -> Iterator[byt
 
 def element_bytes(number: int, ledger: int, acked: BitMap) -> int:
     """The bytes that `encode_element` writes."""
-    content = 1 + varint_bytes(ledger) + sum(words.size + int(varints.sizes_of(words).sum()) for words in containers.windows(acked))
+    content = (
+        1
+        + varint_bytes(ledger)
+        + sum(
+            words.size + int(varints.sizes_of(words).sum()) for words in containers.windows(acked)
+        )
+    )
     return varint_bytes(number << 3) + varint_bytes(content) + content
 
 
@@ -111,9 +133,12 @@ def _encode_words(words: Numbers) -> bytes:
 # ---- reading
 
 
-def decode_elements(data: bytes, elements: list[Element], newer: list[str]) -> Iterator[tuple[int, BitMap]]:
-    """Ledger and acked entries of each element, in any order; a ledger may come twice, a set may be empty. `newer` takes what
-    only a newer reader understands. Raises PulsarFormatError."""
+def decode_elements(
+    data: bytes, elements: list[Element], newer: list[str]
+) -> Iterator[tuple[int, BitMap]]:
+    """Ledger and acked entries of each element, in any order; a ledger may come twice, a set may be
+    empty. `newer` takes what only a newer reader understands. Raises PulsarFormatError.
+    """
     view = np.frombuffer(data, np.uint8)
     group: list[tuple[int, Element, int]] = []
     size = 0
@@ -153,13 +178,16 @@ def _checked_ledger(ledger: int, at: int) -> int:
     return ledger
 
 
-def _decode_group(data: bytes, view: Bytes, group: list[tuple[int, Element, int]], newer: list[str]) -> Iterator[tuple[int, BitMap]]:
+def _decode_group(
+    data: bytes, view: Bytes, group: list[tuple[int, Element, int]], newer: list[str]
+) -> Iterator[tuple[int, BitMap]]:
     """Small elements at once: numpy's costs are per call."""
     joined = np.concatenate([view[start : element.end] for _, element, start in group])
     bounds = np.cumsum([element.end - start for _, element, start in group])
     words, ends = _pairs(joined)
     counts = np.searchsorted(ends, bounds)
-    if np.array_equal(np.concatenate([[-1], ends])[counts] + 1, bounds):  # every element ends with a pair
+    # every element ends with a pair
+    if np.array_equal(np.concatenate([[-1], ends])[counts] + 1, bounds):
         first = 0
         for (ledger, _, _), count in zip(group, counts.tolist(), strict=True):
             yield ledger, _bitmap(words[first:count], 0)
@@ -170,7 +198,9 @@ def _decode_group(data: bytes, view: Bytes, group: list[tuple[int, Element, int]
 
 
 def _pairs(piece: Bytes) -> tuple[Numbers, varints.Places]:
-    """The words of the `10 word` pairs that the piece begins with, and where each one ends. What is left is the caller's to see."""
+    """The words of the `10 word` pairs that the piece begins with, and where each one ends. What is
+    left is the caller's to see.
+    """
     ends = varints.ends_of(piece)
     count = ends.size // 2
     tags, ends = ends[: 2 * count : 2], ends[1 : 2 * count : 2]
@@ -207,7 +237,9 @@ def _bitmap(words: Numbers, container: int) -> BitMap:
     try:
         return containers.from_words(words, container)
     except ValueError:
-        raise PulsarFormatError(f"a long array with entries above {ENTRY_ID_MAX}, which this release cannot hold") from None
+        raise PulsarFormatError(
+            f"a long array with entries above {ENTRY_ID_MAX}, which this release cannot hold"
+        ) from None
 
 
 def _decode_slowly(data: bytes, element: Element, newer: list[str]) -> tuple[int, BitMap]:
@@ -228,7 +260,11 @@ def _decode_slowly(data: bytes, element: Element, newer: list[str]) -> tuple[int
         elif field.number == 2:
             values.add(expect(field, Kind.VARINT, "LongListMap.values").value)
         else:
-            newer.append("a bitmap (field 3) in a long array" if field.number == 3 else f"field {field.number} in a long array")
+            newer.append(
+                "a bitmap (field 3) in a long array"
+                if field.number == 3
+                else f"field {field.number} in a long array"
+            )
     ledger = _checked_ledger(once.required("key") & U64_MASK, element.start)
     return ledger, _bitmap(values.words(), 0)
 
@@ -261,7 +297,9 @@ class _Values:
             piece = self._view[pos : min(end, pos + PIECE_BYTES)]
             ends = varints.ends_of(piece)
             if not ends.size:
-                raise PulsarFormatError(f"byte {pos}: a varint is cut off, or has more than {varints.LONGEST} bytes")
+                raise PulsarFormatError(
+                    f"byte {pos}: a varint is cut off, or has more than {varints.LONGEST} bytes"
+                )
             starts = np.concatenate([[0], ends[:-1] + 1])
             self._put(varints.read(varints.padded(piece), starts, ends))
             pos += int(ends[-1]) + 1
@@ -279,4 +317,6 @@ class _Values:
 
 def encoded_bytes(number: int, acked: Mapping[int, BitMap]) -> int:
     """The bytes of the elements of all ledgers."""
-    return sum(element_bytes(number, ledger, entries) for ledger, entries in acked.items() if entries)
+    return sum(
+        element_bytes(number, ledger, entries) for ledger, entries in acked.items() if entries
+    )

@@ -1,8 +1,9 @@
 """Where Pulsar keeps a topic and its cursors in the metadata store, and under which names.
 
-Owns the mapping both ways. Topics are `persistent://tenant/namespace/topic`, or with the cluster of the first naming
-scheme `persistent://tenant/cluster/namespace/topic`; a partition's local name ends in `-partition-<n>` and is nothing
-special here. Segments of scalable topics (Pulsar 5) have paths of another shape and are refused.
+Owns the mapping both ways. Topics are `persistent://tenant/namespace/topic`, or with the cluster of
+the first naming scheme `persistent://tenant/cluster/namespace/topic`; a partition's local name ends
+in `-partition-<n>` and is nothing special here. Segments of scalable topics (Pulsar 5) have paths
+of another shape and are refused.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ DOMAIN: Final = "persistent"
 
 
 def encode_name(name: str) -> str:
-    """As Java's `URLEncoder` does with UTF-8: letters, digits and `.-*_` stay, a space becomes `+`, all else `%XX`."""
+    """As Java's `URLEncoder` does with UTF-8: letters, digits and `.-*_` stay, a space becomes `+`,
+    all else `%XX`.
+    """
     return quote_plus(name, safe="*").replace("~", "%7E")
 
 
 def decode_name(encoded: str) -> str:
-    """The inverse of `encode_name`. Raises ValueError where the text is not what `encode_name` gives."""
+    """The inverse of `encode_name`. Raises ValueError where the text is not what `encode_name`
+    gives.
+    """
     name = unquote_plus(encoded, errors="strict")
     if encode_name(name) != encoded:
         raise ValueError(f"{encoded!r} is not an encoded name")
@@ -28,10 +33,14 @@ def decode_name(encoded: str) -> str:
 
 
 def managed_ledger_name(topic: str) -> str:
-    """`persistent://t/ns/topic` -> `t/ns/persistent/topic`: the name in a ledger's custom metadata. Raises ValueError."""
+    """`persistent://t/ns/topic` -> `t/ns/persistent/topic`: the name in a ledger's custom metadata.
+    Raises ValueError.
+    """
     scheme, colon, rest = topic.partition("://")
     if not colon or scheme != DOMAIN:
-        raise ValueError(f"{topic!r} is no topic with durable cursors: it must begin with {DOMAIN}://")
+        raise ValueError(
+            f"{topic!r} is no topic with durable cursors: it must begin with {DOMAIN}://"
+        )
     parts = rest.split("/", 3)
     if len(parts) < 3 or not all(parts):
         raise ValueError(f"{topic!r} is not {DOMAIN}://tenant/namespace/topic")
@@ -39,7 +48,9 @@ def managed_ledger_name(topic: str) -> str:
 
 
 def topic_path(topic: str) -> str:
-    """`persistent://t/ns/topic` -> `/managed-ledgers/t/ns/persistent/topic`, the topic znode. Raises ValueError."""
+    """`persistent://t/ns/topic` -> `/managed-ledgers/t/ns/persistent/topic`, the topic znode.
+    Raises ValueError.
+    """
     return f"{ROOT}/{managed_ledger_name(topic)}"
 
 

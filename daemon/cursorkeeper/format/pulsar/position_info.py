@@ -1,11 +1,14 @@
-"""PositionInfo, the entry of a Pulsar cursor ledger: one whole state of a cursor (`MLDataFormats.PositionInfo`).
+"""PositionInfo, the entry of a Pulsar cursor ledger: one whole state of a cursor
+(`MLDataFormats.PositionInfo`).
 
-Owns the message as a whole: which field is what, in which order Pulsar writes them, and that unknown fields come back
-verbatim at the end. Reading is strict about damage and newer writers (errors), lenient about legal oddities (`notes`, which are
-for people). A reader prefers ranges when a message has ranges and long arrays, because Pulsar's does: such a message says
-less than it holds, and the notes say so.
+Owns the message as a whole: which field is what, in which order Pulsar writes them, and that
+unknown fields come back verbatim at the end. Reading is strict about damage and newer writers
+(errors), lenient about legal oddities (`notes`, which are for people). A reader prefers ranges when
+a message has ranges and long arrays, because Pulsar's does: such a message says less than it holds,
+and the notes say so.
 
-Memory: encoding holds its output twice (pieces, and the joined bytes); decoding holds one piece beside the result.
+Memory: encoding holds its output twice (pieces, and the joined bytes); decoding holds one piece
+beside the result.
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.format.pulsar.wire import Kind, Once, append_number, read_field, varint_bytes
 
 LEDGER, ENTRY, RANGES, PROPERTIES, BATCHES, LONG_ARRAYS, IDLE_SINCE = range(1, 8)
-"""Field numbers. 7 is `idleSince` (a number, Pulsar 5.0.1), kept as unknown; a fork's `cursorStateChunk` if it is bytes."""
+"""Field numbers. 7 is `idleSince` (a number, Pulsar 5.0.1), kept as unknown; a fork's
+`cursorStateChunk` if it is bytes.
+"""
 
 
 def encode(info: PositionInfo, form: Form) -> bytes:
-    """Byte for byte what Pulsar writes for this state. Raises ValueError: crossing ranges in long arrays, an impossible position."""
+    """Byte for byte what Pulsar writes for this state. Raises ValueError: crossing ranges in long
+    arrays, an impossible position.
+    """
     _check(info, form)
     head = bytearray()
     _append_mark_delete(head, info.mark_delete)
@@ -40,7 +47,10 @@ def _append_mark_delete(out: bytearray, mark_delete: Position) -> None:
 
 def _check(info: PositionInfo, form: Form) -> None:
     if info.crossing and form is Form.LONG_ARRAY:
-        raise ValueError("ranges across ledgers have no long array: resolve them with the topic's layout, or write ranges")
+        raise ValueError(
+            "ranges across ledgers have no long array: resolve them with the topic's layout, or "
+            "write ranges"
+        )
     if info.mark_delete.ledger < 0 or not -1 <= info.mark_delete.entry <= ENTRY_ID_MAX:
         raise ValueError(f"mark-delete {info.mark_delete} is no position")
     if any(ledger < 0 for ledger in info.acked):
@@ -60,7 +70,12 @@ def _long_arrays(info: PositionInfo, form: Form) -> Iterator[bytes]:
 def encoded_bytes(info: PositionInfo, form: Form) -> int:
     """`len(encode(info, form))`, without building it. Raises as `encode`."""
     _check(info, form)
-    total = 2 + varint_bytes(info.mark_delete.ledger) + varint_bytes(info.mark_delete.entry) + len(info.unknown)
+    total = (
+        2
+        + varint_bytes(info.mark_delete.ledger)
+        + varint_bytes(info.mark_delete.entry)
+        + len(info.unknown)
+    )
     total += acks.number_properties_bytes(info.properties) + batches.encoded_bytes(info.batches)
     if form is Form.RANGES:
         return total + ranges.encoded_bytes(info.acked, info.crossing)
@@ -68,7 +83,9 @@ def encoded_bytes(info: PositionInfo, form: Form) -> int:
 
 
 def decode(data: bytes) -> PositionInfo:
-    """The state. Raises PulsarFormatError (damage) and TooNewError (acks in a field this release does not know)."""
+    """The state. Raises PulsarFormatError (damage) and TooNewError (acks in a field this release
+    does not know).
+    """
     return decode_with_notes(data)[0]
 
 
@@ -80,7 +97,9 @@ def decode_with_notes(data: bytes) -> tuple[PositionInfo, tuple[str, ...]]:
 
 
 def read_fields(data: bytes, reader: AcksReader) -> PositionInfo:
-    """The message through a reader (PIP-54's draft has another message in field 5, and its own reader)."""
+    """The message through a reader (PIP-54's draft has another message in field 5, and its own
+    reader).
+    """
     mark_delete = Once("PositionInfo")
     properties: dict[str, int] = {}
     unknown = bytearray()
@@ -108,4 +127,6 @@ def read_fields(data: bytes, reader: AcksReader) -> PositionInfo:
             unknown += data[field.at : field.end]
     at = acks.checked_mark_delete(mark_delete.required("ledgerId"), mark_delete.required("entryId"))
     found = reader.finish(at)
-    return PositionInfo(at, found.acked, found.batches, properties, found.crossing, found.form, bytes(unknown))
+    return PositionInfo(
+        at, found.acked, found.batches, properties, found.crossing, found.form, bytes(unknown)
+    )

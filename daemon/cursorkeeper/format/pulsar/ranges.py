@@ -1,8 +1,9 @@
 """MessageRange lists: `(lower, upper]` of one ledger each, as columns.
 
-A range as Pulsar writes it is exactly fourteen varints, tags and lengths included:
-`tag L | 0a l | 08 ledger | 10 entry | 12 l | 08 ledger | 10 entry`. So a list is a matrix of varints with fourteen columns, of
-which seven are constants and three follow from the others; rows that fit are taken at once, others one by one.
+A range as Pulsar writes it is exactly fourteen varints, tags and lengths included: `tag L | 0a l |
+08 ledger | 10 entry | 12 l | 08 ledger | 10 entry`. So a list is a matrix of varints with fourteen
+columns, of which seven are constants and three follow from the others; rows that fit are taken at
+once, others one by one.
 """
 
 from __future__ import annotations
@@ -75,10 +76,17 @@ class RangeReader:
             pos += used
             if rows < _ROWS_WORTH_IT and used < piece.size:
                 # looking at a whole piece for so few costs more than reading some one by one
-                self._one_by_one, self._patience = self._patience, min(_PATIENCE_MAX, 2 * self._patience)
+                self._one_by_one, self._patience = (
+                    self._patience,
+                    min(_PATIENCE_MAX, 2 * self._patience),
+                )
                 break
             self._patience = 1
-            self._piece = min(_PIECE_BYTES_MAX, 2 * self._piece) if used > self._piece // 2 else _PIECE_BYTES_MIN
+            self._piece = (
+                min(_PIECE_BYTES_MAX, 2 * self._piece)
+                if used > self._piece // 2
+                else _PIECE_BYTES_MIN
+            )
         return pos
 
     def _matrix(self, piece: Bytes) -> tuple[int, int]:
@@ -94,7 +102,9 @@ class RangeReader:
             good &= piece[last[:, column - 1] + 1] == tag
         for column, stop in _LENGTHS:
             length = last[:, stop] - last[:, column]
-            good &= (piece[last[:, column]] == length) & (last[:, column] == last[:, column - 1] + 1)
+            good &= (piece[last[:, column]] == length) & (
+                last[:, column] == last[:, column - 1] + 1
+            )
         if not good.all():
             rows = int(np.argmin(good))
             if not rows:
@@ -102,7 +112,8 @@ class RangeReader:
             last = last[:rows]
         spare = varints.padded(piece[: int(last[-1, 13]) + 1])
         ledger, lower, upper_ledger, upper = (
-            varints.read(spare, last[:, column - 1] + 1, last[:, column]).view(np.int64) for column in (5, 7, 11, 13)
+            varints.read(spare, last[:, column - 1] + 1, last[:, column]).view(np.int64)
+            for column in (5, 7, 11, 13)
         )
         self.count += rows
         self._check(ledger, lower, upper_ledger, upper)
@@ -124,9 +135,14 @@ class RangeReader:
             expect(inner, Kind.LEN, f"MessageRange.{name}")
             if inner.number in ends:
                 raise PulsarFormatError(f"byte {inner.at}: MessageRange.{name} is there twice")
-            ends[inner.number] = read_position(self._data, inner.start, inner.end, f"MessageRange.{name}", self._newer)
+            ends[inner.number] = read_position(
+                self._data, inner.start, inner.end, f"MessageRange.{name}", self._newer
+            )
         if len(ends) < 2:
-            raise PulsarFormatError(f"byte {field.at}: MessageRange.{'upperEndpoint' if 1 in ends else 'lowerEndpoint'} is missing")
+            raise PulsarFormatError(
+                f"byte {field.at}: "
+                f"MessageRange.{'upperEndpoint' if 1 in ends else 'lowerEndpoint'} is missing"
+            )
         self.count += 1
         self._singles.append((*ends[1], *ends[2]))
 
@@ -137,28 +153,46 @@ class RangeReader:
 
     def _check(self, ledger: Places, lower: Places, upper_ledger: Places, upper: Places) -> None:
         crossing = ledger != upper_ledger
-        bad = (ledger < 0) | (lower < BEFORE_FIRST) | (upper < BEFORE_FIRST) | (lower > ENTRY_ID_MAX) | (upper > ENTRY_ID_MAX)
+        bad = (
+            (ledger < 0)
+            | (lower < BEFORE_FIRST)
+            | (upper < BEFORE_FIRST)
+            | (lower > ENTRY_ID_MAX)
+            | (upper > ENTRY_ID_MAX)
+        )
         bad |= (ledger > upper_ledger) | (~crossing & (lower > upper))
         if bad.any():
             at = int(np.argmax(bad))
             said = f"({ledger[at]}:{lower[at]}, {upper_ledger[at]}:{upper[at]}]"
             if max(lower[at], upper[at]) > ENTRY_ID_MAX:
-                raise PulsarFormatError(f"the range {said} has an entry above {ENTRY_ID_MAX}, which this release cannot hold")
-            raise PulsarFormatError(f"the range {said} is none: its ends are out of order or negative")
+                raise PulsarFormatError(
+                    f"the range {said} has an entry above {ENTRY_ID_MAX}, which this release "
+                    f"cannot hold"
+                )
+            raise PulsarFormatError(
+                f"the range {said} is none: its ends are out of order or negative"
+            )
         if crossing.any():
             for at in np.flatnonzero(crossing).tolist():
                 self._crossing.append(
-                    CrossingRange(Position(int(ledger[at]), int(lower[at])), Position(int(upper_ledger[at]), int(upper[at])))
+                    CrossingRange(
+                        Position(int(ledger[at]), int(lower[at])),
+                        Position(int(upper_ledger[at]), int(upper[at])),
+                    )
                 )
             ledger, lower, upper = ledger[~crossing], lower[~crossing], upper[~crossing]
         self._spanned += int(((upper >> 16) - ((lower + 1) >> 16)).sum())
         if self._spanned > containers.SPANNED_CONTAINERS_MAX:
-            raise PulsarFormatError(f"ranges over more than {containers.SPANNED_CONTAINERS_MAX * containers.CONTAINER_VALUES:,} entries")
+            raise PulsarFormatError(
+                f"ranges over more than "
+                f"{containers.SPANNED_CONTAINERS_MAX * containers.CONTAINER_VALUES:,} entries"
+            )
         self._columns.append((ledger, lower, upper))
 
     def result(self) -> tuple[dict[int, BitMap], tuple[CrossingRange, ...]]:
-        """Acked entries per ledger (ascending, none empty), and the ranges that only the topic's layout can tell. Raises
-        PulsarFormatError."""
+        """Acked entries per ledger (ascending, none empty), and the ranges that only the topic's
+        layout can tell. Raises PulsarFormatError.
+        """
         self._check_singles()
         if not self._columns:
             return {}, tuple(self._crossing)
@@ -182,7 +216,9 @@ class RangeReader:
 # ---- writing
 
 
-def encode(number: int, acked: Mapping[int, BitMap], crossing: Sequence[CrossingRange] = ()) -> Iterator[bytes]:
+def encode(
+    number: int, acked: Mapping[int, BitMap], crossing: Sequence[CrossingRange] = ()
+) -> Iterator[bytes]:
     """All ranges in the order of their positions, in pieces to join."""
     for columns in _in_order(acked, crossing):
         yield _encode_rows(number << 3 | Kind.LEN, *columns)

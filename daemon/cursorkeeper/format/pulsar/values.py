@@ -1,9 +1,11 @@
-"""What Pulsar's messages say, as values: the cursor-ledger entry, the cursor znode, the topic znode.
+"""What Pulsar's messages say, as values: the cursor-ledger entry, the cursor znode, the topic
+znode.
 
-Owns the vocabulary, not the bytes. Polarity is fixed here once: `acked` bitmaps hold acked entries, `batches` hold the
-batch indexes that are still *un-acked* (as Pulsar's `deleteSet` does, in spite of its name). Bitmaps in a value are never
-mutated. Only entries above `mark_delete` are in `acked` and `batches`; what an older writer put below it is dropped when
-the bytes are read, because it is acked anyway.
+Owns the vocabulary, not the bytes. Polarity is fixed here once: `acked` bitmaps hold acked entries,
+`batches` hold the batch indexes that are still *un-acked* (as Pulsar's `deleteSet` does, in spite
+of its name). Bitmaps in a value are never mutated. Only entries above `mark_delete` are in `acked`
+and `batches`; what an older writer put below it is dropped when the bytes are read, because it is
+acked anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from cursorkeeper.core.values import PartialKey
 
 
 class Form(StrEnum):
-    """How individually acked entries are written. Pulsar's reader takes ranges if there are any, else long arrays."""
+    """How individually acked entries are written. Pulsar's reader takes ranges if there are any,
+    else long arrays.
+    """
 
     RANGES = "ranges"
     LONG_ARRAY = "longArray"
@@ -37,8 +41,9 @@ class Compression(IntEnum):
 
 
 class CrossingRange(NamedTuple):
-    """A range `(lower, upper]` whose ends lie in different ledgers. Old Pulsar versions wrote them (#7554); only the
-    topic's layout says how many entries of each ledger it covers."""
+    """A range `(lower, upper]` whose ends lie in different ledgers. Old Pulsar versions wrote them
+    (#7554); only the topic's layout says how many entries of each ledger it covers.
+    """
 
     lower: Position
     upper: Position
@@ -46,9 +51,11 @@ class CrossingRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PositionInfo:
-    """One state as a cursor-ledger entry holds it. `acked` maps data ledger -> acked entry ids (never an empty bitmap, keys
-    ascending); `batches` maps an entry -> un-acked batch indexes (never empty); `properties` are the mark-delete properties;
-    `unknown` = the fields of newer versions, verbatim, in their order. `form` is None where nothing is acked individually."""
+    """One state as a cursor-ledger entry holds it. `acked` maps data ledger -> acked entry ids
+    (never an empty bitmap, keys ascending); `batches` maps an entry -> un-acked batch indexes
+    (never empty); `properties` are the mark-delete properties; `unknown` = the fields of newer
+    versions, verbatim, in their order. `form` is None where nothing is acked individually.
+    """
 
     mark_delete: Position
     acked: Mapping[int, BitMap] = field(default_factory=dict)
@@ -61,8 +68,10 @@ class PositionInfo:
 
 @dataclass(frozen=True, slots=True)
 class ManagedCursorInfo:
-    """The cursor znode. `cursors_ledger == -1`: the state is in this message; else it is in the last entry of that ledger, and
-    `mark_delete` is only a lower bound. Acked entries are always ranges here."""
+    """The cursor znode. `cursors_ledger == -1`: the state is in this message; else it is in the
+    last entry of that ledger, and `mark_delete` is only a lower bound. Acked entries are always
+    ranges here.
+    """
 
     cursors_ledger: int
     mark_delete: Position | None = None
@@ -82,8 +91,9 @@ class ManagedCursorInfo:
 
 @dataclass(frozen=True, slots=True)
 class LedgerInfo:
-    """One data ledger of a topic. `entries` and `size` are 0 or absent (None) while the ledger is open. `unknown` = every other
-    field, verbatim (offload context, properties)."""
+    """One data ledger of a topic. `entries` and `size` are 0 or absent (None) while the ledger is
+    open. `unknown` = every other field, verbatim (offload context, properties).
+    """
 
     ledger: int
     entries: int | None = None

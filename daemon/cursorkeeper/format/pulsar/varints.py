@@ -1,7 +1,8 @@
-"""Columns of varints, vectorised: reading many from bytes, writing many to places. One at a time: `wire`.
+"""Columns of varints, vectorised: reading many from bytes, writing many to places. One at a time:
+`wire`.
 
-Numbers are uint64 (a negative int64 as its two's complement). A reader's bytes need `SPARE_BYTES` behind them, because
-eight bytes are loaded at once wherever a varint begins.
+Numbers are uint64 (a negative int64 as its two's complement). A reader's bytes need `SPARE_BYTES`
+behind them, because eight bytes are loaded at once wherever a varint begins.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ LONGEST: Final = 10
 
 _THRESHOLDS: Final = [np.uint64(1 << (7 * k)) for k in range(1, LONGEST)]
 _SEVEN = 0x7F7F7F7F7F7F7F7F
-_MASKS: Final = np.array([_SEVEN & ((1 << (8 * min(size, 8))) - 1) for size in range(LONGEST + 1)], np.uint64)
+_MASKS: Final = np.array(
+    [_SEVEN & ((1 << (8 * min(size, 8))) - 1) for size in range(LONGEST + 1)], np.uint64
+)
 _FOLDS: Final = [
     (np.uint64(0x007F007F007F007F), np.uint64(0x7F007F007F007F00), np.uint64(1)),
     (np.uint64(0x00003FFF00003FFF), np.uint64(0x3FFF00003FFF0000), np.uint64(2)),
@@ -41,7 +44,9 @@ def ends_of(piece: Bytes) -> Places:
 
 
 def read(data: Bytes, starts: Places, ends: Places) -> Numbers:
-    """The varints at data[starts..ends]. `data` is `padded`. Raises PulsarFormatError: more than 10 bytes, or than 64 bits."""
+    """The varints at data[starts..ends]. `data` is `padded`. Raises PulsarFormatError: more than 10
+    bytes, or than 64 bits.
+    """
     if not starts.size:
         return np.empty(0, np.uint64)
     sizes = ends - starts

@@ -1,8 +1,10 @@
-"""Protobuf's wire format, one field at a time: tags, varints, lengths. Columns of varints are in `varints`.
+"""Protobuf's wire format, one field at a time: tags, varints, lengths. Columns of varints are in
+`varints`.
 
-Owns what every message here shares: numbers are plain varints (no zigzag; a negative one takes ten bytes), a known field of
-another wire type is damage (protobuf would take it for unknown, and lose it), and so is a required or single field that is
-there twice: Pulsar never writes that, and a slice of a longer state can look like it. Groups do not occur and are refused.
+Owns what every message here shares: numbers are plain varints (no zigzag; a negative one takes ten
+bytes), a known field of another wire type is damage (protobuf would take it for unknown, and lose
+it), and so is a required or single field that is there twice: Pulsar never writes that, and a slice
+of a longer state can look like it. Groups do not occur and are refused.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ class Kind(IntEnum):
 
 
 class Field(NamedTuple):
-    """One field of a message: `data[at:end]` is all of it, `data[start:end]` what follows its tag (and its length, for LEN).
-    `value` is the unsigned number of a VARINT, else 0."""
+    """One field of a message: `data[at:end]` is all of it, `data[start:end]` what follows its tag
+    (and its length, for LEN). `value` is the unsigned number of a VARINT, else 0.
+    """
 
     number: int
     kind: int
@@ -41,7 +44,9 @@ class Field(NamedTuple):
 
 
 def read_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
-    """The unsigned number at `pos` and the place after it. A longer form than needed is legal, more than 64 bits are not."""
+    """The unsigned number at `pos` and the place after it. A longer form than needed is legal, more
+    than 64 bits are not.
+    """
     if pos < end and data[pos] < 0x80:
         return data[pos], pos + 1
     value = shift = 0
@@ -95,14 +100,18 @@ def read_field(data: bytes, pos: int, end: int) -> Field:
     else:
         raise PulsarFormatError(f"byte {pos}: wire type {kind}")
     if stop > end:
-        raise CutOffError(f"byte {pos}: field {number} is cut off, {stop - end} of its bytes are missing")
+        raise CutOffError(
+            f"byte {pos}: field {number} is cut off, {stop - end} of its bytes are missing"
+        )
     return Field(number, kind, value, pos, start, stop)
 
 
 def expect(field: Field, kind: Kind, name: str) -> Field:
     """The field, if it has the wire type it must have."""
     if field.kind != kind:
-        raise PulsarFormatError(f"byte {field.at}: {name} has wire type {field.kind}, not {kind.value}")
+        raise PulsarFormatError(
+            f"byte {field.at}: {name} has wire type {field.kind}, not {kind.value}"
+        )
     return field
 
 

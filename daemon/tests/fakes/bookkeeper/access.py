@@ -1,7 +1,7 @@
 """Which role may do what with whose ledger, as the gateway decides it; for the fake gateway.
 
-Owns: the table of the contract (`ledgers.proto`, "Whose ledgers"), by custom metadata alone. Does not own: roles that are switched
-off, and tokens: a fake has every role and asks nobody.
+Owns: the table of the contract (`ledgers.proto`, "Whose ledgers"), by custom metadata alone. Does
+not own: roles that are switched off, and tokens: a fake has every role and asks nobody.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def is_of_a_topic(custom: Custom) -> bool:
 
 
 def is_pulsar_cursor(custom: Custom) -> bool:
-    """Whether it is certainly of a cursor of Pulsar's: a ledger of messages has no `pulsar/cursor`."""
+    """Whether it is certainly of a cursor of Pulsar's: a ledger of messages has no
+    `pulsar/cursor`.
+    """
     return is_of_a_topic(custom) and bool(custom.get("pulsar/cursor"))
 
 

@@ -1,9 +1,10 @@
 """What goes wrong in the fake, and when: delays, refusals, lost answers, by order or by chance.
 
-Owns: the plan of misbehaviour of a `FakeBookKeeper`; everything in it is public and may be changed while it runs.
-Does not own: what a fault does to a ledger (`fake_ledger`, `fake_gateway`). Damage to stored bytes, bookies away or silent,
-spontaneous fencing and gateway restarts are calls of `FakeBookKeeper` and `FakeGateway`, not entries of this plan.
-Invariant: chance comes only from the `random.Random` that the fake was given.
+Owns: the plan of misbehaviour of a `FakeBookKeeper`; everything in it is public and may be changed
+while it runs. Does not own: what a fault does to a ledger (`fake_ledger`, `fake_gateway`). Damage
+to stored bytes, bookies away or silent, spontaneous fencing and gateway restarts are calls of
+`FakeBookKeeper` and `FakeGateway`, not entries of this plan. Invariant: chance comes only from the
+`random.Random` that the fake was given.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ class Faults:
 
     delay_min_s: float = 0.0  # of each call, each way
     delay_max_s: float = 0.0
-    ack_delay_min_s: float = 0.0  # of an append, between the bookies' storing it and their ack: slow bookies
+    # of an append, between the bookies' storing it and their ack: slow bookies
+    ack_delay_min_s: float = 0.0
     ack_delay_max_s: float = 0.0
     chance: dict[tuple[Operation, Fault], float] = field(default_factory=dict)
     _next: dict[Operation, deque[Planned | None]] = field(default_factory=dict)
 
-    def refuse(self, operation: Operation, error: GatewayError | None = None, times: int = 1) -> None:
+    def refuse(
+        self, operation: Operation, error: GatewayError | None = None, times: int = 1
+    ) -> None:
         """The next calls fail with this error, nothing done."""
         self._plan(operation, Planned(Fault.REFUSE, error or overloaded()), times)
 
@@ -91,7 +95,9 @@ class Faults:
 
     def ack_delay_s(self, rng: random.Random) -> float:
         """Seconds until the bookies answer one append."""
-        return rng.uniform(self.ack_delay_min_s, self.ack_delay_max_s) if self.ack_delay_max_s else 0.0
+        return (
+            rng.uniform(self.ack_delay_min_s, self.ack_delay_max_s) if self.ack_delay_max_s else 0.0
+        )
 
     def _plan(self, operation: Operation, planned: Planned | None, times: int) -> None:
         self._next.setdefault(operation, deque()).extend([planned] * times)

@@ -1,10 +1,10 @@
 """The fake gateway: a process with write handles, and the client that talks to it, in one loop.
 
-Owns: the calls of the port on a `FakeBookKeeper`, with their delays and faults; the window over all ledgers; restarts.
-Does not own: ledgers (`fake_ledger`), appends on their way (`fake_handle`).
-Invariants: those of the gateway: a write handle lives in the process that created the ledger and on the stream that
-first appended; any other gets ROLL, NOT_DONE. A reader changes nothing, a foreign ledger is given to nobody, and ours are
-ended and deleted for their own deployment only (`Access`).
+Owns: the calls of the port on a `FakeBookKeeper`, with their delays and faults; the window over all
+ledgers; restarts. Does not own: ledgers (`fake_ledger`), appends on their way (`fake_handle`).
+Invariants: those of the gateway: a write handle lives in the process that created the ledger and on
+the stream that first appended; any other gets ROLL, NOT_DONE. A reader changes nothing, a foreign
+ledger is given to nobody, and ours are ended and deleted for their own deployment only (`Access`).
 """
 
 from __future__ import annotations
@@ -75,11 +75,22 @@ class FakeGateway:
     """Implements `LedgerStore`. `restart`, `kill`, `come_up` and `break_stream` are for tests."""
 
     def __init__(
-        self, store: FakeBookKeeper, process: FakeProcess, *, role: str, entries_max: int, bytes_max: int, append_timeout_s: float
+        self,
+        store: FakeBookKeeper,
+        process: FakeProcess,
+        *,
+        role: str,
+        entries_max: int,
+        bytes_max: int,
+        append_timeout_s: float,
     ) -> None:
         self.store, self.process, self.role = store, process, role
         self._access = Access(role)
-        self._entries_max, self._bytes_max, self._append_timeout_s = entries_max, bytes_max, append_timeout_s
+        self._entries_max, self._bytes_max, self._append_timeout_s = (
+            entries_max,
+            bytes_max,
+            append_timeout_s,
+        )
         self._entries = self._bytes = 0
         self._stream = object()
         self._instance = ""
@@ -101,7 +112,9 @@ class FakeGateway:
         self.process.start()
 
     def break_stream(self) -> None:
-        """Only this client's append stream breaks: its handles die, the process lives and may close their ledgers."""
+        """Only this client's append stream breaks: its handles die, the process lives and may close
+        their ledgers.
+        """
         for ledger, handle in list(self.process.handles.items()):
             if handle.stream is self._stream:
                 handle.cut(_lost(Operation.APPEND, ledger))
@@ -132,7 +145,9 @@ class FakeGateway:
             self._access.may_create(custom_metadata)
             if not self.store.can_create(spec):
                 text = f"{spec.ensemble} needed, {self.store.bookies_up} writable"
-                raise GatewayRetry("NOT_ENOUGH_BOOKIES", Outcome.NOT_DONE, bookkeeper_code=-6, message=text)
+                raise GatewayRetry(
+                    "NOT_ENOUGH_BOOKIES", Outcome.NOT_DONE, bookkeeper_code=-6, message=text
+                )
             made = self.store.new_ledger(spec, custom_metadata)
             self.process.handles[made.ledger] = FakeHandle(self.store, made, self.role)
             return made.ledger
@@ -141,7 +156,9 @@ class FakeGateway:
 
     def append(self, ledger: int, entry: int, payload: bytes) -> asyncio.Future[None]:
         size = len(payload)
-        if self._entries >= self._entries_max or (self._bytes + size > self._bytes_max and self._entries > 0):
+        if self._entries >= self._entries_max or (
+            self._bytes + size > self._bytes_max and self._entries > 0
+        ):
             raise GatewayRetry("WINDOW_FULL", Outcome.NOT_DONE, ledger=ledger)
         if problem := self._append_problem(ledger):
             failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -162,11 +179,20 @@ class FakeGateway:
         return AppendRoom(self._entries_max - self._entries, max(self._bytes_max - self._bytes, 0))
 
     async def read(
-        self, ledger: int, first: int, last: int = TO_LAST_CONFIRMED, *, max_bytes: int = 0, unconfirmed: bool = False
+        self,
+        ledger: int,
+        first: int,
+        last: int = TO_LAST_CONFIRMED,
+        *,
+        max_bytes: int = 0,
+        unconfirmed: bool = False,
     ) -> AsyncIterator[ReadChunk]:
         if first < 0 or (last != TO_LAST_CONFIRMED and last < first):
             raise GatewayRefused(
-                "BAD_REQUEST", Outcome.NOT_DONE, ledger=ledger, message=f"the range {first} to {last} is empty or negative"
+                "BAD_REQUEST",
+                Outcome.NOT_DONE,
+                ledger=ledger,
+                message=f"the range {first} to {last} is empty or negative",
             )
         found = await self._call(Operation.READ, ledger, lambda: self._readable(ledger))
         confirmed, closed = found.visible_end, found.state is LedgerState.CLOSED
@@ -177,14 +203,21 @@ class FakeGateway:
         while at <= upto or not told:
             self._check_up(Operation.READ, ledger)
             if not self.store.can_recover(found):
-                raise GatewayRetry("READ_FAILED", Outcome.NOT_DONE, ledger=ledger, bookkeeper_code=-8, message="too few bookies are up")
+                raise GatewayRetry(
+                    "READ_FAILED",
+                    Outcome.NOT_DONE,
+                    ledger=ledger,
+                    bookkeeper_code=-8,
+                    message="too few bookies are up",
+                )
             payloads: list[bytes] = []
             size = 0
             while at + len(payloads) <= upto:
                 try:
                     payload = found.payload(at + len(payloads))
                 except GatewayError as e:
-                    if at + len(payloads) > confirmed:  # beyond it a failure ends the read and not the call
+                    # beyond it a failure ends the read and not the call
+                    if at + len(payloads) > confirmed:
                         stopped_by, upto = e.reason, at + len(payloads) - 1
                         break
                     if payloads:  # what is before the damage is still given
@@ -204,7 +237,9 @@ class FakeGateway:
             self._access.may_fence(ledger, found.custom_metadata)
             if found.state is not LedgerState.CLOSED and not self.store.can_recover(found):
                 found.begin_recovery()
-                raise GatewayRetry("LEDGER_RECOVERY", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-10)
+                raise GatewayRetry(
+                    "LEDGER_RECOVERY", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-10
+                )
             return found.recover(self.store.rng)
 
         def half_done() -> None:
@@ -228,8 +263,11 @@ class FakeGateway:
         found = self.store.ledger(ledger)
         if not found.fenced:
             found.close_at(found.acked)
-        elif found.state is not LedgerState.CLOSED:  # a recovery is under way and will decide the end
-            raise GatewayFenced("METADATA_CHANGED", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-17)
+        # a recovery is under way and will decide the end
+        elif found.state is not LedgerState.CLOSED:
+            raise GatewayFenced(
+                "METADATA_CHANGED", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-17
+            )
         return found.end
 
     async def delete(self, ledger: int) -> None:
@@ -258,14 +296,26 @@ class FakeGateway:
         wanted = custom_metadata.items()
         for ledger in await self._call(Operation.LIST, -1, lambda: list(self.store.ledgers)):
             found = self.store.ledgers.get(ledger)  # deleted meanwhile: not listed
-            if found is not None and wanted <= found.custom_metadata.items() and self._access.sees(found.custom_metadata):
+            if (
+                found is not None
+                and wanted <= found.custom_metadata.items()
+                and self._access.sees(found.custom_metadata)
+            ):
                 yield found.info()
 
     async def describe(self) -> GatewayInfo:
         def do() -> GatewayInfo:
             up, limit = self.store.bookies_up, self.store.entry_bytes_max
             return GatewayInfo(
-                self.process.instance, "fake", "fake", limit, max(4 << 20, limit + (64 << 10)), up, "memory:", ROLES, self.role
+                self.process.instance,
+                "fake",
+                "fake",
+                limit,
+                max(4 << 20, limit + (64 << 10)),
+                up,
+                "memory:",
+                ROLES,
+                self.role,
             )
 
         info = await self._call(Operation.DESCRIBE, -1, do)
@@ -274,7 +324,13 @@ class FakeGateway:
 
     # --- how a call goes, or goes wrong ---
 
-    async def _call(self, operation: Operation, ledger: int, do: Callable[[], T], half: Callable[[], None] = lambda: None) -> T:
+    async def _call(
+        self,
+        operation: Operation,
+        ledger: int,
+        do: Callable[[], T],
+        half: Callable[[], None] = lambda: None,
+    ) -> T:
         self._check_up(operation, ledger)
         if self.role == "reader" and operation not in _READER_MAY:
             raise GatewayRefused("READERS_MAY_NOT", Outcome.NOT_DONE, ledger=ledger)
@@ -284,12 +340,20 @@ class FakeGateway:
         if planned and planned.fault is Fault.REFUSE:
             assert planned.error
             raise planned.error
-        if (planned and planned.fault is Fault.LOST_BEFORE) or process.instance != instance or not process.up:
+        if (
+            (planned and planned.fault is Fault.LOST_BEFORE)
+            or process.instance != instance
+            or not process.up
+        ):
             half()
             raise connection_lost(operation, ledger=ledger)
         result = do()
         await asyncio.sleep(self.store.faults.delay_s(self.store.rng))
-        if (planned and planned.fault is Fault.LOST_AFTER) or process.instance != instance or not process.up:
+        if (
+            (planned and planned.fault is Fault.LOST_AFTER)
+            or process.instance != instance
+            or not process.up
+        ):
             raise connection_lost(operation, ledger=ledger)
         return result
 
@@ -312,7 +376,9 @@ class FakeGateway:
         if self.role == "reader":
             return GatewayRefused("READERS_MAY_NOT", Outcome.NOT_DONE, ledger=ledger)
         handle = self.process.handles.get(ledger)
-        may = handle is not None and self._access.may_append(handle.creator, handle.ledger.custom_metadata)
+        may = handle is not None and self._access.may_append(
+            handle.creator, handle.ledger.custom_metadata
+        )
         if handle is None or not may or handle.stream not in (None, self._stream):
             return GatewayRoll("NO_HANDLE", Outcome.NOT_DONE, ledger=ledger)
         return None

@@ -1,9 +1,9 @@
 """A write handle in the fake gateway: appends on their way to the bookies and back, in order.
 
-Owns: the queue of unanswered appends of one ledger, its one timer, the expected entry id. Does not own: what the ledger
-keeps (`fake_ledger`), the window over all ledgers (`fake_gateway`).
-Invariants: futures are answered in entry order; after a failure every later one of the queue has failed too; a handle
-that met ROLL or FENCED never appends again; one that met a refusal does.
+Owns: the queue of unanswered appends of one ledger, its one timer, the expected entry id. Does not
+own: what the ledger keeps (`fake_ledger`), the window over all ledgers (`fake_gateway`).
+Invariants: futures are answered in entry order; after a failure every later one of the queue has
+failed too; a handle that met ROLL or FENCED never appends again; one that met a refusal does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Append:
-    """One unanswered append. `ack_at_s` counts from its arrival; `error`: what it fails with when its turn comes."""
+    """One unanswered append. `ack_at_s` counts from its arrival; `error`: what it fails with when
+    its turn comes.
+    """
 
     payload: bytes
     answered: asyncio.Future[None]
@@ -48,8 +50,9 @@ class _Append:
 
 
 class FakeHandle:
-    """The write handle of one ledger in one gateway process; `creator` is the role of who created it, `stream` the append stream it is
-    bound to."""
+    """The write handle of one ledger in one gateway process; `creator` is the role of who created
+    it, `stream` the append stream it is bound to.
+    """
 
     def __init__(self, store: FakeBookKeeper, ledger: FakeLedger, creator: str = "writer") -> None:
         self.store, self.ledger, self.creator = store, ledger, creator
@@ -61,22 +64,41 @@ class FakeHandle:
         self._timer: asyncio.TimerHandle | None = None
         self._drained: list[asyncio.Future[None]] = []
 
-    def append(self, entry: int, payload: bytes, timeout_s: float, done: Callable[[asyncio.Future[None]], None]) -> asyncio.Future[None]:
-        """Queue one entry. `done` is called when it is answered, before anybody who waits for it runs."""
+    def append(
+        self,
+        entry: int,
+        payload: bytes,
+        timeout_s: float,
+        done: Callable[[asyncio.Future[None]], None],
+    ) -> asyncio.Future[None]:
+        """Queue one entry. `done` is called when it is answered, before anybody who waits for it
+        runs.
+        """
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[None] = loop.create_future()
         answered.add_done_callback(done)
         faults, rng, now = self.store.faults, self.store.rng, loop.time()
         if problem := self._refusal(entry, payload):
             if self.dead and self._queue:  # in its turn, behind those that are still unanswered
-                self._queue.append(_Append(payload, answered, now, now + timeout_s, None, entry, error=problem))
+                self._queue.append(
+                    _Append(payload, answered, now, now + timeout_s, None, entry, error=problem)
+                )
             else:
                 answered.set_exception(problem)
             return answered
         arrive_at = now + faults.delay_s(rng)
         if self._queue:  # one connection: nobody overtakes
             arrive_at = max(arrive_at, self._queue[-1].arrive_at_s)
-        self._queue.append(_Append(payload, answered, arrive_at, now + timeout_s, faults.take(Operation.APPEND, rng), entry))
+        self._queue.append(
+            _Append(
+                payload,
+                answered,
+                arrive_at,
+                now + timeout_s,
+                faults.take(Operation.APPEND, rng),
+                entry,
+            )
+        )
         self.next_entry = entry + 1
         self._wake_at(arrive_at)
         return answered
@@ -89,7 +111,9 @@ class FakeHandle:
             await drained
 
     def cut(self, error: Callable[[], GatewayError]) -> None:
-        """The stream or the process died: of what was on its way a random part still arrives; nothing is answered."""
+        """The stream or the process died: of what was on its way a random part still arrives;
+        nothing is answered.
+        """
         on_the_way = [a for a in self._queue if not a.arrived]
         for append in on_the_way[: self.store.rng.randint(0, len(on_the_way))]:
             self._arrive(append)
@@ -102,10 +126,17 @@ class FakeHandle:
         if self.dead:
             return afterwards(where, self._died_of)
         if len(payload) > self.store.entry_bytes_max:
-            text = f"entry {entry} has {len(payload)} bytes, the limit is {self.store.entry_bytes_max}"
+            text = (
+                f"entry {entry} has {len(payload)} bytes, the limit is {self.store.entry_bytes_max}"
+            )
             return GatewayRefused("ENTRY_TOO_LARGE", not_done, ledger=where, message=text)
         if entry != self.next_entry:
-            return GatewayRefused("UNEXPECTED_ENTRY_ID", not_done, ledger=where, message=f"entry {entry} given, {self.next_entry} is next")
+            return GatewayRefused(
+                "UNEXPECTED_ENTRY_ID",
+                not_done,
+                ledger=where,
+                message=f"entry {entry} given, {self.next_entry} is next",
+            )
         return None
 
     def _advance(self) -> None:
@@ -130,40 +161,58 @@ class FakeHandle:
             assert append.planned and append.planned.error
             self._refuse_from(append, append.planned.error)
         elif fault is Fault.LOST_BEFORE:
-            self._fail_from(append, lambda: connection_lost(Operation.APPEND, ledger=self.ledger.ledger))
+            self._fail_from(
+                append, lambda: connection_lost(Operation.APPEND, ledger=self.ledger.ledger)
+            )
         elif self.ledger.fenced:
             self._fail_from(append, self._fenced)
         elif not self.store.can_add(self.ledger):
             self.dead = True
             self._fail_rest(0, self._no_bookies)
-            # The real client then tries to close the ledger where it is; whether that worked is not told.
+            # The real client then tries to close the ledger where it is; whether that worked is not
+            # told.
             if self.store.rng.random() < 0.5:
                 self.ledger.close_at(self.ledger.acked)
         else:
             self.ledger.store(append.payload)
             append.arrived = True
             faults, rng = self.store.faults, self.store.rng
-            append.ack_at_s = asyncio.get_running_loop().time() + faults.ack_delay_s(rng) + faults.delay_s(rng)
+            append.ack_at_s = (
+                asyncio.get_running_loop().time() + faults.ack_delay_s(rng) + faults.delay_s(rng)
+            )
             if fault is Fault.LOST_AFTER:
                 self.ledger.ack(append.entry)
-                self._fail_from(append, lambda: connection_lost(Operation.APPEND, ledger=self.ledger.ledger))
+                self._fail_from(
+                    append, lambda: connection_lost(Operation.APPEND, ledger=self.ledger.ledger)
+                )
 
     def _answer(self) -> None:
         """Answer from the head as far as time and the ledger allow, then set the timer."""
         now = asyncio.get_running_loop().time()
         while self._queue:
             head = self._queue[0]
-            if head.error is None and head.arrived and self.ledger.fenced and not self._survived(head):
+            if (
+                head.error is None
+                and head.arrived
+                and self.ledger.fenced
+                and not self._survived(head)
+            ):
                 self._fail_from(head, self._fenced)
             if head.error is None and head.deadline_s <= now:
-                self._fail_from(head, lambda: timed_out(Operation.APPEND, ledger=self.ledger.ledger))
-            if head.error is None and (not head.arrived or head.ack_at_s > now or self.store.acks_stalled):
+                self._fail_from(
+                    head, lambda: timed_out(Operation.APPEND, ledger=self.ledger.ledger)
+                )
+            if head.error is None and (
+                not head.arrived or head.ack_at_s > now or self.store.acks_stalled
+            ):
                 break
             self._queue.popleft()
             if head.error is None:
                 self.ledger.ack(head.entry)
             if not head.answered.done():  # the caller may have cancelled it; the entry goes its way
-                head.answered.set_exception(head.error) if head.error else head.answered.set_result(None)
+                head.answered.set_exception(head.error) if head.error else head.answered.set_result(
+                    None
+                )
         if self._queue:
             head = self._queue[0]
             due = [a.arrive_at_s for a in self._queue if not a.arrived and not a.error][:1]
@@ -177,7 +226,9 @@ class FakeHandle:
         self._drained.clear()
 
     def _survived(self, append: _Append) -> bool:
-        """Recovery kept this entry, and the bookies' ack was already on its way when they were fenced."""
+        """Recovery kept this entry, and the bookies' ack was already on its way when they were
+        fenced.
+        """
         return append.entry < len(self.ledger.entries) and self.store.rng.random() < 0.5
 
     def _fail_from(self, first: _Append, error: Callable[[], GatewayError]) -> None:
@@ -187,10 +238,16 @@ class FakeHandle:
         self._fail_rest(next(i for i, a in enumerate(self._queue) if a is first), error)
 
     def _refuse_from(self, first: _Append, error: GatewayError) -> None:
-        """This append and all later ones are refused. A lone one leaves the handle alive, expecting it again."""
+        """This append and all later ones are refused. A lone one leaves the handle alive, expecting
+        it again.
+        """
         self._fail_rest(next(i for i, a in enumerate(self._queue) if a is first), lambda: error)
         lone = self._queue[-1] is first
-        if lone and error.outcome is Outcome.NOT_DONE and not isinstance(error, GatewayRoll | GatewayFenced):
+        if (
+            lone
+            and error.outcome is Outcome.NOT_DONE
+            and not isinstance(error, GatewayRoll | GatewayFenced)
+        ):
             self.next_entry = first.entry
         else:
             self.dead, self._died_of = True, error
@@ -200,10 +257,14 @@ class FakeHandle:
             append.error = append.error or error()
 
     def _fenced(self) -> GatewayError:
-        return GatewayFenced("FENCED", Outcome.UNKNOWN, ledger=self.ledger.ledger, bookkeeper_code=-101)
+        return GatewayFenced(
+            "FENCED", Outcome.UNKNOWN, ledger=self.ledger.ledger, bookkeeper_code=-101
+        )
 
     def _no_bookies(self) -> GatewayError:
-        return GatewayRoll("NOT_ENOUGH_BOOKIES", Outcome.UNKNOWN, ledger=self.ledger.ledger, bookkeeper_code=-6)
+        return GatewayRoll(
+            "NOT_ENOUGH_BOOKIES", Outcome.UNKNOWN, ledger=self.ledger.ledger, bookkeeper_code=-6
+        )
 
     def _wake_at(self, when_s: float) -> None:
         if self._timer is not None:

@@ -1,9 +1,10 @@
 """One ledger as the bookies and the metadata hold it. Pure: no loop, no clock; chance is passed in.
 
-Owns: entries, what is acknowledged, fencing, the end. Does not own: write handles, time, failures on the way.
-Invariants, those of real BookKeeper: an entry is acknowledged only if the ledger was not fenced when it was stored; the
-end that recovery decides is never below the last acknowledged entry, and the un-acknowledged tail behind it is kept up
-to any point; a closed ledger never changes.
+Owns: entries, what is acknowledged, fencing, the end. Does not own: write handles, time, failures
+on the way. Invariants, those of real BookKeeper: an entry is acknowledged only if the ledger was
+not fenced when it was stored; the end that recovery decides is never below the last acknowledged
+entry, and the un-acknowledged tail behind it is kept up to any point; a closed ledger never
+changes.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ class Damage(StrEnum):
 class FakeLedger:
     """`entries` may reach beyond `acked` (the tail); after CLOSED they end at `last_entry`."""
 
-    def __init__(self, ledger: int, spec: LedgerSpec, custom_metadata: Mapping[str, bytes], created_ms: int) -> None:
+    def __init__(
+        self, ledger: int, spec: LedgerSpec, custom_metadata: Mapping[str, bytes], created_ms: int
+    ) -> None:
         self.ledger, self.spec, self.created_ms = ledger, spec, created_ms
         self.custom_metadata = dict(custom_metadata)
         self.entries: list[bytes] = []
-        self.confirmed_when_sent: list[int] = []  # the last add confirmed that travelled with each entry
+        # the last add confirmed that travelled with each entry
+        self.confirmed_when_sent: list[int] = []
         self.acked = -1
         self.state = LedgerState.OPEN
         self.damage: dict[int, Damage] = {}
@@ -49,7 +53,9 @@ class FakeLedger:
 
     @property
     def visible_end(self) -> int:
-        """What a reader without recovery may read up to: on an open ledger at most the last entry but one."""
+        """What a reader without recovery may read up to: on an open ledger at most the last entry
+        but one.
+        """
         if self.state is LedgerState.CLOSED:
             return len(self.entries) - 1
         return self.confirmed_when_sent[-1] if self.entries else -1
@@ -63,7 +69,9 @@ class FakeLedger:
 
     def ack(self, entry: int) -> None:
         """The ack quorum has it: from now on it is never lost."""
-        assert entry < len(self.entries), f"entry {entry} was cut off by recovery and cannot be acknowledged"
+        assert entry < len(self.entries), (
+            f"entry {entry} was cut off by recovery and cannot be acknowledged"
+        )
         self.acked = max(self.acked, entry)
 
     def begin_recovery(self) -> None:
@@ -80,7 +88,10 @@ class FakeLedger:
 
     def close_at(self, last_entry: int) -> None:
         """Fix the end. What is behind it is gone."""
-        assert last_entry >= self.acked, f"closing ledger {self.ledger} at {last_entry} would lose the acknowledged entry {self.acked}"
+        assert last_entry >= self.acked, (
+            f"closing ledger {self.ledger} at {last_entry} would lose the acknowledged entry "
+            f"{self.acked}"
+        )
         del self.entries[last_entry + 1 :]
         del self.confirmed_when_sent[last_entry + 1 :]
         self.state = LedgerState.CLOSED
@@ -91,7 +102,11 @@ class FakeLedger:
             case Damage.FLIP:
                 stored = self.entries[entry]
                 at = len(stored) // 2
-                return stored[:at] + bytes([stored[at] ^ 0xFF]) + stored[at + 1 :] if stored else b"\xff"
+                return (
+                    stored[:at] + bytes([stored[at] ^ 0xFF]) + stored[at + 1 :]
+                    if stored
+                    else b"\xff"
+                )
             case Damage.TRUNCATE:
                 return self.entries[entry][: len(self.entries[entry]) // 2]
             case Damage.DIGEST:
@@ -118,4 +133,10 @@ class FakeLedger:
         )
 
     def _damaged(self, kind: type[GatewayError], reason: str, code: int) -> GatewayError:
-        return kind(reason, Outcome.NOT_DONE, ledger=self.ledger, bookkeeper_code=code, message="damaged on purpose by the fake")
+        return kind(
+            reason,
+            Outcome.NOT_DONE,
+            ledger=self.ledger,
+            bookkeeper_code=code,
+            message="damaged on purpose by the fake",
+        )

@@ -1,13 +1,16 @@
 """A ZooKeeper in memory, with the same API as the client and knobs to misbehave.
 
-Owns the operations, and the server that hands out sessions. Does not own what a session goes through (`fake_session`), the tree
-(`fake_tree`) or the ensemble (`fake_server`). Runs on any asyncio loop, one with virtual time included: nothing but the loop's clock and
-timers, no threads, all chance from the random source passed in.
+Owns the operations, and the server that hands out sessions. Does not own what a session goes
+through (`fake_session`), the tree (`fake_tree`) or the ensemble (`fake_server`). Runs on any
+asyncio loop, one with virtual time included: nothing but the loop's clock and timers, no threads,
+all chance from the random source passed in.
 
     server = FakeZooKeeperServer(random.Random(1))
     zk, other = server.session(), server.session(chroot="/x")
-    zk.faults.next("set", Late(0.5))          # or .chance("set", 0.01, UnknownDone(disconnect_s=0.2))
-    zk.disconnect(for_s=3), zk.expire(), zk.lag(), zk.stall(2), zk.follow_old_leader(for_s=3), server.stop(), server.start()
+    zk.faults.next("set", Late(0.5))          # or .chance("set", 0.01,
+    UnknownDone(disconnect_s=0.2))
+    zk.disconnect(for_s=3), zk.expire(), zk.lag(), zk.stall(2), zk.follow_old_leader(for_s=3),
+    server.stop(), server.start()
 
 Invariant: `port.ZooKeeper`, checked by the same contract suite as the client.
 """
@@ -49,9 +52,17 @@ class FakeZooKeeperServer(FakeServer):
         self.faults = Faults(random_source)
         """Of every session that is not given its own."""
 
-    def session(self, chroot: str = "/", *, settings: ZooKeeperSettings | None = None, faults: Faults | None = None) -> FakeZooKeeper:
+    def session(
+        self,
+        chroot: str = "/",
+        *,
+        settings: ZooKeeperSettings | None = None,
+        faults: Faults | None = None,
+    ) -> FakeZooKeeper:
         """A client of this ensemble, not started. `chroot` is used when no settings are given."""
-        return FakeZooKeeper(self, settings or ZooKeeperSettings(chroot=chroot), faults or self.faults)
+        return FakeZooKeeper(
+            self, settings or ZooKeeperSettings(chroot=chroot), faults or self.faults
+        )
 
 
 class FakeZooKeeper(FakeSession):
@@ -85,8 +96,12 @@ class FakeZooKeeper(FakeSession):
         self._chroot.inside(path)
         await self._request("sync", path, lambda _: self.catch_up())
 
-    async def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False) -> str:
-        result = await self._one("create", path, Create(self._chroot.inside(path), data, ephemeral, sequential))
+    async def create(
+        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        result = await self._one(
+            "create", path, Create(self._chroot.inside(path), data, ephemeral, sequential)
+        )
         assert isinstance(result, Created)
         return self._chroot.outside(result.path)
 
@@ -110,7 +125,10 @@ class FakeZooKeeper(FakeSession):
 
     async def ensure_path(self, path: str) -> None:
         async def exists(inside: str) -> bool:
-            return await self._request("exists", path, lambda _: self._read_from().stat(inside)) is not None
+            return (
+                await self._request("exists", path, lambda _: self._read_from().stat(inside))
+                is not None
+            )
 
         async def create(inside: str) -> object:
             return await self._one("create", path, Create(inside, b""))
@@ -124,10 +142,15 @@ class FakeZooKeeper(FakeSession):
             return []
 
         def at_server(session_id: int) -> list[OpResult]:
-            return self._write(session_id, lambda tree, now_ms: tree.multi(inside, session_id, now_ms))
+            return self._write(
+                session_id, lambda tree, now_ms: tree.multi(inside, session_id, now_ms)
+            )
 
         results = await self._request("multi", ops[0].path, at_server)
-        return [Created(self._chroot.outside(result.path)) if isinstance(result, Created) else result for result in results]
+        return [
+            Created(self._chroot.outside(result.path)) if isinstance(result, Created) else result
+            for result in results
+        ]
 
     async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
         inside = [self._chroot.inside(path) for path in paths]

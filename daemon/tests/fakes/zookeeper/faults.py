@@ -1,12 +1,13 @@
 """What the fake does wrong on purpose.
 
-Owns the kinds of misbehaviour and the decision which request gets which. Does not own their execution (`fake`).
-Invariants: all chance comes from the `random.Random` passed in, asked in the order of the requests, so that a run is its seed; a fault
-that was scripted is used before chance is asked; without script and probabilities nothing is asked and nothing happens.
+Owns the kinds of misbehaviour and the decision which request gets which. Does not own their
+execution (`fake`). Invariants: all chance comes from the `random.Random` passed in, asked in the
+order of the requests, so that a run is its seed; a fault that was scripted is used before chance is
+asked; without script and probabilities nothing is asked and nothing happens.
 
-Faults that a real connection can produce: an answer lost before or after the server did it, a write that the
-caller gave up and that is applied later all the same, no connection, expiry, a read from a server that lags. And what others do at
-the worst moment.
+Faults that a real connection can produce: an answer lost before or after the server did it, a write
+that the caller gave up and that is applied later all the same, no connection, expiry, a read from a
+server that lags. And what others do at the worst moment.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class UnknownNotDone:
-    """OutcomeUnknown; the request never reached the server. With `disconnect_s` the connection is lost for that long, too."""
+    """OutcomeUnknown; the request never reached the server. With `disconnect_s` the connection is
+    lost for that long, too.
+    """
 
     disconnect_s: float | None = None
 
@@ -40,7 +43,9 @@ class UnknownDone:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """OutcomeUnknown now; the server does it `s` later, checking versions then. Not if the session is over by then."""
+    """OutcomeUnknown now; the server does it `s` later, checking versions then. Not if the session
+    is over by then.
+    """
 
     s: float
     disconnect_s: float | None = None
@@ -58,7 +63,9 @@ class Expire:
 
 @dataclass(frozen=True, slots=True)
 class Meanwhile:
-    """Somebody else is quicker: `others` is through before the request is sent, which then goes its ordinary way."""
+    """Somebody else is quicker: `others` is through before the request is sent, which then goes its
+    ordinary way.
+    """
 
     others: Callable[[], Awaitable[object]]
 
@@ -71,8 +78,9 @@ ANY = "*"
 
 @dataclass(slots=True)
 class Faults:
-    """Knobs of one fake session, or of all that share the object. Operations go by the name of their method; `ensure_path` is made of
-    exists and create."""
+    """Knobs of one fake session, or of all that share the object. Operations go by the name of
+    their method; `ensure_path` is made of exists and create.
+    """
 
     random: random.Random
     latency_s: tuple[float, float] = (0.0, 0.0)
@@ -90,12 +98,18 @@ class Faults:
     _script: list[tuple[str, Callable[[str], bool], Fault]] = field(default_factory=list)
     _chances: list[tuple[str, float, Fault]] = field(default_factory=list)
 
-    def next(self, operation: str, fault: Fault, path: str | None = None, *, times: int = 1) -> None:
-        """Script: the next `times` matching requests get this fault, one each. Entries are used in the order given."""
+    def next(
+        self, operation: str, fault: Fault, path: str | None = None, *, times: int = 1
+    ) -> None:
+        """Script: the next `times` matching requests get this fault, one each. Entries are used in
+        the order given.
+        """
         self._script += [(operation, lambda asked: path is None or asked == path, fault)] * times
 
     def chance(self, operation: str, probability: float, fault: Fault) -> None:
-        """From now on each matching request gets this fault with this probability; the first of several that hits counts."""
+        """From now on each matching request gets this fault with this probability; the first of
+        several that hits counts.
+        """
         self._chances.append((operation, probability, fault))
 
     def clear(self) -> None:

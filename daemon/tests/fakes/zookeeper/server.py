@@ -1,9 +1,10 @@
 """The fake ensemble that fake sessions share.
 
-Owns the one committed tree, which sessions are alive, and when a silent one expires. Does not own what a session's own caller sees
-(`fake`), nor the data model (`fake_tree`).
-Invariants: a session that is not alive changes nothing and owns no ephemerals; an ensemble that is down expires nobody (a new leader
-starts all session clocks again); no real time, threads or random source other than the loop's clock and the ones passed in.
+Owns the one committed tree, which sessions are alive, and when a silent one expires. Does not own
+what a session's own caller sees (`fake`), nor the data model (`fake_tree`). Invariants: a session
+that is not alive changes nothing and owns no ephemerals; an ensemble that is down expires nobody (a
+new leader starts all session clocks again); no real time, threads or random source other than the
+loop's clock and the ones passed in.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class FakeServer:
     def unfollow(self, follower: Follower) -> None:
         self._followers.pop(follower, None)
 
-    # --- sessions ------------------------------------------------------------------------------------------------------------------
+    # --- sessions ---------------------------------------------------------------------------------
 
     def open_session(self, timeout_s: float) -> int:
         """A new session, connected."""
@@ -83,7 +84,7 @@ class FakeServer:
             self.tree.drop_owner(session_id)
             self._publish()
 
-    # --- the ensemble --------------------------------------------------------------------------------------------------------------
+    # --- the ensemble -----------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Stops all clocks and answers nobody; the data stay."""
@@ -102,7 +103,9 @@ class FakeServer:
             follower.server_up()
 
     def write(self, session_id: int, change: Callable[[FakeTree, int], T]) -> T:
-        """One transaction of a session: `change(tree, now_ms)`. Raises its error, or SessionExpired."""
+        """One transaction of a session: `change(tree, now_ms)`. Raises its error, or
+        SessionExpired.
+        """
         if not self.alive(session_id):
             raise SessionExpired()
         result = change(self.tree, round(asyncio.get_running_loop().time() * 1000))
@@ -117,7 +120,9 @@ class FakeServer:
     def _start_clock(self, session_id: int, session: _Session) -> None:
         self._stop_clock(session)
         if self.up:
-            session.expiry = asyncio.get_running_loop().call_later(session.timeout_s, self.end_session, session_id)
+            session.expiry = asyncio.get_running_loop().call_later(
+                session.timeout_s, self.end_session, session_id
+            )
 
     @staticmethod
     def _stop_clock(session: _Session) -> None:

@@ -1,10 +1,12 @@
 """A fake session: what its caller sees of connections, watches, lease, and each request's fate.
 
-Owns the states, the fake's own misbehaviour (disconnect, expire, lag, crash) and how a request travels to the tree and back through its
-fault. Does not own the operations (`fake`), the tree (`fake_tree`) or the ensemble (`fake_server`).
+Owns the states, the fake's own misbehaviour (disconnect, expire, lag, crash) and how a request
+travels to the tree and back through its fault. Does not own the operations (`fake`), the tree
+(`fake_tree`) or the ensemble (`fake_server`).
 
-Invariants: requests of one session reach the tree in the order they were made (only `Late` and requests caught by a disconnect may come
-later); a watch is told before its session can read the new value; each request ends with the answer or with one error.
+Invariants: requests of one session reach the tree in the order they were made (only `Late` and
+requests caught by a disconnect may come later); a watch is told before its session can read the new
+value; each request ends with the answer or with one error.
 """
 
 from __future__ import annotations
@@ -36,7 +38,17 @@ from cursorkeeper.zookeeper.values import (
     WatchKind,
 )
 from cursorkeeper.zookeeper.watches import WatchTable
-from daemon.tests.fakes.zookeeper.faults import Delay, Expire, Fault, Faults, Late, Meanwhile, NotNow, UnknownDone, UnknownNotDone
+from daemon.tests.fakes.zookeeper.faults import (
+    Delay,
+    Expire,
+    Fault,
+    Faults,
+    Late,
+    Meanwhile,
+    NotNow,
+    UnknownDone,
+    UnknownNotDone,
+)
 from daemon.tests.fakes.zookeeper.server import FakeServer
 from daemon.tests.fakes.zookeeper.tree import FakeTree
 
@@ -56,7 +68,8 @@ class FakeSession:
         self._states = Listeners[[SessionState]]()
         self._started = False
         self._session_id = 0
-        self._connection = 0  # counts connections, so that a request knows whether its own is still there
+        # counts connections, so that a request knows whether its own is still there
+        self._connection = 0
         self._away_until_s = 0.0
         self._reconnect: asyncio.TimerHandle | None = None
         self._beat: asyncio.TimerHandle | None = None
@@ -70,7 +83,7 @@ class FakeSession:
         self._stalled_until_s = self._answers_stalled_until_s = 0.0
         self._lease = Lease(lambda: asyncio.get_running_loop().time())
 
-    # --- session -------------------------------------------------------------------------------------------------------------------
+    # --- session ----------------------------------------------------------------------------------
 
     @property
     def state(self) -> SessionState:
@@ -109,12 +122,20 @@ class FakeSession:
         session_id, said = self._session_id, self._connected.is_set()
         self._end()
         if said:
-            # Like any request, the closing waits behind what was sent before it; that is still done, its callers just do not hear of it.
-            await asyncio.sleep(min(self.settings.close_timeout_s, self._server_free_s - asyncio.get_running_loop().time()))
+            # Like any request, the closing waits behind what was sent before it; that is still
+            # done, its callers just do not hear of it.
+            await asyncio.sleep(
+                min(
+                    self.settings.close_timeout_s,
+                    self._server_free_s - asyncio.get_running_loop().time(),
+                )
+            )
             self.server.end_session(session_id)
 
     def disconnect(self, for_s: float = _RECONNECT_S) -> None:
-        """Lose the connection now, get it back in `for_s` (or when the server is up). Longer than the session timeout: it expires."""
+        """Lose the connection now, get it back in `for_s` (or when the server is up). Longer than
+        the session timeout: it expires.
+        """
         loop = asyncio.get_running_loop()
         self._away_until_s = max(self._away_until_s, loop.time() + for_s)
         if self._connected.is_set():
@@ -128,25 +149,32 @@ class FakeSession:
             self._schedule_reconnect(self._away_until_s - loop.time())
 
     def expire(self, reconnect_s: float = _RECONNECT_S) -> None:
-        """The ensemble drops the session now (ephemerals go at once); this client learns it when it reconnects."""
+        """The ensemble drops the session now (ephemerals go at once); this client learns it when it
+        reconnects.
+        """
         self.server.end_session(self._session_id)
         self.disconnect(reconnect_s)
 
     def lag(self) -> None:
-        """From now on read the tree as it is now, until this session writes, syncs, reconnects or `catch_up` is called."""
+        """From now on read the tree as it is now, until this session writes, syncs, reconnects or
+        `catch_up` is called.
+        """
         self._view = self.server.tree.copy()
 
     def stall(self, for_s: float, *, answers_only: bool = False) -> None:
-        """The link carries nothing for so long; the connection stays. What was sent arrives afterwards. `answers_only`: requests
-        still reach the server, answers and watches wait."""
+        """The link carries nothing for so long; the connection stays. What was sent arrives
+        afterwards. `answers_only`: requests still reach the server, answers and watches wait.
+        """
         until_s = asyncio.get_running_loop().time() + for_s
         self._answers_stalled_until_s = max(self._answers_stalled_until_s, until_s)
         if not answers_only:
             self._stalled_until_s = max(self._stalled_until_s, until_s)
 
     def follow_old_leader(self, for_s: float) -> None:
-        """For so long the server that this session talks to is a leader that the others have deposed, and does not know it: it
-        answers reads, and sync, with the tree as it is now; what needs a quorum is never answered. Then the connection ends."""
+        """For so long the server that this session talks to is a leader that the others have
+        deposed, and does not know it: it answers reads, and sync, with the tree as it is now; what
+        needs a quorum is never answered. Then the connection ends.
+        """
         self._old_leader = True
         self.lag()
         asyncio.get_running_loop().call_later(for_s, self._old_leader_ends, self._connection)
@@ -169,7 +197,9 @@ class FakeSession:
             self._fire(path, WatchKind.DATA_CHANGED)
 
     def crash(self) -> None:
-        """The process dies: nothing is said to anybody, the session expires by its timeout, requests under way may still arrive."""
+        """The process dies: nothing is said to anybody, the session expires by its timeout,
+        requests under way may still arrive.
+        """
         self._connection += 1
         self._end()
 
@@ -185,7 +215,7 @@ class FakeSession:
         self._connected.clear()
         self._go(SessionState.CLOSED)
 
-    # --- told by the server --------------------------------------------------------------------------------------------------------
+    # --- told by the server -----------------------------------------------------------------------
 
     def committed(self, paths: list[str]) -> None:
         if self._view is None and self._connected.is_set():
@@ -195,7 +225,9 @@ class FakeSession:
         self.disconnect()
 
     def server_up(self) -> None:
-        self._schedule_reconnect(max(_RECONNECT_S, self._away_until_s - asyncio.get_running_loop().time()))
+        self._schedule_reconnect(
+            max(_RECONNECT_S, self._away_until_s - asyncio.get_running_loop().time())
+        )
 
     def _schedule_reconnect(self, in_s: float) -> None:
         if self._reconnect is not None:
@@ -249,7 +281,7 @@ class FakeSession:
                 answer.set_exception(ConnectionLost("fake connection lost"))
         self._in_flight.clear()
 
-    # --- watches -------------------------------------------------------------------------------------------------------------------
+    # --- watches ----------------------------------------------------------------------------------
 
     def _watch(self, path: str, callback: WatchCallback | None, mzxid: int | None) -> None:
         if callback is None:
@@ -263,7 +295,14 @@ class FakeSession:
         for path in paths:
             seen, now = self._seen_mzxid[path], self.server.tree.mzxid(path)
             if seen != now:
-                self._fire(path, WatchKind.CREATED if seen is None else WatchKind.DELETED if now is None else WatchKind.DATA_CHANGED)
+                self._fire(
+                    path,
+                    WatchKind.CREATED
+                    if seen is None
+                    else WatchKind.DELETED
+                    if now is None
+                    else WatchKind.DATA_CHANGED,
+                )
 
     def _fire(self, path: str, kind: WatchKind) -> None:
         self._seen_mzxid.pop(path, None)
@@ -271,11 +310,13 @@ class FakeSession:
             self._watches.data.pop(path, None)
             self._watches.exist.pop(path, None)
         elif delay_s := max(self.faults.watch_delay_s, self._left_s(self._answers_stalled_until_s)):
-            asyncio.get_running_loop().call_later(delay_s, self._watches.fire, path, kind, self._chroot.outside(path))
+            asyncio.get_running_loop().call_later(
+                delay_s, self._watches.fire, path, kind, self._chroot.outside(path)
+            )
         else:
             self._watches.fire(path, kind, self._chroot.outside(path))
 
-    # --- requests ------------------------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     async def _request(self, operation: str, path: str, at_server: Callable[[int], T]) -> T:
         """Carry a request to the tree and its answer back, through whatever fault it meets."""
@@ -287,7 +328,9 @@ class FakeSession:
             async with asyncio.timeout_at(deadline_s):
                 await self._connected.wait()
         except TimeoutError:
-            raise NotConnected(f"no connection within {self.settings.request_timeout_s} s", path=path) from None
+            raise NotConnected(
+                f"no connection within {self.settings.request_timeout_s} s", path=path
+            ) from None
         if len(self._in_flight) >= self.settings.requests_in_flight_max:
             raise TooManyRequests(f"{len(self._in_flight)} requests in flight", path=path)
         fault = self.faults.take(operation, path)
@@ -307,7 +350,9 @@ class FakeSession:
             async with asyncio.timeout_at(deadline_s):
                 await answer
         except TimeoutError:
-            raise OutcomeUnknown(f"no answer within {self.settings.request_timeout_s} s", path=path) from None
+            raise OutcomeUnknown(
+                f"no answer within {self.settings.request_timeout_s} s", path=path
+            ) from None
         finally:
             self._in_flight.pop(answer, None)
         result = outcome[0]
@@ -330,7 +375,9 @@ class FakeSession:
         connection, session_id = self._connection, self._session_id
 
         def arrive() -> None:
-            if connection != self._connection and self.faults.hit(self.faults.lost_with_connection_probability):
+            if connection != self._connection and self.faults.hit(
+                self.faults.lost_with_connection_probability
+            ):
                 return
             try:
                 if not self.server.alive(session_id):
@@ -343,7 +390,10 @@ class FakeSession:
             if isinstance(fault, UnknownDone):
                 give_up()
             else:
-                loop.call_later(max(self.faults.one_way_s(), self._left_s(self._answers_stalled_until_s)), resolve)
+                loop.call_later(
+                    max(self.faults.one_way_s(), self._left_s(self._answers_stalled_until_s)),
+                    resolve,
+                )
 
         def resolve() -> None:
             if not answer.done():
@@ -352,7 +402,10 @@ class FakeSession:
         def give_up() -> None:
             if not answer.done():
                 answer.set_exception(OutcomeUnknown("fault asked for"))
-            if isinstance(fault, UnknownDone | UnknownNotDone | Late) and fault.disconnect_s is not None:
+            if (
+                isinstance(fault, UnknownDone | UnknownNotDone | Late)
+                and fault.disconnect_s is not None
+            ):
                 self.disconnect(fault.disconnect_s)
 
         way_s = self.faults.one_way_s()

@@ -1,10 +1,12 @@
 """The fake's znodes: ZooKeeper's data model as a dict.
 
-Owns nodes, versions, zxids and what each operation does or refuses, in the order in which a real server checks. Does not own sessions,
-watches, faults or time (`now_ms` is an argument). Pure: no async, no random. Verified against a real server by the contract suite.
+Owns nodes, versions, zxids and what each operation does or refuses, in the order in which a real
+server checks. Does not own sessions, watches, faults or time (`now_ms` is an argument). Pure: no
+async, no random. Verified against a real server by the contract suite.
 
-Invariants: a node's parent exists; an ephemeral node has no children; a failed operation or multi changes nothing; zxid grows by one with
-every transaction that changed something, and every node remembers the zxids of its changes.
+Invariants: a node's parent exists; an ephemeral node has no children; a failed operation or multi
+changes nothing; zxid grows by one with every transaction that changed something, and every node
+remembers the zxids of its changes.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class FakeTree:
         other._names = {path: dict(names) for path, names in self._names.items()}
         return other
 
-    # --- reads ---------------------------------------------------------------------------------------------------------------------
+    # --- reads ------------------------------------------------------------------------------------
 
     def mzxid(self, path: str) -> int | None:
         """Zxid of the last change of the node's data, None if there is no node."""
@@ -88,9 +90,18 @@ class FakeTree:
         # A server keeps the number of creates and shows the number of changes.
         cversion = 2 * node.creates - children_count
         return Stat(
-            node.czxid, node.mzxid, node.ctime_ms, node.mtime_ms, node.version, cversion, 0, node.owner, len(node.data), children_count,
+            node.czxid,
+            node.mzxid,
+            node.ctime_ms,
+            node.mtime_ms,
+            node.version,
+            cversion,
+            0,
+            node.owner,
+            len(node.data),
+            children_count,
             node.pzxid,
-        )  # fmt: skip
+        )
 
     def get(self, path: str) -> Node:
         """Raises NoNode."""
@@ -105,7 +116,7 @@ class FakeTree:
             raise NoNode(path=path)
         return sorted(self._names[path])
 
-    # --- transactions --------------------------------------------------------------------------------------------------------------
+    # --- transactions -----------------------------------------------------------------------------
 
     def write(self, op: Op, owner: int, now_ms: int) -> OpResult:
         """One operation of session `owner`. Raises its error and changes nothing."""
@@ -156,7 +167,16 @@ class FakeTree:
                 return self._create(op, owner, now_ms)
             case SetData():
                 node = self._checked(op.path, op.version)
-                self._change(op.path, replace(node, data=op.data, version=node.version + 1, mzxid=self.zxid, mtime_ms=now_ms))
+                self._change(
+                    op.path,
+                    replace(
+                        node,
+                        data=op.data,
+                        version=node.version + 1,
+                        mzxid=self.zxid,
+                        mtime_ms=now_ms,
+                    ),
+                )
                 return DataSet(node.version + 1)
             case Delete():
                 if op.path == "/":
@@ -181,7 +201,10 @@ class FakeTree:
             raise NoChildrenForEphemerals(path=op.path)
         self._change(parent(path), replace(above, creates=above.creates + 1, pzxid=self.zxid))
         zxid = self.zxid
-        self._change(path, _Znode(op.data, zxid, zxid, zxid, now_ms, now_ms, owner=owner if op.ephemeral else 0))
+        self._change(
+            path,
+            _Znode(op.data, zxid, zxid, zxid, now_ms, now_ms, owner=owner if op.ephemeral else 0),
+        )
         return Created(path)
 
     def _remove(self, path: str) -> None:

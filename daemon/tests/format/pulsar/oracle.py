@@ -1,7 +1,8 @@
-"""Pulsar's messages read and written by protobuf's own library, and states as plain sets: slow, and obviously right.
+"""Pulsar's messages read and written by protobuf's own library, and states as plain sets: slow, and
+obviously right.
 
-The descriptors are typed in from the field tables; nothing of the codec under test is used. A state is a `Plain`: sets of numbers,
-no bitmaps, no words.
+The descriptors are typed in from the field tables; nothing of the codec under test is used. A state
+is a `Plain`: sets of numbers, no bitmaps, no words.
 """
 
 from __future__ import annotations
@@ -11,18 +12,32 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-_TYPES = {"int64": 3, "uint64": 4, "int32": 5, "string": 9, "bytes": 12, "uint32": 13, "message": 11}
+_TYPES = {
+    "int64": 3,
+    "uint64": 4,
+    "int32": 5,
+    "string": 9,
+    "bytes": 12,
+    "uint32": 13,
+    "message": 11,
+}
 _LABELS = {"optional": 1, "required": 2, "repeated": 3}
 
 _MESSAGES = {
     "NestedPositionInfo": ["required int64 ledgerId 1", "required int64 entryId 2"],
-    "MessageRange": ["required NestedPositionInfo lowerEndpoint 1", "required NestedPositionInfo upperEndpoint 2"],
+    "MessageRange": [
+        "required NestedPositionInfo lowerEndpoint 1",
+        "required NestedPositionInfo upperEndpoint 2",
+    ],
     "LongProperty": ["required string name 1", "required int64 value 2"],
     "StringProperty": ["required string name 1", "required string value 2"],
     "KeyValue": ["required string key 1", "required string value 2"],
     "LongListMap": ["required int64 key 1", "repeated int64 values 2"],
     "PackedLongListMap": ["required int64 key 1", "repeated int64 values 2 packed"],
-    "BatchedEntryDeletionIndexInfo": ["required NestedPositionInfo position 1", "repeated int64 deleteSet 2"],
+    "BatchedEntryDeletionIndexInfo": [
+        "required NestedPositionInfo position 1",
+        "repeated int64 deleteSet 2",
+    ],
     "PositionInfo": [
         "required int64 ledgerId 1",
         "required int64 entryId 2",
@@ -41,7 +56,11 @@ _MESSAGES = {
         "repeated BatchedEntryDeletionIndexInfo batchedEntryDeletionIndexInfo 7",
         "repeated StringProperty cursorProperties 8",
     ],
-    "OffloadContext": ["optional int64 uidMsb 1", "optional int64 uidLsb 2", "optional string anything 5"],
+    "OffloadContext": [
+        "optional int64 uidMsb 1",
+        "optional int64 uidLsb 2",
+        "optional string anything 5",
+    ],
     "LedgerInfo": [
         "required int64 ledgerId 1",
         "optional int64 entries 2",
@@ -56,7 +75,10 @@ _MESSAGES = {
         "repeated KeyValue properties 3",
     ],
     "BatchDeletedIndexRange": ["required uint32 lowerIndex 1", "required uint32 upperIndex 2"],
-    "BatchDeletedIndexInfo": ["required NestedPositionInfo position 1", "repeated BatchDeletedIndexRange batchDeletedIndexes 2"],
+    "BatchDeletedIndexInfo": [
+        "required NestedPositionInfo position 1",
+        "repeated BatchDeletedIndexRange batchDeletedIndexes 2",
+    ],
     "Pip54PositionInfo": [
         "required int64 ledgerId 1",
         "required int64 entryId 2",
@@ -68,7 +90,9 @@ _MESSAGES = {
 
 
 def _classes() -> dict[str, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="oracle.proto", package="oracle", syntax="proto2")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="oracle.proto", package="oracle", syntax="proto2"
+    )
     for name, lines in _MESSAGES.items():
         message = file.message_type.add(name=name)
         for line in lines:
@@ -82,7 +106,10 @@ def _classes() -> dict[str, Any]:
                 made.options.packed = options == ["packed"]
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"oracle.{name}")) for name in _MESSAGES}
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"oracle.{name}"))
+        for name in _MESSAGES
+    }
 
 
 MESSAGES = _classes()
@@ -151,16 +178,27 @@ def add_batches(out: Any, batches: dict[tuple[int, int], set[int]]) -> None:
 
 
 def plain(data: bytes, kind: str = "PositionInfo") -> Plain:
-    """What the bytes say, by protobuf and by the rule that ranges win; ranges of one ledger only."""
+    """What the bytes say, by protobuf and by the rule that ranges win; ranges of one ledger
+    only.
+    """
     got = MESSAGES[kind].FromString(data)
     acked: dict[int, set[int]] = {}
     for made in got.individualDeletedMessages:
-        acked.setdefault(made.lowerEndpoint.ledgerId, set()).update(range(made.lowerEndpoint.entryId + 1, made.upperEndpoint.entryId + 1))
+        acked.setdefault(made.lowerEndpoint.ledgerId, set()).update(
+            range(made.lowerEndpoint.entryId + 1, made.upperEndpoint.entryId + 1)
+        )
     if not got.individualDeletedMessages and kind == "PositionInfo":
         for made in got.individualDeletedMessageRanges:
             acked.setdefault(made.key, set()).update(bits_of(made.values))
-    batches = {(made.position.ledgerId, made.position.entryId): bits_of(made.deleteSet) for made in got.batchedEntryDeletionIndexInfo}
-    at = (got.ledgerId, got.entryId) if kind == "PositionInfo" else (got.markDeleteLedgerId, got.markDeleteEntryId)
+    batches = {
+        (made.position.ledgerId, made.position.entryId): bits_of(made.deleteSet)
+        for made in got.batchedEntryDeletionIndexInfo
+    }
+    at = (
+        (got.ledgerId, got.entryId)
+        if kind == "PositionInfo"
+        else (got.markDeleteLedgerId, got.markDeleteEntryId)
+    )
     return Plain(at, acked, batches, {made.name: made.value for made in got.properties})
 
 

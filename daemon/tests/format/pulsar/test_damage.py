@@ -1,4 +1,6 @@
-"""Bytes that cannot be trusted: an error of ours, or the same state; never a smaller one, never another kind of exception."""
+"""Bytes that cannot be trusted: an error of ours, or the same state; never a smaller one, never
+another kind of exception.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, pip54, position_info
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
-from cursorkeeper.format.pulsar.values import Compression, Form, LedgerInfo, ManagedCursorInfo, ManagedLedgerInfo, PositionInfo
+from cursorkeeper.format.pulsar.values import (
+    Compression,
+    Form,
+    LedgerInfo,
+    ManagedCursorInfo,
+    ManagedLedgerInfo,
+    PositionInfo,
+)
 from daemon.tests.format.pulsar import oracle
 from daemon.tests.format.pulsar.oracle import Plain, field_edges
 from daemon.tests.format.pulsar.strategies import FORMS, plains, value
@@ -41,8 +50,12 @@ def survives(decode: Callable[[bytes], object], data: bytes) -> bool:
 
 
 @given(plains(), FORMS, st.data())
-def test_a_truncated_state_reads_only_where_it_is_cut_between_fields(plain: Plain, form: Form, data: st.DataObject) -> None:
-    """There it is a legal message: only the entry's own length tells, which BookKeeper's checksum covers."""
+def test_a_truncated_state_reads_only_where_it_is_cut_between_fields(
+    plain: Plain, form: Form, data: st.DataObject
+) -> None:
+    """There it is a legal message: only the entry's own length tells, which BookKeeper's checksum
+    covers.
+    """
     whole = position_info.encode(value(plain, form), form)
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     assert survives(position_info.decode, cut) == (len(cut) in sorted(field_edges(whole))[1:])
@@ -54,7 +67,9 @@ def test_flipped_bits_in_a_state(plain: Plain, form: Form, flips: Flips) -> None
 
 
 @given(plains(), FORMS, FLIPS)
-def test_what_is_read_of_flipped_bits_is_what_protobuf_reads(plain: Plain, form: Form, flips: Flips) -> None:
+def test_what_is_read_of_flipped_bits_is_what_protobuf_reads(
+    plain: Plain, form: Form, flips: Flips
+) -> None:
     """No checksum tells that these bytes are others; but nothing of what they say is left out."""
     data = flipped(position_info.encode(value(plain, form), form), flips)
     try:
@@ -66,18 +81,29 @@ def test_what_is_read_of_flipped_bits_is_what_protobuf_reads(plain: Plain, form:
         return
     said = oracle.plain(data)
     at = said.mark_delete
-    acked = {ledger: {e for e in entries if (ledger, e) > at} for ledger, entries in said.acked.items()}
+    acked = {
+        ledger: {e for e in entries if (ledger, e) > at} for ledger, entries in said.acked.items()
+    }
     assert info.mark_delete == at
-    assert {ledger: set(entries) for ledger, entries in info.acked.items()} == {k: v for k, v in acked.items() if v}
+    assert {ledger: set(entries) for ledger, entries in info.acked.items()} == {
+        k: v for k, v in acked.items() if v
+    }
     assert {tuple(key): set(missing) for key, missing in info.batches.items()} == {
-        key: missing for key, missing in said.batches.items() if missing and key > at and key[1] not in acked.get(key[0], ())
+        key: missing
+        for key, missing in said.batches.items()
+        if missing and key > at and key[1] not in acked.get(key[0], ())
     }
     assert info.properties == said.properties
 
 
 @given(st.binary(max_size=400))
 def test_anything_at_all(data: bytes) -> None:
-    for decode in (position_info.decode, cursor_info.decode, ledger_info.decode, pip54.decode_acked):
+    for decode in (
+        position_info.decode,
+        cursor_info.decode,
+        ledger_info.decode,
+        pip54.decode_acked,
+    ):
         survives(decode, data)
         survives(decode, b"\x08\x01\x10\x02" + data)
 
@@ -87,7 +113,23 @@ def test_anything_at_all(data: bytes) -> None:
         st.sampled_from(
             [
                 bytes.fromhex(t)
-                for t in ("08", "10", "1a", "0a", "12", "32", "2a", "04", "0c", "ff", "01", "80", "00", "22 05 0a 01 6b 10 07", "3a 02")
+                for t in (
+                    "08",
+                    "10",
+                    "1a",
+                    "0a",
+                    "12",
+                    "32",
+                    "2a",
+                    "04",
+                    "0c",
+                    "ff",
+                    "01",
+                    "80",
+                    "00",
+                    "22 05 0a 01 6b 10 07",
+                    "3a 02",
+                )
             ]
         ),
         max_size=60,
@@ -99,7 +141,9 @@ def test_things_that_look_like_fields(parts: list[bytes]) -> None:
 
 
 @given(plains(), st.sampled_from(Compression), FLIPS, st.integers(0, 200))
-def test_flipped_bits_and_cuts_in_a_compressed_znode(plain: Plain, compression: Compression, flips: Flips, cut: int) -> None:
+def test_flipped_bits_and_cuts_in_a_compressed_znode(
+    plain: Plain, compression: Compression, flips: Flips, cut: int
+) -> None:
     state = value(plain, Form.RANGES)
     info = ManagedCursorInfo(-1, state.mark_delete, state.acked, state.batches, state.properties)
     whole = cursor_info.wrap(cursor_info.encode(info), compression, 0)
@@ -115,7 +159,11 @@ def test_flipped_bits_and_cuts_in_a_compressed_znode(plain: Plain, compression: 
 
 @given(st.sampled_from(Compression), FLIPS)
 def test_flipped_bits_in_a_topic_znode(compression: Compression, flips: Flips) -> None:
-    topic = ManagedLedgerInfo(tuple(LedgerInfo(n, 50_000, 1 << 20, 1_700_000_000_000) for n in range(40)), Position(39, 7), {"k": "v"})
+    topic = ManagedLedgerInfo(
+        tuple(LedgerInfo(n, 50_000, 1 << 20, 1_700_000_000_000) for n in range(40)),
+        Position(39, 7),
+        {"k": "v"},
+    )
     whole = ledger_info.encode(topic, compression)
     assert ledger_info.decode(whole) == topic
     survives(ledger_info.decode, flipped(whole, flips))
@@ -123,7 +171,9 @@ def test_flipped_bits_in_a_topic_znode(compression: Compression, flips: Flips) -
 
 @given(st.integers(0, 40), st.integers(0, 255))
 def test_a_flipped_byte_among_many_ranges(at: int, byte: int) -> None:
-    """In the middle of what is read as columns: the row is an error, or is another row; the others stay."""
+    """In the middle of what is read as columns: the row is an error, or is another row; the others
+    stay.
+    """
     whole = bytearray(MANY)
     whole[len(whole) // 2 + at] ^= byte
     try:
@@ -135,15 +185,24 @@ def test_a_flipped_byte_among_many_ranges(at: int, byte: int) -> None:
     assert read
 
 
-MANY = position_info.encode(PositionInfo(Position(7, 0), {7: BitMap(4 * n + k for n in range(1, 20_001) for k in range(3))}), Form.RANGES)
+MANY = position_info.encode(
+    PositionInfo(
+        Position(7, 0), {7: BitMap(4 * n + k for n in range(1, 20_001) for k in range(3))}
+    ),
+    Form.RANGES,
+)
 
 
 def test_memory_is_bounded_by_the_bytes() -> None:
-    """All-zero words are the worst: two bytes stand for 64 entries. Nothing near eight bytes an entry may appear."""
+    """All-zero words are the worst: two bytes stand for 64 entries. Nothing near eight bytes an
+    entry may appear.
+    """
     words = b"\x10\x00" * 4_000_000 + b"\x10\x01"
     content = b"\x08\x05" + words
     size = len(content)
-    length = bytes([size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14 & 0x7F | 0x80, size >> 21])
+    length = bytes(
+        [size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14 & 0x7F | 0x80, size >> 21]
+    )
     data = b"\x08\x05\x10\x00\x32" + length + content
     tracemalloc.start()
     try:
@@ -175,7 +234,9 @@ def test_dense_states_take_no_memory_per_entry() -> None:
 
 
 def test_a_range_over_everything_costs_nothing() -> None:
-    data = position_info.encode(PositionInfo(Position(1, -1), {1: _all()}, form=Form.RANGES), Form.RANGES)
+    data = position_info.encode(
+        PositionInfo(Position(1, -1), {1: _all()}, form=Form.RANGES), Form.RANGES
+    )
     assert len(data) < 60
     assert len(position_info.decode(data).acked[1]) == 1 << 32
 

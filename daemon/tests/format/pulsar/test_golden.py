@@ -17,14 +17,19 @@ MINUS_ONE = "ff ff ff ff ff ff ff ff ff 01"
 
 STATES = {
     "mark-delete alone": ("08 0c 10 04", PositionInfo(AT), Form.RANGES),
-    "before the first entry": (f"08 0c 10 {MINUS_ONE}", PositionInfo(Position(12, -1)), Form.LONG_ARRAY),
+    "before the first entry": (
+        f"08 0c 10 {MINUS_ONE}",
+        PositionInfo(Position(12, -1)),
+        Form.LONG_ARRAY,
+    ),
     "long array": (
         "08 0c 10 04 32 05 08 0c 10 c0 05",
         PositionInfo(AT, {12: BitMap([6, 7, 9])}, form=Form.LONG_ARRAY),
         Form.LONG_ARRAY,
     ),
     "ranges": (
-        "08 0c 10 04 1a 0c 0a 04 08 0c 10 05 12 04 08 0c 10 07 1a 0c 0a 04 08 0c 10 08 12 04 08 0c 10 09",
+        "08 0c 10 04 1a 0c 0a 04 08 0c 10 05 12 04 08 0c 10 07 1a 0c 0a 04 08 0c 10 08 12 04 08 "
+        "0c 10 09",
         PositionInfo(AT, {12: BitMap([6, 7, 9])}, form=Form.RANGES),
         Form.RANGES,
     ),
@@ -53,16 +58,29 @@ STATES = {
         PositionInfo(AT, batches={PartialKey(12, 11): BitMap([1, 2, 4, 5, 6, 7, 8, 9])}),
         Form.LONG_ARRAY,
     ),
-    "a property": ("08 0c 10 04 22 05 0a 01 6b 10 07", PositionInfo(AT, properties={"k": 7}), Form.RANGES),
-    "idleSince of Pulsar 5.0.1": ("08 0c 10 04 38 07", PositionInfo(AT, unknown=b"\x38\x07"), Form.RANGES),
+    "a property": (
+        "08 0c 10 04 22 05 0a 01 6b 10 07",
+        PositionInfo(AT, properties={"k": 7}),
+        Form.RANGES,
+    ),
+    "idleSince of Pulsar 5.0.1": (
+        "08 0c 10 04 38 07",
+        PositionInfo(AT, unknown=b"\x38\x07"),
+        Form.RANGES,
+    ),
 }
 
-INLINE = f"08 {MINUS_ONE} 10 0c 18 04 22 0c 0a 04 08 0c 10 05 12 04 08 0c 10 07 2a 05 0a 01 6b 10 07 42 06 0a 01 61 12 01 62"
+INLINE = (
+    f"08 {MINUS_ONE} 10 0c 18 04 22 0c 0a 04 08 0c 10 05 12 04 08 0c 10 07 2a 05 0a 01 6b "
+    f"10 07 42 06 0a 01 61 12 01 62"
+)
 ZNODES = {
     "an open cursor ledger": ("08 4d 10 0c 18 04", ManagedCursorInfo(77, AT)),
     "the state inline": (
         INLINE,
-        ManagedCursorInfo(-1, AT, {12: BitMap([6, 7])}, properties={"k": 7}, cursor_properties={"a": "b"}),
+        ManagedCursorInfo(
+            -1, AT, {12: BitMap([6, 7])}, properties={"k": 7}, cursor_properties={"a": "b"}
+        ),
     ),
 }
 
@@ -89,12 +107,20 @@ def test_the_compression_header() -> None:
     wrapped = cursor_info.wrap(raw, Compression.ZLIB, 43)
     assert wrapped[:10] == header
     assert zlib.decompress(wrapped[10:]) == raw
-    assert cursor_info.unwrap(header + zlib.compress(raw), limit_bytes=44) == (raw, Compression.ZLIB)
+    assert cursor_info.unwrap(header + zlib.compress(raw), limit_bytes=44) == (
+        raw,
+        Compression.ZLIB,
+    )
 
 
 def test_the_footer() -> None:
-    told = bytes.fromhex("7b 22 6e 75 6d 50 61 72 74 73 22 3a 33 2c 22 6c 65 6e 67 74 68 22 3a 32 35 30 30 30 30 30 7d")
-    entries = chunks.entries_of(bytes(2_500_000), compression=None, max_entry_bytes=1_000_000, multiple=True)
+    told = bytes.fromhex(
+        "7b 22 6e 75 6d 50 61 72 74 73 22 3a 33 2c 22 6c 65 6e 67 74 68 22 3a 32 35 30 30 30 30 "
+        "30 7d"
+    )
+    entries = chunks.entries_of(
+        bytes(2_500_000), compression=None, max_entry_bytes=1_000_000, multiple=True
+    )
     assert entries[-1] == told
     assert chunks.parse_footer(told) == (3, 2_500_000)
     assert list(map(len, entries[:-1])) == [1_000_000, 1_000_000, 500_000]

@@ -11,7 +11,13 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.layout import layout_items, resolve
-from cursorkeeper.format.pulsar.values import CrossingRange, Form, LedgerInfo, ManagedLedgerInfo, PositionInfo
+from cursorkeeper.format.pulsar.values import (
+    CrossingRange,
+    Form,
+    LedgerInfo,
+    ManagedLedgerInfo,
+    PositionInfo,
+)
 
 
 def topic(*rows: tuple[int, int | None]) -> ManagedLedgerInfo:
@@ -32,17 +38,24 @@ def test_all_but_the_last_are_closed() -> None:
     assert layout_items(topic()) == ()
 
 
-@pytest.mark.parametrize("rows", [((3, 1), (3, 2)), ((5, 1), (3, 2)), ((3, (1 << 32) + 1), (5, None)), ((3, -1), (4, None))])
+@pytest.mark.parametrize(
+    "rows",
+    [((3, 1), (3, 2)), ((5, 1), (3, 2)), ((3, (1 << 32) + 1), (5, None)), ((3, -1), (4, None))],
+)
 def test_layouts_that_contradict_themselves(rows: tuple[tuple[int, int | None], ...]) -> None:
     with pytest.raises(PulsarFormatError):
         layout_items(topic(*rows))
 
 
 def test_a_range_through_several_ledgers() -> None:
-    info = PositionInfo(Position(3, 4), {9: BitMap([50])}, crossing=(crossing((3, 6), (9, 2)),), form=Form.RANGES)
+    info = PositionInfo(
+        Position(3, 4), {9: BitMap([50])}, crossing=(crossing((3, 6), (9, 2)),), form=Form.RANGES
+    )
     resolved, warnings = resolve(info, topic((3, 10), (5, 3), (7, 0), (9, None)))
     assert resolved == PositionInfo(
-        Position(3, 4), {3: BitMap([7, 8, 9]), 5: BitMap([0, 1, 2]), 9: BitMap([0, 1, 2, 50])}, form=Form.RANGES
+        Position(3, 4),
+        {3: BitMap([7, 8, 9]), 5: BitMap([0, 1, 2]), 9: BitMap([0, 1, 2, 50])},
+        form=Form.RANGES,
     )
     assert warnings == []
     assert info.acked == {9: BitMap([50])}
@@ -78,7 +91,9 @@ def test_nothing_at_or_below_mark_delete_comes_of_it() -> None:
 
 def test_batches_of_entries_that_come_to_be_acked_go() -> None:
     batches = {PartialKey(5, 1): BitMap([3]), PartialKey(9, 7): BitMap([3])}
-    info = PositionInfo(Position(3, 4), {}, batches, crossing=(crossing((3, 6), (9, 2)),), form=Form.RANGES)
+    info = PositionInfo(
+        Position(3, 4), {}, batches, crossing=(crossing((3, 6), (9, 2)),), form=Form.RANGES
+    )
     resolved, _ = resolve(info, topic((3, 10), (5, 4), (9, None)))
     assert resolved.batches == {PartialKey(9, 7): BitMap([3])}
 
@@ -102,10 +117,16 @@ def test_against_positions_one_by_one(counts: list[int], data: st.DataObject) ->
     high = data.draw(st.integers(low + 1, len(rows) - 1))
     lower = (rows[low][0], data.draw(st.integers(-1, rows[low][1] - 1)))
     upper = (rows[high][0], data.draw(st.integers(-1, rows[high][1] - 1)))
-    mark_delete = data.draw(st.sampled_from([(0, -1), lower, (rows[low][0], rows[low][1] - 1), (rows[high][0], -1)]))
-    info = PositionInfo(Position(*mark_delete), crossing=(crossing(lower, upper),), form=Form.RANGES)
+    mark_delete = data.draw(
+        st.sampled_from([(0, -1), lower, (rows[low][0], rows[low][1] - 1), (rows[high][0], -1)])
+    )
+    info = PositionInfo(
+        Position(*mark_delete), crossing=(crossing(lower, upper),), form=Form.RANGES
+    )
     resolved, warnings = resolve(info, topic(*rows[:-1], (rows[-1][0], None)))
     every = [(ledger, entry) for ledger, count in rows for entry in range(count)]
     expected = {at for at in every if lower < at <= upper and at > mark_delete}
-    assert {(ledger, entry) for ledger, acked in resolved.acked.items() for entry in acked} == expected
+    assert {
+        (ledger, entry) for ledger, acked in resolved.acked.items() for entry in acked
+    } == expected
     assert warnings == []

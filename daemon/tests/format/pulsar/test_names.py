@@ -46,7 +46,10 @@ def test_paths() -> None:
     topic = "persistent://public/default/my topic"
     assert names.managed_ledger_name(topic) == "public/default/persistent/my+topic"
     assert names.topic_path(topic) == "/managed-ledgers/public/default/persistent/my+topic"
-    assert names.cursor_path(topic, "sub/1") == "/managed-ledgers/public/default/persistent/my+topic/sub%2F1"
+    assert (
+        names.cursor_path(topic, "sub/1")
+        == "/managed-ledgers/public/default/persistent/my+topic/sub%2F1"
+    )
     old = "persistent://tenant/cluster/ns/a/b"
     assert names.topic_path(old) == "/managed-ledgers/tenant/cluster/ns/persistent/a%2Fb"
 
@@ -64,14 +67,31 @@ def test_paths_come_back(parts: list[str], local: str, subscription: str) -> Non
     assert names.cursor_of_path(names.cursor_path(topic, subscription)) == (topic, subscription)
 
 
-@pytest.mark.parametrize("topic", ["my-topic", "non-persistent://a/b/c", "persistent://a/b", "persistent://a//c", "persistent://a/b/", ""])
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "my-topic",
+        "non-persistent://a/b/c",
+        "persistent://a/b",
+        "persistent://a//c",
+        "persistent://a/b/",
+        "",
+    ],
+)
 def test_what_is_no_topic(topic: str) -> None:
     with pytest.raises(ValueError):
         names.topic_path(topic)
 
 
 @pytest.mark.parametrize(
-    "path", ["/managed-ledgers/a/b/c", "/ledgers/a/b/persistent/c", "/managed-ledgers/t/ns/segment/x/0000-ffff-1", "a/b/persistent/c", ""]
+    "path",
+    [
+        "/managed-ledgers/a/b/c",
+        "/ledgers/a/b/persistent/c",
+        "/managed-ledgers/t/ns/segment/x/0000-ffff-1",
+        "a/b/persistent/c",
+        "",
+    ],
 )
 def test_what_is_no_topics_path(path: str) -> None:
     with pytest.raises(ValueError):

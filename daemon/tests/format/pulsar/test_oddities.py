@@ -24,10 +24,15 @@ def state(**at: int) -> Any:
     return MESSAGES["PositionInfo"](ledgerId=12, entryId=4)
 
 
-def put_range(message: Any, ledger: int, lower: int, upper: int, upper_ledger: int | None = None) -> None:
+def put_range(
+    message: Any, ledger: int, lower: int, upper: int, upper_ledger: int | None = None
+) -> None:
     made = message.individualDeletedMessages.add()
     made.lowerEndpoint.ledgerId, made.lowerEndpoint.entryId = ledger, lower
-    made.upperEndpoint.ledgerId, made.upperEndpoint.entryId = ledger if upper_ledger is None else upper_ledger, upper
+    made.upperEndpoint.ledgerId, made.upperEndpoint.entryId = (
+        ledger if upper_ledger is None else upper_ledger,
+        upper,
+    )
 
 
 def put_batch(message: Any, ledger: int, entry: int, words: list[int]) -> None:
@@ -39,18 +44,42 @@ def read(message: Any) -> tuple[PositionInfo, tuple[str, ...]]:
     return position_info.decode_with_notes(message.SerializeToString())
 
 
-@given(st.permutations([(12, 9, 20), (12, 15, 30), (12, 30, 31), (14, -1, 5), (13, 7, 8), (12, 100, 200), (14, 3, 4)]))
-def test_ranges_out_of_order_and_overlapping_are_their_union(rows: list[tuple[int, int, int]]) -> None:
+@given(
+    st.permutations(
+        [
+            (12, 9, 20),
+            (12, 15, 30),
+            (12, 30, 31),
+            (14, -1, 5),
+            (13, 7, 8),
+            (12, 100, 200),
+            (14, 3, 4),
+        ]
+    )
+)
+def test_ranges_out_of_order_and_overlapping_are_their_union(
+    rows: list[tuple[int, int, int]],
+) -> None:
     message = state()
     for row in rows:
         put_range(message, *row)
     info, notes = read(message)
-    assert info.acked == {12: BitMap([*range(10, 32), *range(101, 201)]), 13: BitMap([8]), 14: BitMap(range(6))}
+    assert info.acked == {
+        12: BitMap([*range(10, 32), *range(101, 201)]),
+        13: BitMap([8]),
+        14: BitMap(range(6)),
+    }
     assert list(info.acked) == [12, 13, 14]
     assert notes == ()
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 300), st.integers(0, 80)), min_size=1, max_size=200))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(-1, 300), st.integers(0, 80)),
+        min_size=1,
+        max_size=200,
+    )
+)
 def test_any_ranges_are_their_union(rows: list[tuple[int, int, int]]) -> None:
     message = MESSAGES["PositionInfo"](ledgerId=0, entryId=-1)
     expected: dict[int, set[int]] = {}
@@ -58,7 +87,9 @@ def test_any_ranges_are_their_union(rows: list[tuple[int, int, int]]) -> None:
         put_range(message, ledger, lower, lower + more)
         expected.setdefault(ledger, set()).update(range(lower + 1, lower + more + 1))
     info, _ = read(message)
-    assert info.acked == {ledger: BitMap(entries) for ledger, entries in expected.items() if entries}
+    assert info.acked == {
+        ledger: BitMap(entries) for ledger, entries in expected.items() if entries
+    }
 
 
 def test_ranges_that_cover_nothing() -> None:
@@ -77,7 +108,12 @@ def test_entries_at_or_below_mark_delete_are_dropped() -> None:
     put_batch(message, 12, 4, [1])
     put_batch(message, 12, 7, [1])
     info, notes = read(message)
-    assert info == PositionInfo(Position(12, 4), {12: BitMap([5, 6])}, {PartialKey(12, 7): BitMap([0])}, form=Form.LONG_ARRAY)
+    assert info == PositionInfo(
+        Position(12, 4),
+        {12: BitMap([5, 6])},
+        {PartialKey(12, 7): BitMap([0])},
+        form=Form.LONG_ARRAY,
+    )
     assert notes == (
         "5 entries at or below mark-delete 12:4 are named again: dropped",
         "1 partly acked batches of entries that are acked as a whole: dropped",
@@ -188,11 +224,16 @@ def test_crossing_ranges_are_written_in_the_order_of_positions() -> None:
     info = PositionInfo(
         Position(1, -1),
         {2: BitMap([1]), 5: BitMap([1]), 9: BitMap([1])},
-        crossing=(CrossingRange(Position(9, 4), Position(10, 1)), CrossingRange(Position(2, 4), Position(4, 1))),
+        crossing=(
+            CrossingRange(Position(9, 4), Position(10, 1)),
+            CrossingRange(Position(2, 4), Position(4, 1)),
+        ),
         form=Form.RANGES,
     )
     got = MESSAGES["PositionInfo"].FromString(position_info.encode(info, Form.RANGES))
-    lowers = [(r.lowerEndpoint.ledgerId, r.lowerEndpoint.entryId) for r in got.individualDeletedMessages]
+    lowers = [
+        (r.lowerEndpoint.ledgerId, r.lowerEndpoint.entryId) for r in got.individualDeletedMessages
+    ]
     assert lowers == [(2, 0), (2, 4), (5, 0), (9, 0), (9, 4)]
 
 
@@ -203,7 +244,8 @@ NEWER = {
     "bitmap of a long array": MD + bytes.fromhex("32 07 08 0c 1a 03 61 62 63"),
     "field 4 of a long array": MD + bytes.fromhex("32 06 08 0c 10 40 20 01"),
     "field 3 of a range": MD + bytes.fromhex("1a 0e 0a 04 08 0c 10 05 12 04 08 0c 10 07 18 01"),
-    "field 3 of an end of a range": MD + bytes.fromhex("1a 0e 0a 06 08 0c 10 05 18 01 12 04 08 0c 10 07"),
+    "field 3 of an end of a range": MD
+    + bytes.fromhex("1a 0e 0a 06 08 0c 10 05 18 01 12 04 08 0c 10 07"),
     "field 3 of a batch": MD + bytes.fromhex("2a 0a 0a 04 08 0c 10 0b 10 01 18 01"),
     "field 3 of a property": MD + bytes.fromhex("22 07 0a 01 6b 10 07 18 01"),
     "a part of a state": MD + bytes.fromhex("3a 06 08 00 10 02 1a 00"),
@@ -259,7 +301,9 @@ def test_impossible_ranges(name: str) -> None:
 def test_impossible_positions() -> None:
     for ledger, entry in ((-1, 5), (3, -2), (3, ENTRY_ID_MAX + 1), (-1, -1)):
         with pytest.raises(PulsarFormatError, match="mark-delete"):
-            position_info.decode(MESSAGES["PositionInfo"](ledgerId=ledger, entryId=entry).SerializeToString())
+            position_info.decode(
+                MESSAGES["PositionInfo"](ledgerId=ledger, entryId=entry).SerializeToString()
+            )
         with pytest.raises(ValueError, match="mark-delete"):
             position_info.encode(PositionInfo(Position(ledger, entry)), Form.RANGES)
     for ledger, entry in ((-1, 5), (12, -1), (12, ENTRY_ID_MAX + 1)):
@@ -301,14 +345,29 @@ def test_a_znode_of_an_open_ledger_needs_no_position() -> None:
 
 @pytest.mark.parametrize(
     "tail",
-    ["18 05", "20 05", "28 05", "30 05", "0a 01 78", "08 0c", "10 05", "3b", "07 01", "80 80 80 80 80 80 80 80 80 80 01", "0b 0c", "00 01"],
+    [
+        "18 05",
+        "20 05",
+        "28 05",
+        "30 05",
+        "0a 01 78",
+        "08 0c",
+        "10 05",
+        "3b",
+        "07 01",
+        "80 80 80 80 80 80 80 80 80 80 01",
+        "0b 0c",
+        "00 01",
+    ],
 )
 def test_wrong_wire_types_and_second_positions_are_damage(tail: str) -> None:
     with pytest.raises(PulsarFormatError):
         position_info.decode(MD + bytes.fromhex(tail))
 
 
-@pytest.mark.parametrize("word", ["ff ff ff ff ff ff ff ff ff 02", "ff ff ff ff ff ff ff ff ff ff 01"])
+@pytest.mark.parametrize(
+    "word", ["ff ff ff ff ff ff ff ff ff 02", "ff ff ff ff ff ff ff ff ff ff 01"]
+)
 def test_numbers_of_more_than_64_bits_are_damage(word: str) -> None:
     number = bytes.fromhex(word)
     element = b"\x08\x0c\x10" + number
@@ -326,7 +385,9 @@ def test_a_word_that_is_cut_off_takes_none_of_the_next_element() -> None:
     """`10` without a word, and an element whose bytes would read as pairs after it."""
     for others in (b"", bytes.fromhex("32 05 08 0d 10 c0 05")):
         with pytest.raises(PulsarFormatError, match="cut off"):
-            position_info.decode(MD + others + bytes.fromhex("32 03 08 05 10 32 06 08 06 10 10 10 07") + others)
+            position_info.decode(
+                MD + others + bytes.fromhex("32 03 08 05 10 32 06 08 06 10 10 10 07") + others
+            )
 
 
 def test_ranges_over_impossibly_many_entries() -> None:

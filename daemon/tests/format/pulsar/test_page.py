@@ -1,4 +1,6 @@
-"""docs/reference/pulsar-format.md is what the code does: its examples are decoded from the page itself and written again."""
+"""docs/reference/pulsar-format.md is what the code does: its examples are decoded from the page
+itself and written again.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorIn
 from cursorkeeper.format.pulsar.wire import VARINT_BYTES_MAX, Kind, read_field
 
 PAGE = (Path(__file__).parents[4] / "docs/reference/pulsar-format.md").read_text()
-EXAMPLES = re.findall(r"```(hex|znode|header|footer|topic|pip54)\n(.*?)```\n```json\n(.*?)```", PAGE, re.DOTALL)
+EXAMPLES = re.findall(
+    r"```(hex|znode|header|footer|topic|pip54)\n(.*?)```\n```json\n(.*?)```", PAGE, re.DOTALL
+)
 
 
 def section(title: str) -> str:
@@ -31,13 +35,18 @@ def described(info: PositionInfo | ManagedCursorInfo) -> dict[str, Any]:
     told = {
         "markDelete": str(info.mark_delete),
         "acked": {str(ledger): list(entries) for ledger, entries in info.acked.items()},
-        "batches": {f"{key.ledger}:{key.entry}": list(missing) for key, missing in info.batches.items()},
+        "batches": {
+            f"{key.ledger}:{key.entry}": list(missing) for key, missing in info.batches.items()
+        },
         "properties": dict(info.properties),
         "crossing": [f"({c.lower}, {c.upper}]" for c in info.crossing],
         "unknown": info.unknown.hex(),
     }
     if isinstance(info, ManagedCursorInfo):
-        told |= {"cursorsLedger": info.cursors_ledger, "cursorProperties": dict(info.cursor_properties)}
+        told |= {
+            "cursorsLedger": info.cursors_ledger,
+            "cursorProperties": dict(info.cursor_properties),
+        }
     elif info.form is not None:
         told["form"] = info.form.value
     return {name: value for name, value in told.items() if value or name == "cursorsLedger"}
@@ -68,16 +77,31 @@ def header(data: bytes) -> dict[str, Any]:
 def footer(data: bytes) -> dict[str, Any]:
     found = chunks.parse_footer(data)
     assert found is not None
-    assert chunks.entries_of(bytes(found.length_bytes), compression=None, max_entry_bytes=1_000_000, multiple=True)[-1] == data
+    assert (
+        chunks.entries_of(
+            bytes(found.length_bytes), compression=None, max_entry_bytes=1_000_000, multiple=True
+        )[-1]
+        == data
+    )
     return {"numParts": found.parts, "length": found.length_bytes}
 
 
 def topic(data: bytes) -> dict[str, Any]:
     info = ledger_info.decode(data)
     assert ledger_info.encode(info) == data
-    rows = [{"ledger": x.ledger, "entries": x.entries, "sizeBytes": x.size_bytes, "timestampMs": x.timestamp_ms} for x in info.ledgers]
+    rows = [
+        {
+            "ledger": x.ledger,
+            "entries": x.entries,
+            "sizeBytes": x.size_bytes,
+            "timestampMs": x.timestamp_ms,
+        }
+        for x in info.ledgers
+    ]
     return {
-        "ledgers": [{name: value for name, value in row.items() if value is not None} for row in rows],
+        "ledgers": [
+            {name: value for name, value in row.items() if value is not None} for row in rows
+        ],
         "layout": [[item.ledger, item.state.name, item.entries] for item in layout_items(info)],
     }
 
@@ -86,12 +110,21 @@ def draft(data: bytes) -> dict[str, Any]:
     info, acked = pip54.decode_acked(data)
     sizes = {PartialKey(12, 11): 10}
     assert pip54.encode(pip54.decode(data, sizes), sizes) == data
-    return described(info) | {"ackedIndexes": {f"{key.ledger}:{key.entry}": list(indexes) for key, indexes in acked.items()}}
+    return described(info) | {
+        "ackedIndexes": {
+            f"{key.ledger}:{key.entry}": list(indexes) for key, indexes in acked.items()
+        }
+    }
 
 
 READ: dict[str, Callable[[bytes], dict[str, Any]]] = {
-    "hex": state, "znode": znode, "header": header, "footer": footer, "topic": topic, "pip54": draft,
-}  # fmt: skip
+    "hex": state,
+    "znode": znode,
+    "header": header,
+    "footer": footer,
+    "topic": topic,
+    "pip54": draft,
+}
 
 
 @pytest.mark.parametrize("kind, told, meaning", EXAMPLES)
@@ -106,10 +139,14 @@ def test_every_block_is_an_example() -> None:
 
 
 def test_chunk_sizes() -> None:
-    rows = re.findall(r"^\| (\d+) B \| (\d+) B \| (.*) \|$", section("Chunks and footer"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (\d+) B \| (\d+) B \| (.*) \|$", section("Chunks and footer"), re.MULTILINE
+    )
     assert len(rows) == 4
     for length, size, told in rows:
-        entries = chunks.entries_of(bytes(int(length)), compression=None, max_entry_bytes=int(size), multiple=True)
+        entries = chunks.entries_of(
+            bytes(int(length)), compression=None, max_entry_bytes=int(size), multiple=True
+        )
         found = chunks.parse_footer(entries[-1])
         parts = [f"{len(entry)} B" for entry in (entries[:-1] if found else entries)]
         assert told == ", ".join(parts + ([f"footer of {found.parts} parts"] if found else []))
@@ -142,7 +179,10 @@ def test_names() -> None:
 def test_limits() -> None:
     told = section("Limits")
     assert f"at most {BATCH_SIZE_MAX:,} messages" in told
-    assert f"span at most {containers.SPANNED_CONTAINERS_MAX * containers.CONTAINER_VALUES:,} entries" in told
+    assert (
+        f"span at most {containers.SPANNED_CONTAINERS_MAX * containers.CONTAINER_VALUES:,} entries"
+        in told
+    )
     assert VARINT_BYTES_MAX == 10 and "ten bytes" in told
     assert f"{ledger_info.VALUE_BYTES_MAX >> 20} MiB" in told
     assert f"at least {chunks.MAX_ENTRY_BYTES_MIN} bytes" in told
@@ -150,6 +190,9 @@ def test_limits() -> None:
 
 
 def test_links_inside_the_page() -> None:
-    titles = {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in re.findall(r"^## (.*)$", PAGE, re.MULTILINE)}
+    titles = {
+        re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+        for title in re.findall(r"^## (.*)$", PAGE, re.MULTILINE)
+    }
     targets = set(re.findall(r"\]\(#([\w-]+)\)", PAGE))
     assert targets == titles

@@ -40,8 +40,13 @@ def message(plain: Plain, sizes: dict[tuple[int, int], int]) -> Any:
 
 @given(plains(), st.data())
 def test_against_protobuf(plain: Plain, data: st.DataObject) -> None:
-    plain.batches = {key: {index % 200 for index in missing} for key, missing in plain.batches.items()}
-    sizes = {key: max(missing) + 1 + data.draw(st.integers(0, 3)) for key, missing in plain.batches.items()}
+    plain.batches = {
+        key: {index % 200 for index in missing} for key, missing in plain.batches.items()
+    }
+    sizes = {
+        key: max(missing) + 1 + data.draw(st.integers(0, 3))
+        for key, missing in plain.batches.items()
+    }
     info = value(plain, Form.RANGES)
     batch_sizes = {PartialKey(*key): size for key, size in sizes.items()}
     data_bytes = message(plain, sizes).SerializeToString()
@@ -50,16 +55,22 @@ def test_against_protobuf(plain: Plain, data: st.DataObject) -> None:
     assert back == replace(info, batches={})
     untouched = {key for key, missing in plain.batches.items() if len(missing) == sizes[key]}
     assert acked == {
-        PartialKey(*key): BitMap(set(range(sizes[key])) - missing) for key, missing in plain.batches.items() if key not in untouched
+        PartialKey(*key): BitMap(set(range(sizes[key])) - missing)
+        for key, missing in plain.batches.items()
+        if key not in untouched
     }
     kept = {key: missing for key, missing in info.batches.items() if tuple(key) not in untouched}
     assert pip54.decode(data_bytes, batch_sizes) == replace(info, batches=kept)
 
 
 def test_a_batch_with_every_index_acked_is_an_acked_entry() -> None:
-    out = message(Plain((12, 4), {12: {7}}, {(12, 9): set(), (13, 0): {1}}), {(12, 9): 10, (13, 0): 3})
+    out = message(
+        Plain((12, 4), {12: {7}}, {(12, 9): set(), (13, 0): {1}}), {(12, 9): 10, (13, 0): 3}
+    )
     info = pip54.decode(out.SerializeToString(), {PartialKey(12, 9): 10, PartialKey(13, 0): 3})
-    assert info == PositionInfo(Position(12, 4), {12: BitMap([7, 9])}, {PartialKey(13, 0): BitMap([1])}, form=Form.RANGES)
+    assert info == PositionInfo(
+        Position(12, 4), {12: BitMap([7, 9])}, {PartialKey(13, 0): BitMap([1])}, form=Form.RANGES
+    )
 
 
 def test_sizes_are_needed_and_must_fit() -> None:
@@ -81,7 +92,9 @@ def test_overlapping_ranges_and_repeated_entries_are_their_union() -> None:
         made.position.ledgerId, made.position.entryId = 12, 9
         for lower, upper in rows:
             made.batchDeletedIndexes.add(lowerIndex=lower, upperIndex=upper)
-    assert pip54.decode_acked(out.SerializeToString())[1] == {PartialKey(12, 9): BitMap([0, *range(2, 9)])}
+    assert pip54.decode_acked(out.SerializeToString())[1] == {
+        PartialKey(12, 9): BitMap([0, *range(2, 9)])
+    }
 
 
 @pytest.mark.parametrize("lower, upper", [(3, 2), (0, 65_536), (1 << 31, (1 << 32) - 1)])
@@ -117,10 +130,19 @@ def test_newer_elements() -> None:
             pip54.decode_acked(b"\x08\x0c\x10\x04\x2a" + bytes([len(content)]) + content)
 
 
-@given(plains(), st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 7)), min_size=1, max_size=3))
+@given(
+    plains(),
+    st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(0, 7)), min_size=1, max_size=3),
+)
 def test_flipped_bits(plain: Plain, flips: list[tuple[int, int]]) -> None:
-    plain.batches = {key: {index % 200 for index in missing} for key, missing in plain.batches.items()}
-    data = bytearray(message(plain, {key: max(missing) + 2 for key, missing in plain.batches.items()}).SerializeToString())
+    plain.batches = {
+        key: {index % 200 for index in missing} for key, missing in plain.batches.items()
+    }
+    data = bytearray(
+        message(
+            plain, {key: max(missing) + 2 for key, missing in plain.batches.items()}
+        ).SerializeToString()
+    )
     for at, bit in flips:
         data[at % len(data)] ^= 1 << bit
     try:
