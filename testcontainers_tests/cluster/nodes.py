@@ -439,8 +439,6 @@ class BadCaseNode(Node):
         arguments = [
             "--daemon",
             daemon,
-            "--out",
-            "/tmp/confirmed",
             "--entries",
             str(case.entries),
             "--ledgers",
@@ -466,7 +464,7 @@ class BadCaseNode(Node):
         """(sent, durable): the newest it said."""
         lines = self.json_lines()
         sent, durable = (
-            [line[key] for line in lines if key in line] for key in ("sent_batch", "durable_batch")
+            [line[key][1] for line in lines if key in line] for key in ("sent", "durable")
         )
         return max(sent, default=0), max(durable, default=0)
 

@@ -12,24 +12,17 @@ from rich.console import Console
 
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
-from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
-from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.state import AckState, LedgerAcks
-from cursorkeeper.core.values import Record
-from cursorkeeper.demo.processes import PythonProcess
 from cursorkeeper.demo.report import Report, TraceReport
-from cursorkeeper.demo.source import SUBSCRIPTION, TOPIC, read_confirmed
-from cursorkeeper.demo.stage import Kill, Stage, open_stage
+from cursorkeeper.demo.source import SUBSCRIPTION, TOPIC, trace_topic
+from cursorkeeper.demo.stage import Stage, open_stage
 from cursorkeeper.demo.trace import Trace
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper.format import record
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
+from cursorkeeper.sizes.native import snapshot_records
 from cursorkeeper_client.ack_stream.source import SourceConnection
 from cursorkeeper_client.ack_stream.values import CursorState
-
-DAEMON_KILL_AT, STACK_KILL_AT = 0.3, 0.6
-GATES = ["--gate", str(DAEMON_KILL_AT), "--gate", str(STACK_KILL_AT)]
 
 
 async def recover(address: str, topic: str) -> tuple[CursorState, float]:
@@ -51,38 +44,14 @@ async def play_bad_case(
     """
     began = time.monotonic()
     report = Report(entries=case.entries, data_ledgers=len(case.layout()))
+    arguments = ["--entries", case.entries, "--ledgers", case.ledgers, "--seed", case.seed]
     async with open_stage(data_dir=data_dir, keep=keep, console=console) as stage:
-        out = stage.folder / "confirmed"
-        source = PythonProcess(
-            "source",
-            [
-                "cursorkeeper.demo.source",
-                "--daemon",
-                stage.daemon.address,
-                "--out",
-                str(out),
-                "--entries",
-                str(case.entries),
-                "--ledgers",
-                str(case.ledgers),
-                "--seed",
-                str(case.seed),
-                *GATES,
-            ],
-            stage.folder / "source.log",
-        )
-        await source.start()
-        try:
-            kills = [
-                Kill(DAEMON_KILL_AT, "daemon", stage.kill_daemon),
-                Kill(STACK_KILL_AT, "stack", stage.kill_stack),
-            ]
-            last = await stage.watch(source, case.entries, kills, f"{case.entries:,} entries")
-        finally:
-            await source.stop(5)
+        last = await stage.play(arguments, case.entries, f"{case.entries:,} entries")
         _fill(report, last, stage)
-        state = await _new_owner(stage, report)
-        await _compare(report, state, case, out)
+        await stage.new_owner("the cursor")
+        state, report.recovery_seconds = await recover(stage.daemon.address, TOPIC)
+        report.kills = stage.kills
+        _compare(report, state, case)
     report.seconds = time.monotonic() - began
     return report
 
@@ -101,35 +70,21 @@ def _fill(report: Report, last: dict[str, float], stage: Stage) -> None:
         last["wait_ms_p99"],
     )
     report.longest_outage_s = last["longest_outage_s"]
+    report.confirmed = int(last["confirmed"])
     report.acks_per_second = last["confirmed"] / last["seconds"]
     report.acks_per_second_without_outages = last["confirmed"] / max(
         0.001, last["seconds"] - last["outages_s"]
     )
 
 
-async def _new_owner(stage: Stage, report: Report) -> CursorState:
-    """The last owner is killed without a close; a new one claims, fences, reads."""
-    stage.say("kill -9: the daemon, once more; a new owner opens the cursor")
-    await stage.daemon.kill()
-    stage.kills.append("daemon again")
-    await stage.daemon.restart_elsewhere()
-    state, report.recovery_seconds = await recover(stage.daemon.address, TOPIC)
-    report.kills = list(stage.kills)
-    return state
-
-
-async def _compare(report: Report, state: CursorState, case: BadCase, out: Path) -> None:
-    confirmed, sent = read_confirmed(out), case.acked()
+def _compare(report: Report, state: CursorState, case: BadCase) -> None:
+    """All that was sent is confirmed: the source ends only then."""
+    sent = case.acked()
     report.acked = sum(map(len, sent.values()))
-    report.confirmed = sum(map(len, confirmed.values()))
-    recovered = {ledger: acked_in(state, ledger, count) for ledger, count in case.layout()}
-    nothing = BitMap()
-    report.confirmed_but_lost = sum(
-        len(entries - recovered.get(ledger, nothing)) for ledger, entries in confirmed.items()
-    )
-    report.unacked_but_skipped = sum(
-        len(entries - sent.get(ledger, nothing)) for ledger, entries in recovered.items()
-    )
+    for ledger, count in case.layout():
+        recovered = acked_in(state, ledger, count)
+        report.confirmed_but_lost += len(sent[ledger] - recovered)
+        report.unacked_but_skipped += len(recovered - sent[ledger])
     pulsar = PositionInfo(Position(case.first_ledger, BEFORE_FIRST), sent)
     report.pulsar_long_array_bytes = position_info.encoded_bytes(pulsar, Form.LONG_ARRAY)
     report.snapshot_bytes = snapshot_bytes(sent)
@@ -149,17 +104,9 @@ def snapshot_bytes(acked: dict[int, BitMap]) -> int:
     """What a snapshot of this state takes, encoded as the daemon would."""
     state = AckState()
     for ledger, entries in acked.items():
-        state.ledgers[ledger] = _ledger_acks(entries)
-    plan, total = SnapshotPlan(state, record.DEFAULTS.max_entry_bytes - RECORD_HEADER_BYTES), 0
-    while not plan.is_done:
-        total += len(record.encode(Record(0, 1, 1, 1, plan.take(state))))
-    return total
-
-
-def _ledger_acks(entries: BitMap) -> LedgerAcks:
-    acks = LedgerAcks()
-    acks.ack(entries)
-    return acks
+        state.ledgers[ledger] = acks = LedgerAcks()
+        acks.ack(entries)
+    return snapshot_records(state)[0]
 
 
 async def play_trace(
@@ -172,71 +119,41 @@ async def play_trace(
     trace = Trace(folder)
     report = TraceReport(acks=trace.acks, topics=len(trace.topics))
     async with open_stage(data_dir=data_dir, keep=keep, console=console) as stage:
-        source = PythonProcess(
-            "source",
-            [
-                "cursorkeeper.demo.source",
-                "--daemon",
-                stage.daemon.address,
-                "--out",
-                str(stage.folder / "confirmed"),
-                "--trace",
-                str(folder),
-                *GATES,
-            ],
-            stage.folder / "source.log",
-        )
-        await source.start()
-        try:
-            kills = [
-                Kill(DAEMON_KILL_AT, "daemon", stage.kill_daemon),
-                Kill(STACK_KILL_AT, "stack", stage.kill_stack),
-            ]
-            last = await stage.watch(source, trace.acks, kills, f"{trace.acks:,} recorded acks")
-        finally:
-            await source.stop(5)
+        last = await stage.play(["--trace", folder], trace.acks, f"{trace.acks:,} recorded acks")
         report.confirmed = int(last["confirmed"])
-        stage.say("kill -9: the daemon, once more; a new owner opens the cursors")
-        await stage.daemon.kill()
-        stage.kills.append("daemon again")
-        await stage.daemon.restart_elsewhere()
+        await stage.new_owner("the cursors")
         for topic in trace.topics:
-            state, seconds = await recover(stage.daemon.address, f"persistent://trace/ns/{topic}")
+            state, seconds = await recover(stage.daemon.address, trace_topic(topic))
             report.recovery_seconds += seconds
-            compare_topic(report, trace, topic, state)
-        report.kills = list(stage.kills)
+            _compare_topic(report, trace, topic, state)
+        report.kills = stage.kills
     report.seconds = time.monotonic() - began
     report.trace_equal = not report.differences and report.confirmed == report.acks
     return report
 
 
-def compare_topic(report: TraceReport, trace: Trace, topic: str, state: CursorState) -> None:
+def _compare_topic(report: TraceReport, trace: Trace, topic: str, state: CursorState) -> None:
     """Entry for entry with Pulsar's cursor, index for index with what follows from the acks."""
-    pulsar, expected = trace.pulsar(topic), trace.expected(topic)
+    pulsar = trace.pulsar(topic)
     mine = {
-        (ledger, e)
+        (ledger, entry)
         for ledger, acked in state.acked.items()
-        for e in acked
-        if (ledger, e) > tuple(pulsar.mark_delete)
+        for entry in acked
+        if (ledger, entry) > pulsar.mark_delete
     }
-    before = len(report.differences)
-    if tuple(state.mark_delete) != pulsar.mark_delete:
-        report.differences.append(
-            f"{topic}: mark-delete {state.mark_delete}, Pulsar's is {pulsar.mark_delete}"
-        )
-    lost, extra = pulsar.acked - mine, mine - pulsar.acked
-    if lost or extra:
-        report.differences.append(
-            f"{topic}: {len(lost)} entries missing, {len(extra)} too many, e.g. "
-            f"{sorted(lost | extra)[:3]}"
-        )
     missing = {key: set(p.missing) for key, p in state.partials.items()}
-    wanted = expected.missing_above(pulsar.mark_delete)
-    if missing != wanted:
-        odd = sorted(k for k in missing.keys() | wanted.keys() if missing.get(k) != wanted.get(k))
-        report.differences.append(
-            f"{topic}: {len(odd)} partly acked batches differ, e.g. {odd[:3]}"
+    wanted = trace.missing_above(pulsar.mark_delete, topic)
+    differences = []
+    if state.mark_delete != pulsar.mark_delete:
+        differences.append(f"mark-delete {state.mark_delete}, Pulsar's is {pulsar.mark_delete}")
+    if odd := sorted(mine ^ pulsar.acked):
+        differences.append(
+            f"{len(pulsar.acked - mine)} entries missing, {len(mine - pulsar.acked)} too many, "
+            f"e.g. {odd[:3]}"
         )
-    if len(report.differences) == before:
+    if odd := sorted(k for k in missing.keys() | wanted.keys() if missing.get(k) != wanted.get(k)):
+        differences.append(f"{len(odd)} partly acked batches differ, e.g. {odd[:3]}")
+    report.differences += [f"{topic}: {difference}" for difference in differences]
+    if not differences:
         report.entries_equal[topic] = len(mine)
         report.partial_batches_equal[topic] = len(missing)

@@ -105,17 +105,6 @@ class LineProcess:
         return ""
 
 
-class PythonProcess(LineProcess):
-    """A module of this distribution as a process of its own."""
-
-    def __init__(self, name: str, arguments: Sequence[str], log: Path) -> None:
-        super().__init__(name, self._python(arguments), log)
-
-    @staticmethod
-    def _python(arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-m", *arguments, "--parent-pid", str(os.getpid())]
-
-
 class DaemonProcess(LineProcess):
     """`cursorkeeper run` on a fixed port, so that a source finds it again after a kill.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
+import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from cursorkeeper.demo.processes import DaemonProcess, ProcessFailed, PythonProcess
+from cursorkeeper.demo.processes import DaemonProcess, LineProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.totals import Totals
 
+KILLS_AT = (0.3, 0.6)
+"""Shares of the acks that are confirmed when the daemon is killed, and the stack."""
 SCRAPE_EVERY_S = 0.5
 SILENCE_MAX_S = 120.0
 UP = "a real ZooKeeper, {bookies} real bookies, gateway and daemon are up after {seconds:.1f} s"
@@ -27,16 +30,6 @@ TO_LOOK_AT = ("--inline-state-max-bytes", "0")
 """Of a daemon whose data are kept: a state that would fit its footer stays in ledgers, so that
 there are some to look into.
 """
-
-
-@dataclass(slots=True)
-class Kill:
-    """At this share of the acks confirmed, do this."""
-
-    at: float
-    name: str
-    act: Callable[[Callable[[], None]], Awaitable[None]]
-    """Called with what opens the source's gate: to be called once the process is dead."""
 
 
 @dataclass(slots=True)
@@ -51,8 +44,30 @@ class Stage:
     totals: Totals = field(default_factory=Totals)
     kills: list[str] = field(default_factory=list)
 
-    async def kill_daemon(self, dead: Callable[[], None]) -> None:
-        """SIGKILL the daemon and start it again."""
+    async def play(self, arguments: Sequence[object], total: int, label: str) -> dict[str, Any]:
+        """Runs the source with these arguments to its end, and kills the daemon and the stack
+        meanwhile; returns its last line. Raises ProcessFailed.
+        """
+        command = [sys.executable, "-m", "cursorkeeper.demo.source", "--daemon"]
+        command += [self.daemon.address, *map(str, arguments)]
+        for at in KILLS_AT:
+            command += ["--gate", str(at)]
+        source = LineProcess("source", command, self.folder / "source.log")
+        await source.start()
+        try:
+            return await self._watch(source, total, label)
+        finally:
+            await source.stop(5)
+
+    async def new_owner(self, of: str) -> None:
+        """The last owner is killed without a close; a new one claims, fences, reads."""
+        self.say(f"kill -9: the daemon, once more; a new owner opens {of}")
+        await self.daemon.kill()
+        self.kills.append("daemon again")
+        await self.daemon.restart_elsewhere()
+
+    async def _kill_daemon(self, dead: Callable[[], None]) -> None:
+        """SIGKILL the daemon and start it again. `dead`: to be called once it is."""
         self.say("kill -9: the daemon")
         self.totals.scraped(await self.daemon.scrape())
         await self.daemon.kill()
@@ -62,7 +77,7 @@ class Stage:
         await self.daemon.start()
         self.say("the daemon is back")
 
-    async def kill_stack(self, dead: Callable[[], None]) -> None:
+    async def _kill_stack(self, dead: Callable[[], None]) -> None:
         """SIGKILL the JVM with ZooKeeper, the bookies and the gateway in it, and start it again on
         the same folder.
         """
@@ -77,34 +92,25 @@ class Stage:
     def say(self, text: str) -> None:
         self.progress.console.print(f"  [dim]{text}[/dim]")
 
-    async def watch(
-        self, source: PythonProcess, total: int, kills: Sequence[Kill], label: str
-    ) -> dict[str, Any]:
-        """Follows a source process to its end, killing on the way; returns its last line. Raises
-        ProcessFailed.
-        """
+    async def _watch(self, source: LineProcess, total: int, label: str) -> dict[str, Any]:
         bar = self.progress.add_task(label, total=total, rate="")
-        waiting = sorted(kills, key=lambda k: k.at)
-        scraper = asyncio.create_task(self._scrape())
+        kills = list(zip(KILLS_AT, (self._kill_daemon, self._kill_stack), strict=True))
         killing: asyncio.Task[None] | None = None
-        began, last = time.monotonic(), 0
+        scraper = asyncio.create_task(self._scrape())
+        began, confirmed = time.monotonic(), 0
         try:
             while True:
                 line = await source.line(SILENCE_MAX_S)
-                confirmed = int(line.get("confirmed", last))
+                confirmed = line.get("confirmed", confirmed)
                 rate = confirmed / max(0.1, time.monotonic() - began)
-                note = (
-                    "paused: " + line["paused"]
-                    if line.get("paused")
-                    else f"{rate / 1e6:.2f} M acks/s"
-                )
+                paused = line.get("paused")
+                note = f"paused: {paused}" if paused else f"{rate / 1e6:.2f} M acks/s"
                 self.progress.update(bar, completed=confirmed, rate=note)
-                last = confirmed
                 if killing is not None and killing.done():
-                    killing.result()
+                    await killing
                     killing = None
-                if waiting and killing is None and confirmed >= waiting[0].at * total:
-                    killing = asyncio.ensure_future(waiting.pop(0).act(lambda: source.tell("go")))
+                if kills and killing is None and confirmed >= kills[0][0] * total:
+                    killing = asyncio.create_task(kills.pop(0)[1](lambda: source.tell("go")))
                 if line.get("done"):
                     if killing is not None:
                         await killing
@@ -162,6 +168,3 @@ async def open_stage(
             console.print(f"  kept: {folder}", markup=False)
         else:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-__all__ = ["Kill", "ProcessFailed", "Stage", "open_stage"]

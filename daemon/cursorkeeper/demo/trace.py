@@ -12,75 +12,53 @@ import csv
 import gzip
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from pyroaring import BitMap
+
+from cursorkeeper_client.ack_stream.values import (
+    AckedIndexes,
+    Acks,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    PartialBatch,
+    Position,
+)
 
 RANGE = re.compile(r"\((-?\d+):(-?\d+)\.\.(\d+):(-?\d+)\]")
-BATCH_ACKS = 512
+BATCH_ACKS, BATCH_CUMULATIVE_ACKS = 512, 8
 NOT_BATCHED = -1
+Entry = tuple[int, int]
 
 
 class TraceError(Exception):
     """The folder does not hold a trace; the message says what is wrong with it."""
 
 
-@dataclass(slots=True)
-class TraceBatch:
-    """Acks to send as one message. `partials`: (ledger, entry) -> (batch size, indexes acked)."""
+class RecordedAck(NamedTuple):
+    """`mark_delete`: of a cumulative ack. `indexes`: those of the entry, which has `size`, that are
+    acked one by one; an entry that is no batch has one.
+    """
 
-    mark_delete: tuple[int, int] | None = None
-    entries: dict[int, list[int]] = field(default_factory=dict)
-    partials: dict[tuple[int, int], tuple[int, set[int]]] = field(default_factory=dict)
-    acks: int = 0
+    topic: str
+    mark_delete: Position | None
+    entry: Entry
+    size: int
+    indexes: range
 
 
 @dataclass(frozen=True, slots=True)
 class PulsarCursor:
     """What Pulsar's cursor held at the end. `acked`: entries above mark-delete."""
 
-    layout: tuple[tuple[int, int | None], ...]
-    """(ledger, entries); None: the open one."""
-    mark_delete: tuple[int, int]
-    acked: frozenset[tuple[int, int]]
-
-
-@dataclass(slots=True)
-class Expected:
-    """What follows from the acks, by plain sets."""
-
-    entries: set[tuple[int, int]] = field(default_factory=set)
-    missing: dict[tuple[int, int], set[int]] = field(default_factory=dict)
-    cumulative: tuple[int, int] | None = None
-
-    def individual(self, ledger: int, entry: int, index: int, size: int) -> None:
-        key = (ledger, entry)
-        if index == NOT_BATCHED:
-            self.entries.add(key)
-            return
-        if key in self.entries:
-            return
-        left = self.missing.setdefault(key, set(range(size)))
-        left.discard(index)
-        if not left:
-            del self.missing[key]
-            self.entries.add(key)
-
-    def up_to(self, ledger: int, entry: int, index: int, size: int) -> None:
-        """One cumulative ack: everything before the entry, and the entry up to the index."""
-        whole = index == NOT_BATCHED or index == size - 1
-        mark = (ledger, entry if whole else entry - 1)
-        if self.cumulative is None or mark > self.cumulative:
-            self.cumulative = mark
-        if not whole:
-            for acked in range(index + 1):
-                self.individual(ledger, entry, acked, size)
-        self.missing = {k: v for k, v in self.missing.items() if k > self.cumulative}
-
-    def missing_above(self, mark_delete: tuple[int, int]) -> dict[tuple[int, int], set[int]]:
-        """Partly acked batches above a mark-delete."""
-        return {k: v for k, v in self.missing.items() if k > mark_delete}
+    layout: tuple[LayoutItem, ...]
+    mark_delete: Entry
+    acked: frozenset[Entry]
 
 
 class Trace:
@@ -90,7 +68,7 @@ class Trace:
                 gzip.decompress((folder / "final.json.gz").read_bytes())
             )
             with gzip.open(folder / "acks.csv.gz", "rt", newline="") as lines:
-                self._rows = [_row(r) for r in csv.DictReader(lines)]
+                self._acks = [_recorded(row) for row in csv.DictReader(lines)]
         except FileNotFoundError as e:
             raise TraceError(
                 f"{e.filename} does not exist: a trace folder holds acks.csv.gz and final.json.gz"
@@ -106,81 +84,87 @@ class Trace:
     @property
     def acks(self) -> int:
         """How many acks were recorded, over all topics."""
-        return len(self._rows)
+        return len(self._acks)
 
     def pulsar(self, topic: str) -> PulsarCursor:
         """The cursor that Pulsar itself kept."""
         body = self._final[topic]
-        ledgers = body["data_ledgers"]
-        layout = tuple(
-            (ledger, count if at < len(ledgers) - 1 else None)
-            for at, (ledger, count) in enumerate(ledgers)
-        )
+        *closed, (last, _) = body["data_ledgers"]
+        layout = [LayoutItem(ledger, LayoutState.CLOSED, count) for ledger, count in closed]
         ledger, entry = body["mark_delete_position"].split(":")
-        acked: set[tuple[int, int]] = set()
-        for first_ledger, first, last_ledger, last in RANGE.findall(
+        acked: set[Entry] = set()
+        for first_ledger, first, last_ledger, until in RANGE.findall(
             body["individually_deleted_messages"]
         ):
             if first_ledger != last_ledger:
                 raise TraceError(f"{topic}: a range across ledgers: {first_ledger}..{last_ledger}")
-            acked.update((int(last_ledger), e) for e in range(int(first) + 1, int(last) + 1))
-        return PulsarCursor(layout, (int(ledger), int(entry)), frozenset(acked))
+            acked.update((int(last_ledger), e) for e in range(int(first) + 1, int(until) + 1))
+        return PulsarCursor(
+            (*layout, LayoutItem(last, LayoutState.OPEN)),
+            (int(ledger), int(entry)),
+            frozenset(acked),
+        )
 
-    def expected(self, topic: str) -> Expected:
-        """What follows from the acks of one topic."""
-        found = Expected()
-        for name, kind, ledger, entry, index, size in self._rows:
-            if name == topic:
-                (found.up_to if kind == "C" else found.individual)(ledger, entry, index, size)
-        return found
-
-    def batches(self, topic: str) -> Iterator[TraceBatch]:
-        """The acks of one topic, gathered as a source gathers them: a few hundred a message, in
-        their order.
+    def missing_above(self, mark_delete: Entry, topic: str) -> dict[Entry, set[int]]:
+        """Partly acked batches above a mark-delete, with the indexes that are not acked: what
+        follows from the acks of one topic, by plain sets.
         """
-        batch = TraceBatch()
-        for name, kind, ledger, entry, index, size in self._rows:
-            if name != topic:
-                continue
-            if kind == "C":
-                _add_cumulative(batch, ledger, entry, index, size)
-            elif index == NOT_BATCHED:
-                batch.entries.setdefault(ledger, []).append(entry)
-            else:
-                _add_index(batch, ledger, entry, {index}, size)
-            batch.acks += 1
-            if batch.acks >= (BATCH_ACKS if kind == "I" else 8):
-                yield batch
-                batch = TraceBatch()
-        if batch.acks:
-            yield batch
+        missing: dict[Entry, set[int]] = {}
+        for ack in self._of(topic):
+            missing.setdefault(ack.entry, set(range(ack.size))).difference_update(ack.indexes)
+        return {entry: left for entry, left in missing.items() if left and entry > mark_delete}
+
+    def batches(self, topic: str) -> Iterator[tuple[Acks, int]]:
+        """The acks of one topic, gathered as a source gathers them: a few hundred a message, in
+        their order; with each message the number of its acks.
+        """
+        gathered: list[RecordedAck] = []
+        for ack in self._of(topic):
+            gathered.append(ack)
+            if len(gathered) >= (BATCH_CUMULATIVE_ACKS if ack.mark_delete else BATCH_ACKS):
+                yield _message(gathered), len(gathered)
+                gathered = []
+        if gathered:
+            yield _message(gathered), len(gathered)
+
+    def _of(self, topic: str) -> Iterator[RecordedAck]:
+        return (ack for ack in self._acks if ack.topic == topic)
 
 
-def _row(row: dict[str, str]) -> tuple[str, str, int, int, int, int]:
-    return (
-        row["topic"],
-        row["kind"],
-        int(row["ledger"]),
-        int(row["entry"]),
-        int(row["batch_index"]),
-        int(row["batch_size"]),
+def _recorded(row: dict[str, str]) -> RecordedAck:
+    ledger, entry, index = int(row["ledger"]), int(row["entry"]), int(row["batch_index"])
+    size = 1 if index == NOT_BATCHED else int(row["batch_size"])
+    last = max(index, 0)
+    if row["kind"] != "C":
+        return RecordedAck(row["topic"], None, (ledger, entry), size, range(last, last + 1))
+    whole = last + 1 == size
+    mark_delete = Position(ledger, entry if whole else entry - 1)
+    return RecordedAck(
+        row["topic"], mark_delete, (ledger, entry), size, range(0 if whole else last + 1)
     )
 
 
-def _add_index(batch: TraceBatch, ledger: int, entry: int, indexes: set[int], size: int) -> None:
-    key = (ledger, entry)
-    known = batch.partials.get(key, (size, set()))[1] | indexes
-    if len(known) == size:
-        batch.partials.pop(key, None)
-        batch.entries.setdefault(ledger, []).append(entry)
-    else:
-        batch.partials[key] = (size, known)
-
-
-def _add_cumulative(batch: TraceBatch, ledger: int, entry: int, index: int, size: int) -> None:
-    whole = index in (NOT_BATCHED, size - 1)
-    mark = (ledger, entry if whole else entry - 1)
-    if batch.mark_delete is None or mark > batch.mark_delete:
-        batch.mark_delete = mark
-    if not whole:
-        _add_index(batch, ledger, entry, set(range(index + 1)), size)
+def _message(acks: Sequence[RecordedAck]) -> Acks:
+    """Indexes go as Pulsar's ack sets and as PIP-54's ranges, in turns."""
+    found: dict[Entry, tuple[int, set[int]]] = {}
+    for ack in acks:
+        if ack.indexes:
+            found.setdefault(ack.entry, (ack.size, set()))[1].update(ack.indexes)
+    entries: dict[int, list[int]] = defaultdict(list)
+    partials: dict[int, list[PartialBatch | AckedIndexes]] = defaultdict(list)
+    for at, ((ledger, entry), (size, indexes)) in enumerate(found.items()):
+        if len(indexes) == size:
+            entries[ledger].append(entry)
+        elif at % 2:
+            missing = BitMap(range(size)) - BitMap(indexes)
+            partials[ledger].append(PartialBatch(entry, size, missing))
+        else:
+            ranges = tuple((index, index) for index in sorted(indexes))
+            partials[ledger].append(AckedIndexes(entry, size, ranges))
+    return Acks(
+        [
+            LedgerAcks(ledger, sorted(entries[ledger]), partials=partials[ledger])
+            for ledger in sorted(entries.keys() | partials.keys())
+        ],
+        mark_delete=max((ack.mark_delete for ack in acks if ack.mark_delete), default=None),
+    )

@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from functools import partial
-from typing import Any
 
 import pytest
 
 from clients.tests.ack_stream.conftest import until
 from clients.tests.ack_stream.fake_keeper import FakeKeeper
+from cursorkeeper.demo.flow import Flow
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper.demo.steady import Flow, Plan
+from cursorkeeper.demo.steady import IN_FLIGHT_MAX, pace
 from cursorkeeper_client.ack_stream import (
     CursorDeposed,
     ResumingSource,
@@ -26,29 +27,12 @@ TOPIC = "persistent://steady/ns/topic"
 SETTINGS = SourceSettings(back_off_min_ms=5, back_off_max_ms=20)
 
 
-def plan(keeper: FakeKeeper, seed: int, **changed: Any) -> Plan:
-    values: dict[str, Any] = {
-        "seed": seed,
-        "interval_ms": 1,
-        "moves": False,
-        "ledger": True,
-        "batches": 200,
-        "reset_every": 0,
-        "drain_s": 20,
-        "report_s": 0,
-        "retake_ms": 20,
-        "keepalive_s": 10,
-    }
-    return Plan(keeper.address, (TOPIC,), **{**values, **changed})
-
-
-async def flow(plan: Plan) -> Flow:
+async def flow(keeper: FakeKeeper, seed: int, *, retake_ms: float = 20, batches: int = 200) -> Flow:
     """Runs to its end on a connection of its own."""
-    async with ResumingSource.dialling(plan.daemon, SETTINGS) as source:
-        made = Flow(
-            plan, 0, partial(source.cursor, TOPIC, "s", layout=LAYOUT, start=START), asyncio.Event()
-        )
-        await made.run()
+    async with ResumingSource.dialling(keeper.address, SETTINGS) as source:
+        opens = partial(source.cursor, TOPIC, "s", layout=LAYOUT, start=START)
+        made = Flow(0, opens, in_flight_max=IN_FLIGHT_MAX, ledger=True, retake_ms=retake_ms)
+        await pace(made, seed, interval_ms=1, batches=batches)
         await made.drain()
     return made
 
@@ -58,9 +42,9 @@ async def test_two_that_never_give_up_both_come_to_an_end(
 ) -> None:
     keeper = FakeKeeper()
     await keeper.start()
-    plans = [plan(keeper, seed) for seed in (100, 200)]
+    seeds = (100, 200)
     async with asyncio.timeout(60):
-        flows = await asyncio.gather(*map(flow, plans))
+        flows = await asyncio.gather(*(flow(keeper, seed) for seed in seeds))
     said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     takeovers = [line for line in said if "opened" in line]
     assert len(takeovers) > 4, takeovers
@@ -72,7 +56,10 @@ async def test_two_that_never_give_up_both_come_to_an_end(
         state = await check.open(TOPIC, "s", takeover=True).wait_opened()
     await keeper.kill()
     acked = {
-        key for p in plans for number in range(1, 201) for key in make_batch(p.seed, number).entries
+        key
+        for seed in seeds
+        for number in range(1, 201)
+        for key in make_batch(seed, number).entries
     }
     assert not {key for key in acked if not state.is_acked(*key)}
 
@@ -80,7 +67,7 @@ async def test_two_that_never_give_up_both_come_to_an_end(
 async def test_without_the_wish_a_takeover_is_its_end() -> None:
     keeper = FakeKeeper()
     await keeper.start()
-    waiting = asyncio.create_task(flow(plan(keeper, 1, retake_ms=0, batches=0)))
+    waiting = asyncio.create_task(flow(keeper, 1, retake_ms=0, batches=0))
     async with SourceConnection(keeper.address) as other:
         await until(lambda: keeper.holders, what="it is held")
         await other.open(TOPIC, "s", takeover=True).wait_opened()
@@ -88,3 +75,25 @@ async def test_without_the_wish_a_takeover_is_its_end() -> None:
             async with asyncio.timeout(60):
                 await waiting
     await keeper.kill()
+
+
+async def test_a_sigterm_ends_it_when_all_that_it_sent_is_durable() -> None:
+    keeper = FakeKeeper()
+    await keeper.start()
+    command = ["-m", "cursorkeeper.demo.steady", "--daemon", keeper.address, "--topic", TOPIC]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, "--ledger", "--interval-ms", "1", stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(60):
+        while b'"durable"' not in await process.stdout.readline():
+            pass
+        process.terminate()
+        lines = [json.loads(line) for line in (await process.stdout.read()).splitlines()]
+        assert await process.wait() == 0
+    await keeper.kill()
+    sent, durable = (
+        max(line[key][1] for line in lines if key in line) for key in ("sent", "durable")
+    )
+    assert durable == sent
+    assert lines[-1] == {"done": True, "unconfirmed_batches": 0}

@@ -1,0 +1,166 @@
+"""One cursor that is sent numbered batches: what the demo's source and the steady one have in
+common.
+
+Owns: what is said of a batch. With `ledger` every batch is two JSON lines on standard output,
+flushed one by one: `sent` before it is handed over and `durable` when the keeper confirmed it, each
+with the cursor's place and the batch's number. Batches are made from a seed and their number, so
+these lines are the whole truth about what may and what must be found later, and they outlive a kill
+of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from cursorkeeper_client.ack_stream.errors import AckStreamError, CursorDeposed
+from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
+from cursorkeeper_client.ack_stream.values import Acks, CursorState, Position
+
+LOOK_S = 0.2
+OUTAGE_MIN_S = 1.0
+"""Nothing becomes durable for longer than that: an outage."""
+
+
+def say(**line: Any) -> None:
+    """Writes one line of JSON to standard output."""
+    sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
+    sys.stdout.flush()
+
+
+@dataclass(slots=True)
+class Batch:
+    """One that is sent and not durable: how many acks it has, when it was sent, and in which
+    opening of the cursor.
+    """
+
+    acks: Acks
+    count: int
+    at: float
+    opens: int
+
+
+class Flow:
+    """`opens`: opens the cursor, and takes it from whoever has it. `retake_ms`: so long after
+    somebody else took the cursor it is taken back; 0: that is the end. At most `in_flight_max`
+    batches are sent and not confirmed; then it waits, as consumers wait for messages.
+
+    Batch `_base + t` is the one with ticket `t` of the cursor of now: every cursor begins at the
+    first batch that is not durable.
+    """
+
+    def __init__(
+        self,
+        at: int,
+        opens: Callable[[], ResumingCursor],
+        *,
+        in_flight_max: int,
+        ledger: bool = False,
+        retake_ms: float = 0,
+    ) -> None:
+        self.at, self._opens, self._ledger = at, opens, ledger
+        self._in_flight_max, self._retake_ms = in_flight_max, retake_ms
+        self.sent = self.durable = 0
+        """Numbers of batches."""
+        self.durable_acks = 0
+        self.waits_ms: list[float] = []
+        """From sent to durable, of batches that met no outage."""
+        self.outages_s: list[float] = []
+        self._base = self._handed = 0
+        self._unconfirmed: deque[Batch] = deque()
+        self._last_progress = self._outage_ended = time.monotonic()
+        self._rng = random.Random(at)
+        self._progress = asyncio.Event()
+        self.cursor = self._opened()
+
+    @property
+    def paused(self) -> str:
+        """Why nothing is to be dispatched now; empty: it may go on."""
+        handle = self.cursor.handle
+        if handle is None:
+            return "no connection"
+        return str(handle.pause_reason or "paused") if handle.paused else ""
+
+    async def send(self, acks: Acks, count: int = 1) -> None:
+        """One batch of `count` acks. Raises AckStreamError if the cursor is lost for good."""
+        if self._ledger:
+            say(sent=[self.at, self.sent + 1])
+        self.sent += 1
+        self._unconfirmed.append(Batch(acks, count, time.monotonic(), self.cursor.opens))
+        await self._hand_over()
+        await self._wait(self._in_flight_max - 1)
+
+    async def drain(self) -> None:
+        """Returns when everything that was sent is durable, also what a cancelled `send` left."""
+        await self._hand_over()
+        await self._wait(0)
+
+    async def reset(self, target: Position) -> None:
+        """Sets the cursor back when all is durable."""
+        await self.drain()
+        await self.cursor.reset(target)
+
+    async def _wait(self, left: int) -> None:
+        """Until so few batches are not durable."""
+        while len(self._unconfirmed) > left:
+            self._progress.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._progress.wait()
+            if self.cursor.failed is not None:
+                await self._retake(self.cursor.failed)
+                await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        """Everything that was sent and is not in the hands of the cursor of now."""
+        while self._handed < self.sent:
+            batch = self._unconfirmed[self._handed - self.durable]
+            try:
+                ticket = await self.cursor.send(batch.acks)
+            except CursorDeposed as e:
+                await self._retake(e)
+                continue
+            self._handed += 1
+            assert self._base + ticket == self._handed, (self._base, ticket, self._handed)
+
+    async def _retake(self, lost: AckStreamError) -> None:
+        """Takes the cursor back, after a while, from somebody else."""
+        if not (isinstance(lost, CursorDeposed) and self._retake_ms):
+            raise lost
+        await asyncio.sleep(self._retake_ms / 1000 * self._rng.uniform(0.5, 1.5))
+        self._base = self._handed = self.durable
+        self.cursor = self._opened()
+
+    def _opened(self) -> ResumingCursor:
+        cursor, base = self._opens(), self._base
+        cursor.on_durable = lambda ticket: self._durable(base + ticket)
+        cursor.on_recovered = self._recovered
+        return cursor
+
+    def _recovered(self, state: CursorState) -> None:
+        say(opened=[self.at, state.epoch, state.generation])
+
+    def _durable(self, upto: int) -> None:
+        if self._ledger and upto > self.durable:
+            say(durable=[self.at, upto])
+        now = time.monotonic()
+        if now - self._last_progress > OUTAGE_MIN_S:
+            self.outages_s.append(now - self._last_progress)
+            self._outage_ended = now
+        self._last_progress = now
+        while self.durable < upto:
+            batch = self._unconfirmed.popleft()
+            if batch.opens == self.cursor.opens and batch.at >= self._outage_ended:
+                self.waits_ms.append((now - batch.at) * 1000)
+            self.durable_acks += batch.count
+            self.durable += 1
+        self._progress.set()
