@@ -16,6 +16,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -23,7 +24,6 @@ import msgspec
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from msgspec import structs
 
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.client import GatewayClient
@@ -135,7 +135,7 @@ class Daemon:
         self.pulsar_zookeeper = self.zookeeper
         if settings.pulsar_metadata not in ("", settings.zookeeper):
             self.pulsar_zookeeper = zookeeper_client(
-                structs.replace(settings, zookeeper=settings.pulsar_metadata)
+                replace(settings, zookeeper=settings.pulsar_metadata)
             )
         self.keeper: Keeper | None = None
         self.address = ""

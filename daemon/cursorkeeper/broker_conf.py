@@ -1,40 +1,17 @@
 """What a real Pulsar `broker.conf` says that applies to cursors: addresses, quorums, digest,
 limits.
 
-Names are Pulsar's. The limits of the state, its form and its codec count only with `format =
-"pulsar"`: the native format has no ceiling to configure.
+Names are Pulsar's, as the settings declare them. The limits of the state, its form and its codec
+count only with `format = "pulsar"`: the native format has no ceiling to configure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-_NUMBERS = {
-    "managedLedgerDefaultEnsembleSize": "ensemble",
-    "managedLedgerDefaultWriteQuorum": "write_quorum",
-    "managedLedgerDefaultAckQuorum": "ack_quorum",
-    "zooKeeperSessionTimeoutMillis": "zookeeper_session_timeout_ms",
-    "metadataStoreSessionTimeoutMillis": "zookeeper_session_timeout_ms",
-    "managedLedgerCursorRolloverTimeInSeconds": "ledger_age_max_s",
-    "managedLedgerMaxUnackedRangesToPersist": "managed_ledger_max_unacked_ranges_to_persist",
-    "managedCursorInfoCompressionThresholdInBytes": (
-        "managed_cursor_info_compression_threshold_in_bytes"
-    ),
-}
-_SIZES = ("persistentUnackedRangesMaxEntrySize", "managedLedgerMaxAckStateInBytesToPersist")
-_SWITCHES = (
-    "persistentUnackedRangesWithMultipleEntriesEnabled",
-    "managedLedgerPersistIndividualAckAsLongArray",
-    "dispatcherPauseOnAckPersistentStateEnabled",
-    "dispatcherPauseOnAckStatePersistentEnabled",
-    "batchIndexAcknowledgeEnable",
-    "acknowledgmentAtBatchIndexLevelEnabled",
-)
-_CODECS = ("cursorInfoCompressionType", "managedCursorInfoCompressionType")
-_RATE = "managedLedgerDefaultMarkDeleteRateLimit"
-_ADDRESSES = ("zookeeperServers", "metadataStoreUrl")
-_DIGESTS = {"CRC32C": "CRC32C", "CRC32": "CRC32", "MAC": "MAC", "DUMMY": "DUMMY"}
+from cursorkeeper.core.setting import Setting, SettingsError, byte_size
 
 
 def read_properties(text: str) -> dict[str, str]:
@@ -51,12 +28,12 @@ def read_properties(text: str) -> dict[str, str]:
     return found
 
 
-def read_broker_conf(file: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Settings by our names, and by the same names Pulsar's keys that they come from. Raises
-    SettingsError.
+def read_broker_conf(
+    file: Path, settings: Iterable[Setting]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """What it says of `settings`, by our names, and by the same names Pulsar's keys that it comes
+    from. Raises SettingsError.
     """
-    from cursorkeeper.settings import SettingsError
-
     try:
         conf = read_properties(file.read_text(encoding="utf-8"))
     except OSError as e:
@@ -67,67 +44,51 @@ def read_broker_conf(file: Path) -> tuple[dict[str, Any], dict[str, str]]:
         ) from e
     found: dict[str, Any] = {}
     keys: dict[str, str] = {}
-    for key in _ADDRESSES:
-        address = conf.get(key, "")
-        if address:
-            scheme, colon, rest = address.partition(":")
-            # the older name knows no scheme: a host may be called zk
-            if colon and scheme == "zk" and key == "metadataStoreUrl":
-                address = rest
-            elif scheme in ("rocksdb", "etcd", "memory", "oxia"):
+    for key in ("zookeeperServers", "metadataStoreUrl"):
+        if conf.get(key):
+            found["zookeeper"], keys["zookeeper"] = _address(file, key, conf[key]), key
+    for one in settings:
+        for key in (*one.about.broker_conf, *one.about.pulsar):
+            if not conf.get(key):
+                continue
+            value = _value(file, key, conf[key], one)
+            if key in one.about.pulsar and one.name in found and found[one.name] != value:
                 raise SettingsError(
-                    f"{file}: {key}={address}: footers are kept in ZooKeeper; give its address "
-                    f"with --zookeeper"
+                    f"{file}: {keys[one.name]} and {key} are the same setting and differ: give "
+                    f"one of them"
                 )
-            found["zookeeper"], keys["zookeeper"] = address, key
-    for key, name in _NUMBERS.items():
-        text = conf.get(key, "")
-        if text:
-            try:
-                found[name], keys[name] = int(text), key
-            except ValueError as e:
-                raise SettingsError(f"{file}: {key}={text}: not a number") from e
-    _read_state(file, conf, found, keys)
-    digest = conf.get("managedLedgerDigestType", "")
-    if digest:
-        if digest not in _DIGESTS:
-            raise SettingsError(
-                f"{file}: managedLedgerDigestType={digest}: use one of {', '.join(_DIGESTS)}"
-            )
-        found["digest"], keys["digest"] = _DIGESTS[digest], "managedLedgerDigestType"
-    if conf.get("managedLedgerPassword"):
-        found["password"], keys["password"] = conf["managedLedgerPassword"], "managedLedgerPassword"
+            found[one.name], keys[one.name] = value, key
     return found, keys
 
 
-def _read_state(
-    file: Path, conf: dict[str, str], found: dict[str, Any], keys: dict[str, str]
-) -> None:
-    """How the state is written, and what limits it."""
-    from cursorkeeper.settings import ALIASES, SettingsError, byte_size
+def _address(file: Path, key: str, text: str) -> str:
+    """ZooKeeper's."""
+    scheme, colon, rest = text.partition(":")
+    # the older name knows no scheme: a host may be called zk
+    if colon and scheme == "zk" and key == "metadataStoreUrl":
+        return rest
+    if scheme in ("rocksdb", "etcd", "memory", "oxia"):
+        raise SettingsError(
+            f"{file}: {key}={text}: footers are kept in ZooKeeper; give its address with "
+            f"--zookeeper"
+        )
+    return text
 
-    for key in (*_SIZES, *_SWITCHES, *_CODECS, _RATE):
-        text, name = conf.get(key, ""), ALIASES[key]
-        if not text:
-            continue
-        value: Any = text
-        if key in _SWITCHES:
-            if text.lower() not in ("true", "false"):
-                raise SettingsError(f"{file}: {key}={text}: use true or false")
-            value = text.lower() == "true"
-        elif key in _SIZES:
-            value = byte_size(text)
-            if value is None:
-                raise SettingsError(
-                    f"{file}: {key}={text}: not a number (of bytes, K or M may follow)"
-                )
-        elif key == _RATE:
-            try:
-                value = float(text)
-            except ValueError as e:
-                raise SettingsError(f"{file}: {key}={text}: not a number") from e
-        if name in found and name in keys and keys[name] != key and found[name] != value:
-            raise SettingsError(
-                f"{file}: {keys[name]} and {key} are the same setting and differ: give one of them"
-            )
-        found[name], keys[name] = value, key
+
+def _value(file: Path, key: str, text: str, one: Setting) -> Any:
+    wrong = "not a number"
+    try:
+        if one.kind is bool:
+            wrong = "use true or false"
+            return {"true": True, "false": False}[text.lower()]
+        if key in one.about.broker_conf and one.about.choices and text not in one.about.choices:
+            wrong = f"use one of {', '.join(one.about.choices)}"
+            raise ValueError(text)
+        if not one.about.is_size:
+            return one.kind(text)
+        wrong = "not a number (of bytes, K or M may follow)"
+        if (size := byte_size(text)) is not None:
+            return size
+    except (KeyError, ValueError):
+        pass
+    raise SettingsError(f"{file}: {key}={text}: {wrong}")

@@ -1,10 +1,11 @@
 """One frozen, validated value for everything that can be set: TOML file, environment, flags, and
 Pulsar's `broker.conf`.
 
-Later sources win: defaults < broker.conf < TOML < environment (`CURSORKEEPER_` + upper-case name) <
-flags. Every error names the setting, its source and the remedy. Relations between settings are
-checked by `check()`. What Pulsar has a name for may be given by that name in every source
-(`ALIASES`).
+A setting is declared once, with its default, its bounds, Pulsar's names for it and a sentence for
+whoever asks: at its field here, or in `core.limits`. Later sources win: defaults < broker.conf <
+TOML < environment (`CURSORKEEPER_` + upper-case name) < flags. Every error names the setting, its
+source and the remedy. Relations between settings are checked by `check()`. What Pulsar has a name
+for may be given by that name in every source (`ALIASES`).
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ import re
 import socket
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from functools import cache
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 
 from cursorkeeper.bookkeeper.port import Digest
+from cursorkeeper.broker_conf import read_broker_conf
 from cursorkeeper.core import sizes
-from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper.core.footer import FORMAT_NATIVE, FORMAT_PULSAR
-from cursorkeeper.core.limits import KIB, MIB, Limits
+from cursorkeeper.core.limits import KIB, MIB, CursorLimits, Limits
+from cursorkeeper.core.setting import Setting, SettingsError, byte_size, setting, settings_of
 from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.pulsar.values import Compression, Form
@@ -36,54 +37,10 @@ from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.zookeeper.paths import check_path
 
+__all__ = ["ALIASES", "GROUPS", "SETTINGS", "Settings", "SettingsError", "load"]
+
 ENVIRONMENT, ENVIRONMENT_PREFIX = "the environment", "CURSORKEEPER_"
-_D, _K = Limits(), KeeperLimits()
-BOUNDS: dict[str, tuple[float, float]] = {
-    "zookeeper_session_timeout_ms": (100, 3_600_000),
-    "zookeeper_jute_maxbuffer_bytes": (256 * KIB, 1024 * MIB),
-    "zstd_level": (1, 22),
-    "flush_interval_ms": (1, 3_600_000),
-    "flush_acks_max": (1, 1 << 31),
-    "flush_acks_min": (1, 1 << 31),
-    "flush_bytes_max": (1, 1024 * MIB),
-    "appends_in_flight_max": (2, 4_096),
-    "open_ledger_span_max": (1, 1 << 32),
-    "state_bytes_max": (64 * KIB, 1 << 40),
-    "layout_ledgers_max": (1, _D.layout_ledgers_max),
-    "batch_size_max": (1, _D.batch_size_max),
-    "chain_ledgers_max": (1, 10_000),
-    "chain_ledgers_hard_max": (2, 10_000),
-    "ledger_bytes_max": (1, 1 << 40),
-    "ledger_age_max_s": (0.01, 1e9),
-    "snapshot_segments_in_flight_max": (1, 64),
-    "inline_backstop_interval_ms": (1, 3_600_000),
-    "bookkeeper_away_ms": (1, 3_600_000),
-    "answer_wait_max_ms": (1, 3_600_000),
-    "retry_min_ms": (1, 3_600_000),
-    "retry_max_ms": (1, 3_600_000),
-    "start_timeout_s": (0, 1e6),
-    "daemon_appends_in_flight_max": (4, 65_536),
-    "cursors_max": (1, 10_000_000),
-    "detached_cursor_max_ms": (0, 1e9),
-    "footer_poll_s": (0.01, 1e6),
-    "close_timeout_s": (0, 1e6),
-    "credit_bytes": (4 * KIB, 1024 * MIB),
-    "daemon_credit_bytes": (4 * KIB, 1 << 40),
-    "ack_message_bytes_max": (4 * KIB, 256 * MIB),
-    "gc_interval_s": (0, 1e9),
-    "orphans_interval_s": (0.01, 1e9),
-    "hello_timeout_s": (0.01, 3_600),
-    "streams_max": (1, 1_000_000),
-    "openings_at_once_max": (1, 1_000_000),
-    "ledger_requests_at_once_max": (1, 1_000_000),
-    "footer_requests_at_once_max": (1, 1_000_000),
-    "inline_states_per_s_max": (1, 1_000_000),
-    "closings_at_once_max": (1, 1_000_000),
-}
-"""What each number may be: below, it would mean a busy loop or that nothing is ever taken; above,
-no limit at all. Where nothing is
-said: not negative.
-"""
+_K = KeeperLimits()
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 OTHER_VARIABLES = frozenset(
     [
@@ -103,222 +60,280 @@ _OF_KUBERNETES = re.compile(
     r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
 """What Kubernetes tells a pod of services whose names begin with our prefix."""
-FORMATS = (FORMAT_NATIVE, FORMAT_PULSAR)
-ALIASES = {
-    "persistentUnackedRangesWithMultipleEntriesEnabled": (
-        "persistent_unacked_ranges_with_multiple_entries_enabled"
-    ),
-    "persistentUnackedRangesMaxEntrySize": "max_entry_bytes",
-    "cursorInfoCompressionType": "cursor_info_compression_type",
-    "managedLedgerPersistIndividualAckAsLongArray": (
-        "managed_ledger_persist_individual_ack_as_long_array"
-    ),
-    "managedLedgerMaxUnackedRangesToPersist": "managed_ledger_max_unacked_ranges_to_persist",
-    "managedLedgerMaxAckStateInBytesToPersist": "managed_ledger_max_ack_state_in_bytes_to_persist",
-    "dispatcherPauseOnAckPersistentStateEnabled": (
-        "dispatcher_pause_on_ack_persistent_state_enabled"
-    ),
-    "dispatcherPauseOnAckStatePersistentEnabled": (
-        "dispatcher_pause_on_ack_persistent_state_enabled"
-    ),
-    "batchIndexAcknowledgeEnable": "batch_index_acknowledge_enable",
-    "acknowledgmentAtBatchIndexLevelEnabled": "batch_index_acknowledge_enable",
-    "managedLedgerDefaultMarkDeleteRateLimit": "managed_ledger_default_mark_delete_rate_limit",
-    "managedCursorInfoCompressionType": "managed_cursor_info_compression_type",
-    "managedCursorInfoCompressionThresholdInBytes": (
-        "managed_cursor_info_compression_threshold_in_bytes"
-    ),
-}
-"""Pulsar's names (PIP-381, PIP-299, PIP-54 and the released ones) -> ours."""
+INT_MAX = (1 << 31) - 1
+"""Of Java."""
 BOOKKEEPER_ENTRY_BYTES = 5 * MIB
 """What bookies take in one entry, unless told otherwise: so large may a whole state in one entry
 be.
 """
-HIDDEN = ("given",)
-"""Fields that are no settings: `load` fills them."""
-BYTE_SIZES = ("managed_ledger_max_ack_state_in_bytes_to_persist", "max_entry_bytes")
-"""Settings that may be written with K or M behind the number."""
-_BYTE_SIZE = re.compile(r"(\d+) ?([KM]?)B?", re.IGNORECASE)
 
 
-class SettingsError(ExplainedError):
-    """A setting that cannot be used; the message says which, and from where."""
+@dataclass(frozen=True, kw_only=True)
+class Daemon:
+    name: str = setting("", "The daemon's name in footers and in Hello; default: the host's name.")
+    listen: str = setting(
+        "127.0.0.1:7650", "Where sources publish (`AckSink`) and tools ask (`CursorStore`)."
+    )
+    sources: list[str] = setting([], "Sources to subscribe to (`AckSource`): host:port each.")
+    metrics_listen: str = setting("127.0.0.1:7652", "Prometheus text at /metrics; empty: off.")
+    source_token_file: str = setting(
+        "",
+        "If given, a source's Hello must carry this file's content, and so must who asks "
+        "`CursorStore` (authorization: Bearer TOKEN).",
+    )
+    reader_token_file: str = setting(
+        "", "A token that lets ask `CursorStore`, and nothing else; needs source_token_file."
+    )
+    insecure: bool = setting(
+        False,
+        "Listen for other machines without a token: whoever reaches the port may ack, reset and "
+        "delete.",
+    )
+    hello_timeout_s: float = setting(
+        10.0,
+        "A stream on which no Hello comes for so long ends; to a source that this daemon dials "
+        "it begins anew.",
+        0.01,
+        3_600,
+    )
+    streams_max: int = setting(1_000, "Streams of sources at once.", 1, 1_000_000)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+@dataclass(frozen=True, kw_only=True)
+class Systems:
+    gateway: str = setting("127.0.0.1:7651", "host:port of the ledger gateway.")
+    gateway_token_file: str = setting("", "A file with the token that the gateway asks for.")
+    zookeeper: str = setting("127.0.0.1:2181", "host:port[,host:port...][/chroot]")
+    zookeeper_session_timeout_ms: int = setting(
+        30_000,
+        "How long ZooKeeper keeps the session of a daemon that it does not hear.",
+        100,
+        3_600_000,
+        broker_conf=("zooKeeperSessionTimeoutMillis", "metadataStoreSessionTimeoutMillis"),
+    )
+    zookeeper_jute_maxbuffer_bytes: int = setting(
+        0xFFFFF,
+        "ZooKeeper's own jute.maxbuffer: how large a request or an answer may be.",
+        256 * KIB,
+        1024 * MIB,
+    )
+    root: str = setting("/cursorkeeper/cursors", "Where in ZooKeeper the footers are.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CursorLedgers:
+    ensemble: int = setting(
+        3, "Bookies that share a cursor ledger.", broker_conf=("managedLedgerDefaultEnsembleSize",)
+    )
+    write_quorum: int = setting(
+        3, "Copies of each entry.", broker_conf=("managedLedgerDefaultWriteQuorum",)
+    )
+    ack_quorum: int = setting(
+        2,
+        "Copies that are stored before an entry counts as written.",
+        broker_conf=("managedLedgerDefaultAckQuorum",),
+    )
+    digest: str = setting(
+        "CRC32C",
+        "BookKeeper's checksum of entries: CRC32C, CRC32, MAC or DUMMY.",
+        choices=Digest.__members__,
+        broker_conf=("managedLedgerDigestType",),
+    )
+    password: str = setting(
+        "", "The ledgers' password, as in BookKeeper.", broker_conf=("managedLedgerPassword",)
+    )
+    shrink_ensemble: bool = setting(
+        True,
+        "With a bookie missing, write with an ensemble of the ack quorum rather than not at all.",
+    )
+    codec: str = setting(
+        "zstd",
+        "How records are compressed: none, lz4 or zstd.",
+        choices=tuple(map(str.lower, Codec.__members__)),
+        any_case=True,
+    )
+    zstd_level: int = setting(1, "From 1, fast, to 22, small.", 1, 22)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateFormat:
+    format: str = setting(
+        FORMAT_NATIVE,
+        "native, or pulsar: every flush writes the whole state in Pulsar's own bytes.",
+        choices=(FORMAT_NATIVE, FORMAT_PULSAR),
+    )
+    persistent_unacked_ranges_with_multiple_entries_enabled: bool = setting(
+        False,
+        "Pulsar form: a state above max_entry_bytes becomes several entries and a footer "
+        "(PIP-381).",
+        pulsar=("persistentUnackedRangesWithMultipleEntriesEnabled",),
+    )
+    cursor_info_compression_type: str = setting(
+        "NONE",
+        "Pulsar form: codec of the state in BookKeeper: NONE, LZ4, ZLIB, ZSTD or SNAPPY.",
+        choices=Compression.__members__,
+        any_case=True,
+        pulsar=("cursorInfoCompressionType",),
+    )
+    managed_ledger_persist_individual_ack_as_long_array: bool = setting(
+        True,
+        "Pulsar form: acked entries as long arrays; no: as message ranges.",
+        pulsar=("managedLedgerPersistIndividualAckAsLongArray",),
+    )
+    managed_ledger_max_unacked_ranges_to_persist: int = setting(
+        10_000,
+        "Pulsar form: ranges (never entries) of acked entries that may be written; counts if it "
+        "is set and the limit in bytes is not.",
+        pulsar=("managedLedgerMaxUnackedRangesToPersist",),
+    )
+    managed_ledger_max_ack_state_in_bytes_to_persist: int = setting(
+        5 * MIB,
+        "Pulsar form: bytes of the encoded state that may be written, 1K to 5M; counts before "
+        "the limit in ranges.",
+        pulsar=("managedLedgerMaxAckStateInBytesToPersist",),
+        is_size=True,
+    )
+    dispatcher_pause_on_ack_persistent_state_enabled: bool = setting(
+        True,
+        "Pulsar form: at a limit, tell the source to pause.",
+        pulsar=(
+            "dispatcherPauseOnAckPersistentStateEnabled",
+            "dispatcherPauseOnAckStatePersistentEnabled",
+        ),
+    )
+    truncate_ack_state: bool = setting(
+        False,
+        "Pulsar form: at a limit, leave the newest acks out of what is written, and confirm "
+        "them all the same.",
+    )
+    managed_ledger_default_mark_delete_rate_limit: float = setting(
+        1.0,
+        "Pulsar form: flushes of a cursor per second, unless flush_interval_ms is set; 0: as "
+        "flush_interval_ms says.",
+        pulsar=("managedLedgerDefaultMarkDeleteRateLimit",),
+    )
+    managed_cursor_info_compression_type: str = setting(
+        "NONE",
+        "Pulsar form: codec of a state inside the footer.",
+        choices=Compression.__members__,
+        any_case=True,
+        pulsar=("managedCursorInfoCompressionType",),
+    )
+    managed_cursor_info_compression_threshold_in_bytes: int = setting(
+        16 * KIB,
+        "Pulsar form: smaller states inside the footer are not compressed.",
+        pulsar=("managedCursorInfoCompressionThresholdInBytes",),
+    )
+    batch_index_acknowledge_enable: bool = setting(
+        True,
+        "Any format: keep which indexes of a batch are acked; no: a partial ack records nothing.",
+        pulsar=("batchIndexAcknowledgeEnable", "acknowledgmentAtBatchIndexLevelEnabled"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonLimits:
+    start_timeout_s: float = setting(
+        0.0,
+        "How long `run` tries to reach ZooKeeper, and a gateway that can serve, before it gives "
+        "up; 0: 30 s, and it need only answer.",
+        0,
+        1e6,
+    )
+    daemon_appends_in_flight_max: int = setting(
+        _K.appends_in_flight_max, "Records of all cursors on their way at once.", 4, 65_536
+    )
+    cursors_max: int = setting(
+        _K.cursors_max, "Cursors held at once; an open beyond it is refused.", 1, 10_000_000
+    )
+    detached_cursor_max_ms: int = setting(
+        _K.detached_cursor_max_ms, "How long a cursor stays open after its stream broke.", 0, 1e9
+    )
+    footer_poll_s: float = setting(
+        _K.footer_poll_s,
+        "How often each footer is looked at, because a watch may be lost.",
+        0.01,
+        1e6,
+    )
+    close_timeout_s: float = setting(
+        _K.close_timeout_s, "How long a daemon that stops goes on closing cursors.", 0, 1e6
+    )
+    openings_at_once_max: int = setting(
+        _K.openings_at_once_max,
+        "Requests of cursors that are being opened, first ledgers included, on their way at "
+        "once; the others wait, the oldest first.",
+        1,
+        1_000_000,
+    )
+    ledger_requests_at_once_max: int = setting(
+        _K.ledger_requests_at_once_max,
+        "Ledgers of open cursors that are being created or ended at once.",
+        1,
+        1_000_000,
+    )
+    footer_requests_at_once_max: int = setting(
+        _K.footer_requests_at_once_max,
+        "Footers of open cursors that are being read or written at once.",
+        1,
+        1_000_000,
+    )
+    inline_states_per_s_max: int = setting(
+        _K.inline_states_per_s_max,
+        "States that the daemon writes into footers while BookKeeper is away.",
+        1,
+        1_000_000,
+    )
+    closings_at_once_max: int = setting(
+        _K.closings_at_once_max, "Cursors that close at once when the daemon stops.", 1, 1_000_000
+    )
+    credit_bytes: int = setting(
+        4 * MIB, "Bytes of messages that one handle may have unconfirmed.", 4 * KIB, 1024 * MIB
+    )
+    daemon_credit_bytes: int = setting(
+        256 * MIB,
+        "Bytes of messages that all handles together may have unconfirmed.",
+        4 * KIB,
+        1 << 40,
+    )
+    ack_message_bytes_max: int = setting(
+        4 * MIB, "Bytes of the largest message that a source may send.", 4 * KIB, 256 * MIB
+    )
+    gc_interval_s: float = setting(
+        3_600.0, "How often ledgers that no footer names are looked for; 0: never.", 0, 1e9
+    )
+    pulsar_metadata: str = setting(
+        "",
+        "host:port[,host:port...][/chroot] of Pulsar's own ZooKeeper: cursors that Pulsar has "
+        "no more are looked for; empty: they are not.",
+    )
+    orphans_interval_s: float = setting(
+        3_600.0, "How often cursors that Pulsar has no more are looked for.", 0.01, 1e9
+    )
+    orphans_delete_after_s: float = setting(
+        0.0,
+        "For how long this daemon must have seen that Pulsar does not have a closed cursor, to "
+        "delete it; 0: it is only told.",
+    )
+    uvloop: bool = setting(False, "Use uvloop if it is installed.")
+    log_level: str = setting(
+        "info", "debug, info, warning, error or critical.", choices=LOG_LEVELS, any_case=True
+    )
+
+
+GROUPS: dict[type, str] = {
+    Daemon: "who and where",
+    Systems: "the systems it stands on",
+    CursorLedgers: "cursor ledgers",
+    CursorLimits: "per cursor",
+    StateFormat: "the format, and what counts where it is Pulsar's",
+    DaemonLimits: "per daemon",
+}
+"""Where settings are declared, and what each group is called in helps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(DaemonLimits, StateFormat, CursorLimits, CursorLedgers, Systems, Daemon):
     """See the module. Units are in the names."""
-
-    # who and where
-    name: str = ""
-    """The daemon's name in footers and in Hello; default: the host's name."""
-    listen: str = "127.0.0.1:7650"
-    """Where sources publish (`AckSink`) and tools ask (`CursorStore`)."""
-    sources: list[str] = []
-    """Sources to subscribe to (`AckSource`): host:port each."""
-    metrics_listen: str = "127.0.0.1:7652"
-    """Prometheus text at /metrics; empty: off."""
-    source_token_file: str = ""
-    """If given, a source's Hello must carry this file's content, and so must who asks `CursorStore`
-    (authorization: Bearer TOKEN).
-    """
-    reader_token_file: str = ""
-    """A token that lets ask `CursorStore`, and nothing else; needs source_token_file."""
-    insecure: bool = False
-    """Listen for other machines without a token: whoever reaches the port may ack, reset and
-    delete.
-    """
-    hello_timeout_s: float = 10.0
-    """A stream on which no Hello comes for so long ends; to a source that this daemon dials it
-    begins anew.
-    """
-    streams_max: int = 1_000
-    """Streams of sources at once."""
-
-    # the systems it stands on
-    gateway: str = "127.0.0.1:7651"
-    """host:port of the ledger gateway."""
-    gateway_token_file: str = ""
-    """A file with the token that the gateway asks for."""
-    zookeeper: str = "127.0.0.1:2181"
-    """host:port[,host:port...][/chroot]"""
-    zookeeper_session_timeout_ms: int = 30_000
-    """How long ZooKeeper keeps the session of a daemon that it does not hear."""
-    zookeeper_jute_maxbuffer_bytes: int = 0xFFFFF
-    """ZooKeeper's own jute.maxbuffer: how large a request or an answer may be."""
-    root: str = "/cursorkeeper/cursors"
-    """Where in ZooKeeper the footers are."""
-
-    # cursor ledgers
-    ensemble: int = 3
-    """Bookies that share a cursor ledger."""
-    write_quorum: int = 3
-    """Copies of each entry."""
-    ack_quorum: int = 2
-    """Copies that are stored before an entry counts as written."""
-    digest: str = "CRC32C"
-    """BookKeeper's checksum of entries: CRC32C, CRC32, MAC or DUMMY."""
-    password: str = ""
-    """The ledgers' password, as in BookKeeper."""
-    shrink_ensemble: bool = True
-    """With a bookie missing, write with an ensemble of the ack quorum rather than not at all."""
-    codec: str = "zstd"
-    """How records are compressed: none, lz4 or zstd."""
-    zstd_level: int = 1
-    """From 1, fast, to 22, small."""
-
-    # per cursor: see `core.limits.Limits`
-    max_entry_bytes: int = _D.max_entry_bytes
-    flush_interval_ms: int = _D.flush_interval_ms
-    flush_acks_max: int = _D.flush_acks_max
-    flush_acks_min: int = _D.flush_acks_min
-    flush_bytes_max: int = _D.flush_bytes_max
-    appends_in_flight_max: int = _D.appends_in_flight_max
-    open_ledger_span_max: int = _D.open_ledger_span_max
-    state_bytes_max: int = _D.state_bytes_max
-    layout_ledgers_max: int = _D.layout_ledgers_max
-    batch_size_max: int = _D.batch_size_max
-    mark_delete_properties_bytes_max: int = _D.mark_delete_properties_bytes_max
-    cursor_properties_bytes_max: int = _D.cursor_properties_bytes_max
-    inline_state_max_bytes: int = _D.inline_state_max_bytes
-    chain_ledgers_max: int = _D.chain_ledgers_max
-    chain_ledgers_hard_max: int = _D.chain_ledgers_hard_max
-    ledger_bytes_max: int = _D.ledger_bytes_max
-    ledger_age_max_s: float = _D.ledger_age_max_s
-    snapshot_age_max_s: float = _D.snapshot_age_max_s
-    snapshot_interval_min_s: float = _D.snapshot_interval_min_s
-    snapshot_bytes_min: int = _D.snapshot_bytes_min
-    snapshot_cost_ratio: float = _D.snapshot_cost_ratio
-    replay_estimate_max_s: float = _D.replay_estimate_max_s
-    snapshot_segments_in_flight_max: int = _D.snapshot_segments_in_flight_max
-    inline_backstop_interval_ms: int = _D.inline_backstop_interval_ms
-    bookkeeper_away_ms: int = _D.bookkeeper_away_ms
-    answer_wait_max_ms: int = _D.answer_wait_max_ms
-    retry_min_ms: int = _D.retry_min_ms
-    retry_max_ms: int = _D.retry_max_ms
-
-    # the format, and what counts where it is Pulsar's
-    format: str = FORMAT_NATIVE
-    """native, or pulsar: every flush writes the whole state in Pulsar's own bytes."""
-    persistent_unacked_ranges_with_multiple_entries_enabled: bool = False
-    """Pulsar form: a state above max_entry_bytes becomes several entries and a footer (PIP-381)."""
-    cursor_info_compression_type: str = "NONE"
-    """Pulsar form: codec of the state in BookKeeper: NONE, LZ4, ZLIB, ZSTD or SNAPPY."""
-    managed_ledger_persist_individual_ack_as_long_array: bool = True
-    """Pulsar form: acked entries as long arrays; no: as message ranges."""
-    managed_ledger_max_unacked_ranges_to_persist: int = 10_000
-    """Pulsar form: ranges (never entries) of acked entries that may be written; counts if it is set
-    and the limit in bytes is not.
-    """
-    managed_ledger_max_ack_state_in_bytes_to_persist: int = 5 * MIB
-    """Pulsar form: bytes of the encoded state that may be written, 1K to 5M; counts before the
-    limit in ranges.
-    """
-    dispatcher_pause_on_ack_persistent_state_enabled: bool = True
-    """Pulsar form: at a limit, tell the source to pause."""
-    truncate_ack_state: bool = False
-    """Pulsar form: at a limit, leave the newest acks out of what is written, and confirm them all
-    the same.
-    """
-    managed_ledger_default_mark_delete_rate_limit: float = 1.0
-    """Pulsar form: flushes of a cursor per second, unless flush_interval_ms is set; 0: as
-    flush_interval_ms says.
-    """
-    managed_cursor_info_compression_type: str = "NONE"
-    """Pulsar form: codec of a state inside the footer."""
-    managed_cursor_info_compression_threshold_in_bytes: int = 16 * KIB
-    """Pulsar form: smaller states inside the footer are not compressed."""
-    batch_index_acknowledge_enable: bool = True
-    """Any format: keep which indexes of a batch are acked; no: a partial ack records nothing."""
-
-    # per daemon
-    start_timeout_s: float = 0.0
-    """How long `run` tries to reach ZooKeeper, and a gateway that can serve, before it gives up; 0:
-    30 s, and it need only answer.
-    """
-    daemon_appends_in_flight_max: int = _K.appends_in_flight_max
-    """Records of all cursors on their way at once."""
-    cursors_max: int = _K.cursors_max
-    """Cursors held at once; an open beyond it is refused."""
-    detached_cursor_max_ms: int = _K.detached_cursor_max_ms
-    """How long a cursor stays open after its stream broke."""
-    footer_poll_s: float = _K.footer_poll_s
-    """How often each footer is looked at, because a watch may be lost."""
-    close_timeout_s: float = _K.close_timeout_s
-    """How long a daemon that stops goes on closing cursors."""
-    openings_at_once_max: int = _K.openings_at_once_max
-    """Requests of cursors that are being opened, first ledgers included, on their way at once; the
-    others wait, the oldest first.
-    """
-    ledger_requests_at_once_max: int = _K.ledger_requests_at_once_max
-    """Ledgers of open cursors that are being created or ended at once."""
-    footer_requests_at_once_max: int = _K.footer_requests_at_once_max
-    """Footers of open cursors that are being read or written at once."""
-    inline_states_per_s_max: int = _K.inline_states_per_s_max
-    """States that the daemon writes into footers while BookKeeper is away."""
-    closings_at_once_max: int = _K.closings_at_once_max
-    """Cursors that close at once when the daemon stops."""
-    credit_bytes: int = 4 * MIB
-    """Bytes of messages that one handle may have unconfirmed."""
-    daemon_credit_bytes: int = 256 * MIB
-    """Bytes of messages that all handles together may have unconfirmed."""
-    ack_message_bytes_max: int = 4 * MIB
-    """Bytes of the largest message that a source may send."""
-    gc_interval_s: float = 3_600.0
-    """How often ledgers that no footer names are looked for; 0: never."""
-    pulsar_metadata: str = ""
-    """host:port[,host:port...][/chroot] of Pulsar's own ZooKeeper: cursors that Pulsar has no more
-    are looked for; empty: they are not.
-    """
-    orphans_interval_s: float = 3_600.0
-    """How often cursors that Pulsar has no more are looked for."""
-    orphans_delete_after_s: float = 0.0
-    """For how long this daemon must have seen that Pulsar does not have a closed cursor, to delete
-    it; 0: it is only told.
-    """
-    uvloop: bool = False
-    """Use uvloop if it is installed."""
-    log_level: str = "info"
-    """debug, info, warning, error or critical."""
 
     given: tuple[str, ...] = ()
     """Not a setting: the names that some source gave. A default gives way where another limit was
@@ -405,18 +420,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def keeper_limits(self) -> KeeperLimits:
-        return KeeperLimits(
-            appends_in_flight_max=self.daemon_appends_in_flight_max,
-            cursors_max=self.cursors_max,
-            detached_cursor_max_ms=self.detached_cursor_max_ms,
-            footer_poll_s=self.footer_poll_s,
-            close_timeout_s=self.close_timeout_s,
-            openings_at_once_max=self.openings_at_once_max,
-            ledger_requests_at_once_max=self.ledger_requests_at_once_max,
-            footer_requests_at_once_max=self.footer_requests_at_once_max,
-            inline_states_per_s_max=self.inline_states_per_s_max,
-            closings_at_once_max=self.closings_at_once_max,
-        )
+        same = {one.name: getattr(self, one.name) for one in fields(KeeperLimits)[1:]}
+        return KeeperLimits(self.daemon_appends_in_flight_max, **same)
 
     @property
     def policy(self) -> LedgerPolicy:
@@ -440,20 +445,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def check(self) -> None:
         """Relations between settings. Raises SettingsError."""
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                low, high = BOUNDS.get(name, (0, float("inf")))
-                if not low <= value <= high:  # nor NaN
-                    kind = (
-                        "must be a number, and must not be negative"
-                        if name not in BOUNDS
-                        else f"use {low:,} to {high:,.0f}"
-                    )
-                    raise SettingsError(
-                        f"{name} = {value}: {kind}; leave it out for the default of "
-                        f"{getattr(_DEFAULTS, name):,}"
-                    )
+        for one in SETTINGS.values():
+            self._check_number(one)
         try:
             check_path(self.root)
         except ValueError as e:
@@ -466,34 +459,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 "root = '/': other znodes are there, too",
                 f"name one below it, as in {_DEFAULTS.root}",
             )
-        if self.log_level.lower() not in LOG_LEVELS:
-            raise SettingsError(
-                f"log_level = {self.log_level!r}: use one of {', '.join(LOG_LEVELS)}"
-            )
-        if self.credit_bytes > self.daemon_credit_bytes:
-            raise SettingsError(
-                f"credit_bytes {self.credit_bytes} must not be above daemon_credit_bytes "
-                f"{self.daemon_credit_bytes}"
-            )
+        for name in ("log_level", "digest", "codec", "format"):
+            self._check_choice(name)
+        for low, high in (
+            ("credit_bytes", "daemon_credit_bytes"),
+            ("retry_min_ms", "retry_max_ms"),
+        ):
+            if getattr(self, low) > getattr(self, high):
+                raise SettingsError(
+                    f"{low} {getattr(self, low)} must not be above {high} {getattr(self, high)}"
+                )
         if self.orphans_delete_after_s and not self.pulsar_metadata:
             raise SettingsError(
                 f"orphans_delete_after_s = {self.orphans_delete_after_s:g}: nobody looks for "
                 f"orphans",
                 "set pulsar_metadata",
-            )
-        if self.retry_min_ms > self.retry_max_ms:
-            raise SettingsError(
-                f"retry_min_ms {self.retry_min_ms} must not be above retry_max_ms "
-                f"{self.retry_max_ms}"
-            )
-        if self.digest not in Digest.__members__:
-            raise SettingsError(
-                f"digest = {self.digest!r}: use one of {', '.join(Digest.__members__)}"
-            )
-        if self.codec.upper() not in Codec.__members__:
-            raise SettingsError(
-                f"codec = {self.codec!r}: use one of "
-                f"{', '.join(m.lower() for m in Codec.__members__)}"
             )
         if not self.ensemble >= self.write_quorum >= self.ack_quorum >= 1:
             raise SettingsError(
@@ -509,16 +489,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SettingsError(
                 f"max_entry_bytes = {self.max_entry_bytes}: use 64 KiB to 4 MiB less 128 KiB"
             )
-        properties = sizes.property_map_bytes_max(self.max_entry_bytes)
-        for name in ("mark_delete_properties_bytes_max", "cursor_properties_bytes_max"):
-            asked = getattr(self, name)
-            if asked > properties and self.format == FORMAT_NATIVE and asked != getattr(_D, name):
-                raise SettingsError(
-                    f"{name} = {asked}: a record of max_entry_bytes = {self.max_entry_bytes} has "
-                    f"room for {properties}: lower the one or raise the other"
-                )
-        if self.format not in FORMATS:
-            raise SettingsError(f"format = {self.format!r}: use one of {', '.join(FORMATS)}")
+        self._check_properties()
         if self.format == FORMAT_PULSAR:
             self._check_pulsar()
         znode = 16 * KIB + self.inline_state_max_bytes * 4 // 3
@@ -532,25 +503,48 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 f"ZooKeeper's jute.maxbuffer is {self.zookeeper_jute_maxbuffer_bytes}"
             )
 
+    def _check_number(self, one: Setting) -> None:
+        value = getattr(self, one.name)
+        low, high = one.about.bounds or (0, float("inf"))
+        if one.kind not in (int, float) or low <= value <= high:  # nor NaN
+            return
+        asked = (
+            f"use {low:,} to {high:,.0f}"
+            if one.about.bounds
+            else "must be a number, and must not be negative"
+        )
+        raise SettingsError(
+            f"{one.name} = {value}: {asked}; leave it out for the default of "
+            f"{getattr(_DEFAULTS, one.name):,}"
+        )
+
+    def _check_choice(self, name: str) -> None:
+        one, value = SETTINGS[name], getattr(self, name)
+        choices = one.about.choices
+        spelt = {value, value.lower(), value.upper()} if one.about.any_case else {value}
+        if spelt.isdisjoint(choices):
+            raise SettingsError(f"{one.named} = {value!r}: use one of {', '.join(choices)}")
+
+    def _check_properties(self) -> None:
+        room = sizes.property_map_bytes_max(self.max_entry_bytes)
+        for name in ("mark_delete_properties_bytes_max", "cursor_properties_bytes_max"):
+            asked = getattr(self, name)
+            if asked > room and self.format == FORMAT_NATIVE and asked != getattr(_DEFAULTS, name):
+                raise SettingsError(
+                    f"{name} = {asked}: a record of max_entry_bytes = {self.max_entry_bytes} has "
+                    f"room for {room}: lower the one or raise the other"
+                )
+
     def _check_pulsar(self) -> None:
         for name in ("cursor_info_compression_type", "managed_cursor_info_compression_type"):
-            if getattr(self, name).upper() not in Compression.__members__:
-                raise SettingsError(
-                    f"{_both(name)} = {getattr(self, name)!r}: use one of "
-                    f"{', '.join(Compression.__members__)}"
-                )
-        size, name = (
-            self.managed_ledger_max_ack_state_in_bytes_to_persist,
-            "managed_ledger_max_ack_state_in_bytes_to_persist",
-        )
-        if not KIB <= size <= 5 * MIB:
-            raise SettingsError(f"{_both(name)} = {size}: use 1K to 5M")
-        if self.managed_ledger_max_unacked_ranges_to_persist > (1 << 31) - 1:
-            name = "managed_ledger_max_unacked_ranges_to_persist"
-            raise SettingsError(
-                f"{_both(name)} = {self.managed_ledger_max_unacked_ranges_to_persist}: use 0 to "
-                f"2147483647"
-            )
+            self._check_choice(name)
+        for name, low, high, said in (
+            ("managed_ledger_max_ack_state_in_bytes_to_persist", KIB, 5 * MIB, "1K to 5M"),
+            ("managed_ledger_max_unacked_ranges_to_persist", 0, INT_MAX, f"0 to {INT_MAX}"),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise SettingsError(f"{SETTINGS[name].named} = {value}: use {said}")
 
     def check_gateway(self, entry_bytes_max: int, message_bytes_max: int) -> None:
         """Our entries must fit the gateway's. Raises SettingsError."""
@@ -566,12 +560,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
 
 
-def _both(name: str) -> str:
-    """Our name and Pulsar's."""
-    theirs = next((key for key, ours in ALIASES.items() if ours == name), "")
-    return f"{name} (Pulsar's {theirs})" if theirs else name
-
-
+SETTINGS = settings_of(Settings)
+ALIASES = {key: name for name, one in SETTINGS.items() for key in one.about.pulsar}
+"""Pulsar's names -> ours."""
 _DEFAULTS = Settings()
 
 
@@ -586,9 +577,7 @@ def load(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     if broker_conf is not None:
-        from cursorkeeper.broker_conf import read_broker_conf
-
-        values, keys = read_broker_conf(broker_conf)
+        values, keys = read_broker_conf(broker_conf, SETTINGS.values())
         origins = {name: f"{key} of {broker_conf}" for name, key in keys.items()}
     for source, given in (
         (str(file), _toml(file) if file is not None else {}),
@@ -621,7 +610,7 @@ def _named(values: Mapping[str, Any], source: str) -> dict[str, tuple[str, Any]]
     """By our names: how it was said, and the value. Raises SettingsError for what is no setting,
     and when one is given twice, differently.
     """
-    known = {*Settings.__struct_fields__, *ALIASES} - set(HIDDEN)
+    known = {*SETTINGS, *ALIASES}
     if unknown := [key for key in values if key not in known]:
         remedy = "correct the name, or remove it; `cursorkeeper run --help` lists all settings"
         raise SettingsError(
@@ -663,34 +652,24 @@ def _spelt(name: str, source: str) -> str:
 def _converted(name: str, value: Any, origin: str) -> Any:
     """The value as the setting's type. Raises SettingsError."""
     try:
-        return msgspec.convert(value, _types()[name], strict=False)
+        return msgspec.convert(value, SETTINGS[name].kind, strict=False)
     except msgspec.ValidationError as e:
         where = f", which is {origin}," if origin not in ("", name) else ""
         shown = "..." if name == "password" else repr(value)
         raise SettingsError(f"{name} = {shown}{where} cannot be taken: {e}") from e
 
 
-@cache
-def _types() -> dict[str, Any]:
-    return get_type_hints(Settings)
-
-
 def _size(name: str, value: Any) -> Any:
     """A number of bytes that may have K or M behind it. Raises SettingsError."""
-    if name not in BYTE_SIZES or not isinstance(value, str):
+    if not SETTINGS[name].about.is_size or not isinstance(value, str):
         return value
     size = byte_size(value)
     if size is None:
         raise SettingsError(
-            f"{_both(name)} = {value!r}: write a number of bytes, as in 5242880, 5120K or 5M"
+            f"{SETTINGS[name].named} = {value!r}: write a number of bytes, as in 5242880, "
+            f"5120K or 5M"
         )
     return size
-
-
-def byte_size(text: str) -> int | None:
-    """5242880, 5120K or 5M as bytes; None: no such number."""
-    form = _BYTE_SIZE.fullmatch(text.strip())
-    return int(form[1]) * {"": 1, "K": KIB, "M": MIB}[form[2].upper()] if form is not None else None
 
 
 def _names(text: str, name: str) -> bool:

@@ -23,7 +23,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
 
-import msgspec
 import typer
 from typer.core import TyperGroup
 
@@ -262,9 +261,7 @@ def prepare(name: str, job: Job, given: Mapping[str, Any]) -> Call:
             for key in ("password", "gateway_token_file")
             if getattr(source, key)
         }
-        arguments = replace(
-            arguments, **{SETTINGS_FIELD: msgspec.structs.replace(settings, **said)}
-        )
+        arguments = replace(arguments, **{SETTINGS_FIELD: replace(settings, **said)})
     master, remote = _runs_at(values)
     out = Reporter(name, str(values.get("out", getattr(job, "OUT", ""))), bool(values.get("json")))
     return Call(

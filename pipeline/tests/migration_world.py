@@ -13,11 +13,10 @@ import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
 from pyroaring import BitMap
 
 from cursorkeeper import connections
@@ -239,7 +238,7 @@ class MigrationWorld:
         **more: Any,
     ) -> Outcome:
         """An attempt of its own, with sessions of its own, on a host of its own if one is named."""
-        settings = structs.replace(self.settings, name=host) if host else self.settings
+        settings = replace(self.settings, name=host) if host else self.settings
         work = ImportWork(
             Places(settings, self.pulsar, between), run, **{"claim_wait_s": 30.0, **more}
         )
@@ -252,7 +251,7 @@ class MigrationWorld:
         self, ref: PulsarCursorRef, between: Between | None = None, host: str = "", **rules: bool
     ) -> Outcome:
         """As `imported`."""
-        settings = structs.replace(self.settings, name=host) if host else self.settings
+        settings = replace(self.settings, name=host) if host else self.settings
         given = Rules(**{"replace": True, **rules})
         work = ExportWork(
             Places(settings, self.pulsar, between),
@@ -315,9 +314,7 @@ async def migration_world(
         "flush_interval_ms": 5,
     }
     settings = Settings(**{**given, **changes})
-    pulsar = structs.replace(
-        settings, zookeeper=f"{stack.zookeeper}{root.rpartition('/')[0]}-pulsar"
-    )
+    pulsar = replace(settings, zookeeper=f"{stack.zookeeper}{root.rpartition('/')[0]}-pulsar")
     async with (
         connections.ports(settings, "writer") as ports,
         connections.zookeeper(pulsar) as zookeeper,

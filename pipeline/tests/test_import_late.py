@@ -8,12 +8,11 @@ late one then does is nothing.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
@@ -48,7 +47,7 @@ class Late:
     ) -> tuple[OneImport, FakeZooKeeper]:
         """On a host of its own, and its session."""
         world = self.world
-        settings = named(structs.replace(world.settings, name=host, inline_state_max_bytes=0), run)
+        settings = named(replace(world.settings, name=host, inline_state_max_bytes=0), run)
         real = await world.ports("writer")
         ports, theirs = real, await world.pulsar()
         if at is not None:

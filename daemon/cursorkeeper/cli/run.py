@@ -1,10 +1,9 @@
-"""`cursorkeeper run`: the daemon. Its flags are made from `Settings`, one per field, with the
-field's own words.
+"""`cursorkeeper run`: the daemon. Its flags are the settings, each with the words of its
+declaration.
 """
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import gc
 import inspect
@@ -13,22 +12,14 @@ import socket
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.setting import settings_of
 from cursorkeeper.problems import Kind, ProblemError
-from cursorkeeper.settings import (
-    ALIASES,
-    BYTE_SIZES,
-    ENVIRONMENT_PREFIX,
-    HIDDEN,
-    Settings,
-    SettingsError,
-    load,
-)
+from cursorkeeper.settings import ENVIRONMENT_PREFIX, GROUPS, Settings, SettingsError, load
 from cursorkeeper.terminal import options
 from cursorkeeper.zookeeper.settings import parse_servers
 
@@ -137,99 +128,41 @@ def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop]
 # ---- flags from the settings
 
 
-def panels_and_docs() -> tuple[dict[str, str], dict[str, str]]:
-    """(setting -> the comment above its group, setting -> the string below it), from the source of
-    `Settings`.
-    """
-    source = inspect.getsource(Settings)
-    lines = source.splitlines()
-    body = ast.parse(source).body[0]
-    assert isinstance(body, ast.ClassDef)
-    comments = {
-        n: text.strip("# ")
-        for n, text in enumerate((x.strip() for x in lines), start=1)
-        if text.startswith("# ")
-    }
-    panels: dict[str, str] = {}
-    for node in _fields(body):
-        above = [n for n in comments if n < node.lineno]
-        panels[node.target.id] = comments[max(above)].split(":")[0] if above else "settings"  # type: ignore[union-attr]
-    return panels, _docs(body) | {k: v for k, v in _docs_of(Limits).items() if k not in _docs(body)}
-
-
-def _fields(body: ast.ClassDef) -> Iterator[ast.AnnAssign]:
-    for node in body.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            yield node
-
-
-def _docs(body: ast.ClassDef) -> dict[str, str]:
-    found = {}
-    for node, following in zip(body.body, body.body[1:], strict=False):
-        is_text = (
-            isinstance(following, ast.Expr)
-            and isinstance(following.value, ast.Constant)
-            and isinstance(following.value.value, str)
-        )
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and is_text:
-            found[node.target.id] = " ".join(following.value.value.split())  # type: ignore[attr-defined]
-    return found
-
-
-def _docs_of(kind: type) -> dict[str, str]:
-    body = ast.parse(inspect.getsource(kind)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    return _docs(body)
-
-
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
     )
 
 
+def _shown(default: Any) -> Any:
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return default or "none"
+
+
 def _setting_parameters() -> Iterator[inspect.Parameter]:
-    panels, docs = panels_and_docs()
     defaults = Settings()
-    for name, kind in get_type_hints(Settings).items():
-        if name in HIDDEN:
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        default = getattr(defaults, name)
-        shown = (
-            {"": "none", True: "yes", False: "no"}.get(default, default)
-            if isinstance(default, str | bool)
-            else default or "none"
-        )
-        theirs = [key for key, ours in ALIASES.items() if ours == name]
-        said = f"Pulsar's name: {' or '.join(theirs)}; " if theirs else ""
-        text = f"{docs.get(name, '')} ({said}default: {shown})".strip()
-        names: tuple[str, ...] = (
-            (f"{flag}/--no-{flag[2:]}",)
-            if kind is bool
-            else (flag, "--source")
-            if name == "sources"
-            else (flag,)
-        )
-        metavar = (
-            None
-            if kind is bool
-            else {"int": "NUMBER", "float": "NUMBER"}.get(getattr(kind, "__name__", ""), "TEXT")
-        )
-        kind = str if name in BYTE_SIZES else kind  # K or M may follow the number
-        option = typer.Option(
-            *names,
-            help=text,
-            rich_help_panel=f"Settings: {panels[name]}",
-            metavar=metavar,
-            show_default=False,
-        )
-        yield _parameter(name, Annotated[kind | None, option])
-        for key in theirs:  # the same by Pulsar's name; the help names it with ours
-            spelt = f"--{key}/--no-{key}" if kind is bool else f"--{key}"
-            yield _parameter(
-                key, Annotated[kind | None, typer.Option(spelt, hidden=True, show_default=False)]
+    for group, title in GROUPS.items():
+        for name, one in settings_of(group).items():
+            kind = str if one.about.is_size else one.kind  # K or M may follow the number
+            said = [f"Pulsar's name: {' or '.join(one.about.pulsar)}"] if one.about.pulsar else []
+            said.append(f"default: {_shown(getattr(defaults, name))}")
+            option = typer.Option(
+                *_names(name.replace("_", "-"), kind),
+                *(["--source"] if name == "sources" else []),
+                help=f"{one.about.help} ({'; '.join(said)})",
+                rich_help_panel=f"Settings: {title}",
+                metavar=None if kind is bool else "NUMBER" if one.kind in (int, float) else "TEXT",
+                show_default=False,
             )
+            yield _parameter(name, Annotated[kind | None, option])
+            for key in one.about.pulsar:  # the same by Pulsar's name; the help names it with ours
+                hidden = typer.Option(*_names(key, kind), hidden=True, show_default=False)
+                yield _parameter(key, Annotated[kind | None, hidden])
+
+
+def _names(flag: str, kind: type) -> list[str]:
+    return [f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"]
 
 
 def _run(serve: Callable[..., int], **given: Any) -> None:

@@ -8,13 +8,12 @@ is one without an id, unless cursors are seen below it. Writes nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-
-import msgspec
 
 from cursorkeeper import connections
 from cursorkeeper.core.names import ROOT
@@ -115,7 +114,7 @@ async def _whole(zookeeper: ZooKeeper, settings: Settings) -> AsyncIterator[ZooK
         yield zookeeper
         return
     async with connections.zookeeper(
-        msgspec.structs.replace(settings, zookeeper=hosts), START_TIMEOUT_S
+        dataclasses.replace(settings, zookeeper=hosts), START_TIMEOUT_S
     ) as whole:
         yield whole
 

@@ -9,8 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from msgspec import structs
-
 from cursorkeeper import connections
 from cursorkeeper.broker_conf import read_properties
 from cursorkeeper.migration.cluster import PulsarPorts
@@ -40,9 +38,7 @@ def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str 
         or conf.get("zookeeperServers")
         or settings.zookeeper
     )
-    return structs.replace(
-        settings, zookeeper=address, password=conf.get("managedLedgerPassword", "")
-    )
+    return replace(settings, zookeeper=address, password=conf.get("managedLedgerPassword", ""))
 
 
 @asynccontextmanager

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_type_hints
+from dataclasses import fields
 
 from typer.testing import CliRunner
 
 from cursorkeeper.cli import main as program
-from cursorkeeper.cli.run import panels_and_docs
-from cursorkeeper.settings import HIDDEN, Settings
+from cursorkeeper.core.setting import settings_of
+from cursorkeeper.settings import GROUPS, SETTINGS, Settings
 
 
 def help_text(columns: int = 200) -> str:
@@ -23,25 +23,26 @@ def test_every_setting_is_a_flag_with_its_default() -> None:
     text = help_text()
     for columns in (60, 80, 200):  # whole, at any width
         narrow = help_text(columns)
-        for name, kind in get_type_hints(Settings).items():
-            if name in HIDDEN:
-                continue
+        for name, one in SETTINGS.items():
             flag = f"--{name.replace('_', '-')}"
             assert f" {flag} " in narrow or f"{flag}," in narrow, (name, columns)
-            if kind is bool:
+            if one.kind is bool:
                 assert f"--no-{flag[2:]}" in narrow, (name, columns)
     assert "(default: 127.0.0.1:7650)" in text and "(default: 1048576)" in text
 
 
-def test_docs_and_panels_come_from_the_source() -> None:
-    panels, docs = panels_and_docs()
-    assert panels.keys() == set(Settings.__struct_fields__)
-    assert panels["listen"] == "who and where" and panels["gateway"] == "the systems it stands on"
-    assert docs["listen"].startswith("Where sources publish")
-    assert docs["chain_ledgers_max"] == "A longer chain starts a snapshot.", "of core.limits"
-    assert not [name for name in panels if not docs.get(name)], (
+def test_every_setting_is_declared_once_with_its_help() -> None:
+    names = {field.name for field in fields(Settings)}
+    assert names - set(SETTINGS) == {"given"}
+    grouped = [name for group in GROUPS for name in settings_of(group)]
+    assert sorted(grouped) == sorted(SETTINGS), "each in one group"
+    assert SETTINGS["chain_ledgers_max"].about.help == "A longer chain starts a snapshot."
+    assert all(one.about.help for one in SETTINGS.values()), (
         "every flag of `run` says what it is for"
     )
+    text = help_text()
+    for title in GROUPS.values():
+        assert f"Settings: {title}" in text
 
 
 def test_the_help_says_where_settings_come_from() -> None:

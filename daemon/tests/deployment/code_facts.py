@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from cursorkeeper.settings import HIDDEN, Settings
+from cursorkeeper.settings import SETTINGS
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from daemon.tests.deployment.places import ROOT
 from daemon.tests.support.world import World
@@ -108,7 +108,7 @@ def plugin_metrics() -> set[str]:
 
 def settings() -> set[str]:
     """Of the daemon, by our names."""
-    return set(Settings.__struct_fields__) - set(HIDDEN)
+    return set(SETTINGS)
 
 
 @cache

@@ -290,9 +290,7 @@ def test_broker_and_daemon_find_each_other(values: Object, daemon: Settings) -> 
         and conf["cursorKeeperTokenFile"] == daemon.source_token_file
     )
     names = {env["name"] for env in container(values, "cursorkeeper")["env"]}
-    assert names <= {
-        settings.ENVIRONMENT_PREFIX + name.upper() for name in Settings.__struct_fields__
-    }
+    assert names <= {settings.ENVIRONMENT_PREFIX + name.upper() for name in settings.SETTINGS}
     secrets = {volume["name"]: volume.get("secret") for volume in values["extraVolumes"]}
     places = {
         f"{mount['mountPath']}/{item['path']}": (secrets[mount["name"]]["secretName"], item["key"])

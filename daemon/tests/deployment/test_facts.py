@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
+from cursorkeeper.settings import ENVIRONMENT_PREFIX, SETTINGS
 from daemon.tests.deployment.cluster import (
     Cluster,
     container,
@@ -52,7 +52,7 @@ def test_the_daemon_takes_its_settings(target: str, tmp_path: Path) -> None:
 
 def test_the_settings_of_base_are_settings(tmp_path: Path) -> None:
     cluster = Cluster.of("base")
-    known = set(Settings.__struct_fields__)
+    known = set(SETTINGS)
     assert set(cluster.daemon_file()) <= known
     example = Cluster.of("example").daemon_file()
     assert set(cluster.daemon_file()) <= set(example), (
@@ -173,7 +173,7 @@ def test_variables_that_kubernetes_makes_of_services_are_no_settings(target: str
             made |= {f"{name}_SERVICE_PORT_{p['name'].upper().replace('-', '_')}", stem}
             made |= {f"{stem}_{part}" for part in ("PROTO", "PORT", "ADDR")}
     assert made
-    assert not made & {ENVIRONMENT_PREFIX + name.upper() for name in Settings.__struct_fields__}
+    assert not made & {ENVIRONMENT_PREFIX + name.upper() for name in SETTINGS}
 
 
 # ---- the gateway

@@ -165,7 +165,7 @@ def test_the_daemons_examples_are_settings(daemon_settings: Settings) -> None:
     assert daemon_settings.gateway_token_file == f"{CREDENTIALS}/cursorkeeper.service/writer-token"
     assert daemon_settings.source_token_file == f"{CREDENTIALS}/cursorkeeper.service/source-token"
     assert daemon_settings.password, "the example names it, commented out"
-    known = {ENVIRONMENT_PREFIX + name.upper() for name in Settings.__struct_fields__}
+    known = {ENVIRONMENT_PREFIX + name.upper() for name in settings.SETTINGS}
     own = {
         name
         for name in Unit.of("cursorkeeper").environment()

@@ -13,8 +13,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from msgspec import structs
-
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection.progress import SILENT
@@ -153,7 +151,7 @@ class OneImport:
 
 def named(settings: Settings, run: str) -> Settings:
     """So that footers tell which run made them: host+run/pid/import-pulsar/nonce."""
-    return structs.replace(settings, name=f"{settings.name or socket.gethostname()}{MARK}{run}")
+    return replace(settings, name=f"{settings.name or socket.gethostname()}{MARK}{run}")
 
 
 def is_of_run(footer: Footer, run: str) -> bool:
