@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from pyroaring import BitMap
 
 from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import Partial
 
 NO_ENTRIES = BitMap()
@@ -31,7 +32,7 @@ class LedgerColumns(NamedTuple):
     bitmap: BitMap | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AckBatch:
     """One message of acks. `size_bytes` is what it costs of the handle's credit; `acks` counts what
     it names.

@@ -10,10 +10,10 @@ an import) asks here before it makes room for them. The numbers are measured one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from cursorkeeper.core.limits import LAYOUT_LEDGERS_MAX, STATE_BYTES_MAX
+from cursorkeeper.core.shape import frozen
 
 CONTAINER_BYTES: Final = 64
 """Of one container beside its serialized form: its place in the bitmap, its head, what the
@@ -37,7 +37,7 @@ another order of its joins, and what was accepted must be read.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateBudget:
     """What one cursor's state may take when it is read."""
 

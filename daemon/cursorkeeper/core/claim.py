@@ -5,7 +5,7 @@ have the state read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
@@ -18,6 +18,7 @@ from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import RESTORE, Ownership
 from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, NUMBER_MAX, Position
 from cursorkeeper.core.questions import Questions
+from cursorkeeper.core.shape import component, frozen
 from cursorkeeper.core.table import OPENING, State
 from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.values import CursorProperties, Segment, Stamp
@@ -26,7 +27,7 @@ STOPPING, STOPPING_REMEDY = "the daemon is stopping", "open it elsewhere, or her
 OPEN_ELSEWHERE_REMEDY = "close it there, or open it with takeover"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """An opening that ends without a claim; told when it is proved that the footer which it rests
     on is the committed one.
@@ -37,82 +38,47 @@ class Verdict:
     remedy: str
 
 
+@component
 class Claim:
     """One way from CLAIMING to READY; begins again from the read when a claim is lost.
 
     `notes_in_footer`: the subscription's properties have a place of their own in the footer.
     """
 
-    __slots__ = (
-        "_fence_retry_at_s",
-        "_fencing",
-        "_handles",
-        "_life",
-        "_notes_in_footer",
-        "_ownership",
-        "_questions",
-        "_seen",
-        "_suspect",
-        "_suspicion",
-        "_turn",
-        "_verdict",
-        "checking",
-        "created",
-        "reading",
-        "replaced",
-        "request",
-        "retry_at_s",
-        "sent",
-        "token",
-        "tries",
-    )
-
-    def __init__(
-        self,
-        turn: Turn,
-        life: Life,
-        handles: Handles,
-        questions: Questions,
-        ownership: Ownership,
-        *,
-        notes_in_footer: bool,
-    ) -> None:
-        self._turn, self._life, self._handles, self._questions, self._ownership = (
-            turn,
-            life,
-            handles,
-            questions,
-            ownership,
-        )
-        self._notes_in_footer = notes_in_footer
-        self.request = ev.Open()
-        self.token = 0
-        """Of the read, the check, or the reading of the chain."""
-        self.reading = False
-        """The footer is being read."""
-        self.checking = False
-        """The quorum is asked whether the footer is still the one that was read."""
-        self.retry_at_s: float | None = None
-        self.tries = 0
-        self._fencing: dict[int, int] = {}
-        """Ledger -> token of the recovery that is on its way."""
-        self._fence_retry_at_s: dict[int, float] = {}
-        self._suspect: Footer | None = None
-        """A named ledger was missing under this footer: refuse only if it is still the same after a
-        sync.
-        """
-        self._suspicion = ""
-        self._verdict: Verdict | None = None
-        self.sent = False
-        """The claim's write is on its way, or was applied: who comes now comes after it."""
-        self.replaced = False
-        """The footer was found to be none of ours, or unreadable, perhaps by a server that lags: it
-        is being read after a sync.
-        """
-        self.created = False
-        """The claim made the cursor: there was none, or a tombstone."""
-        self._seen = False
-        """There was a footer: if there is none any more, it is lost."""
+    _turn: Turn
+    _life: Life
+    _handles: Handles
+    _questions: Questions
+    _ownership: Ownership
+    _notes_in_footer: bool
+    request: ev.Open = ev.Open()
+    token: int = 0
+    """Of the read, the check, or the reading of the chain."""
+    reading: bool = False
+    """The footer is being read."""
+    checking: bool = False
+    """The quorum is asked whether the footer is still the one that was read."""
+    retry_at_s: float | None = None
+    tries: int = 0
+    _fencing: dict[int, int] = field(default_factory=dict)
+    """Ledger -> token of the recovery that is on its way."""
+    _fence_retry_at_s: dict[int, float] = field(default_factory=dict)
+    _suspect: Footer | None = None
+    """A named ledger was missing under this footer: refuse only if it is still the same after a
+    sync.
+    """
+    _suspicion: str = ""
+    _verdict: Verdict | None = None
+    sent: bool = False
+    """The claim's write is on its way, or was applied: who comes now comes after it."""
+    replaced: bool = False
+    """The footer was found to be none of ours, or unreadable, perhaps by a server that lags: it
+    is being read after a sync.
+    """
+    created: bool = False
+    """The claim made the cursor: there was none, or a tombstone."""
+    _seen: bool = False
+    """There was a footer: if there is none any more, it is lost."""
 
     # ---- questions
 

@@ -13,6 +13,7 @@ from enum import Enum, auto
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.shape import component, frozen
 from cursorkeeper.core.table import WRITE_PHASES, WritePhase
 
 ABSENT = -1
@@ -53,7 +54,7 @@ class Outstanding:
         self.phase = phase
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Committed:
     """The write was applied, by this try or an earlier one. `before` is the footer it replaced."""
 
@@ -62,7 +63,7 @@ class Committed:
     after: Footer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lost:
     """Another write was applied instead: `now` is what is there, at `version`."""
 
@@ -74,14 +75,15 @@ class Lost:
 Decision = Committed | Lost
 
 
+@component
 class FooterCommit:
     """See the module. Backs off with doubled delays between `retry_min_s` and `retry_max_s`."""
 
-    def __init__(self, retry_min_s: float, retry_max_s: float) -> None:
-        self.committed: Footer | None = None
-        self.version = ABSENT
-        self.outstanding: Outstanding | None = None
-        self._retry = (retry_min_s, retry_max_s)
+    _retry_min_s: float
+    _retry_max_s: float
+    committed: Footer | None = None
+    version: int = ABSENT
+    outstanding: Outstanding | None = None
 
     def adopt(self, footer: Footer | None, version: int) -> None:
         """Content and version from one read: what the next write is derived from."""
@@ -168,8 +170,7 @@ class FooterCommit:
         return fx.ReadFooter(token, sync=True)
 
     def _delay(self, o: Outstanding) -> float:
-        low, high = self._retry
-        return min(high, low * 2.0 ** min(o.tries - 1, 16))
+        return min(self._retry_max_s, self._retry_min_s * 2.0 ** min(o.tries - 1, 16))
 
     def _need(self) -> Outstanding:
         if self.outstanding is None:

@@ -6,15 +6,16 @@ Each docstring says why doing it twice is safe.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.footer import FORMAT_NATIVE, Footer
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import RawEntry, Record
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadFooter:
     """Read footer and version together, after a sync if `sync`. A read changes nothing."""
 
@@ -22,7 +23,7 @@ class ReadFooter:
     sync: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WriteFooter:
     """Compare-and-set. The same bytes at the same version can be applied once only: the version
     moves with it. `expected_version` -1: create.
@@ -33,7 +34,7 @@ class WriteFooter:
     expected_version: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckFooter:
     """Ask the quorum whether the footer has this version now; -1: whether there is none. A check
     changes nothing. It is no
@@ -45,7 +46,7 @@ class CheckFooter:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CreateLedger:
     """A second ledger would be an orphan that no footer names; garbage collection takes it."""
 
@@ -57,7 +58,7 @@ class CreateLedger:
     """Custom metadata beside the cursor's name and epoch."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FenceLedger:
     """Recovery open. BookKeeper's recovery is idempotent."""
 
@@ -65,7 +66,7 @@ class FenceLedger:
     ledger: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CloseLedger:
     """End our own ledger; if the gateway cannot, recovery does. Both give the same last entry or a
     later one.
@@ -75,7 +76,7 @@ class CloseLedger:
     ledger: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadChain:
     """Read what the footer names and join it. Reads change nothing."""
 
@@ -83,7 +84,7 @@ class ReadChain:
     footer: Footer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Append:
     """Never repeated: the entry id makes a repetition visible, and a failed one means leaving the
     ledger.
@@ -94,14 +95,14 @@ class Append:
     record: Record | RawEntry
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeleteLedgers:
     """No committed footer names them any more. "No such ledger" is done."""
 
     ledgers: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AskInlineTurn:
     """Whole states are written into footers at a pace that the daemon's cursors share. Asking
     changes nothing; a turn that is not needed any more is let go.
@@ -113,7 +114,7 @@ class AskInlineTurn:
 # ---- to the source
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreamState:
     """The footer is proved to be ours and everything accepted is durable: send Opened, the state,
     and the first credit. Joins are idempotent. `created`: our claim made the cursor, and this is
@@ -124,7 +125,7 @@ class StreamState:
     created: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContinueHandle:
     """The handle goes on where the one before it broke off: send Opened without a state, and
     credit.
@@ -133,7 +134,7 @@ class ContinueHandle:
     attach: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proved:
     """The footer was ours at an instant after this question came: what the state says may be
     told.
@@ -142,7 +143,7 @@ class Proved:
     question: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unproved:
     """Nothing may be told: ZooKeeper did not answer for too long."""
 
@@ -150,7 +151,7 @@ class Unproved:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Confirm:
     """Everything of this handle up to `seq` is durable or decided; `released_bytes` go back to its
     credit. A `seq` that was confirmed before only returns credit. `truncated_acks`: so many acks
@@ -164,7 +165,7 @@ class Confirm:
     truncated_acks: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResetDone:
     """The new generation is committed."""
 
@@ -173,7 +174,7 @@ class ResetDone:
     mark_delete: Position
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refuse:
     """The cursor could not be opened, or not any further."""
 
@@ -182,7 +183,7 @@ class Refuse:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RefuseHandle:
     """One message could not be kept: its handle ends, the cursor lives on and keeps what was
     accepted. `seq`: the message's, or 0.
@@ -195,7 +196,7 @@ class RefuseHandle:
     seq: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeepFooter:
     """The footer that this owner had committed is not there any more: its bytes go to the log, so
     that they can be put back. Changes nothing.
@@ -204,7 +205,7 @@ class KeepFooter:
     footer: Footer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """Something that an operator may want to know; changes nothing."""
 
@@ -212,19 +213,19 @@ class Report:
     fields: Mapping[str, str | int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pause:
     """Acks cannot be persisted at the moment: stop delivering."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resume:
     """Acks are durable again."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ended:
     """The machine is done: CLOSED, DELETED, DEPOSED or REFUSED. `epoch` is the new owner's, if
     known; `reopen` is a handle that still wants the cursor, and has waited so long for ZooKeeper:

@@ -5,7 +5,7 @@ writes that hold the whole answer: reset, inline backstop, inline or sealed clos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
@@ -21,6 +21,7 @@ from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.proof import Proof
 from cursorkeeper.core.questions import Wish
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.snapshots import LOST, Snapshots
 from cursorkeeper.core.table import LIVE, OPENING, State, WriterPhase
 from cursorkeeper.core.turn import Turn
@@ -37,51 +38,27 @@ class Covered:
     ledger: tuple[int, ...] = ()
 
 
+@component
 class Ending:
-    __slots__ = (
-        "_asked_token",
-        "_claim",
-        "_covered",
-        "_evidence",
-        "_flow",
-        "_form",
-        "_handles",
-        "_has_turn",
-        "_inlined_s",
-        "_intake",
-        "_life",
-        "_ownership",
-        "_proof",
-        "_snapshots",
-        "_turn",
-        "_writer",
-    )
-
-    def __init__(
-        self,
-        turn: Turn,
-        life: Life,
-        handles: Handles,
-        ownership: Ownership,
-        flow: Flow,
-        writer: Writer,
-        form: Form,
-        snapshots: Snapshots,
-        claim: Claim,
-        evidence: Evidence,
-        proof: Proof,
-        intake: Intake,
-    ) -> None:
-        self._turn, self._life, self._handles, self._ownership = turn, life, handles, ownership
-        self._flow, self._writer, self._form, self._snapshots = flow, writer, form, snapshots
-        self._claim, self._evidence, self._proof, self._intake = claim, evidence, proof, intake
-        self._covered = Covered()
-        self._inlined_s: float | None = None
-        """When the backstop was tried last."""
-        self._asked_token: int | None = None
-        """A turn to write the state into the footer was asked for."""
-        self._has_turn = False
-        """The daemon lets this cursor write its state into its footer, in this turn."""
+    _turn: Turn
+    _life: Life
+    _handles: Handles
+    _ownership: Ownership
+    _flow: Flow
+    _writer: Writer
+    _form: Form
+    _snapshots: Snapshots
+    _claim: Claim
+    _evidence: Evidence
+    _proof: Proof
+    _intake: Intake
+    _covered: Covered = field(default_factory=Covered)
+    _inlined_s: float | None = None
+    """When the backstop was tried last."""
+    _asked_token: int | None = None
+    """A turn to write the state into the footer was asked for."""
+    _has_turn: bool = False
+    """The daemon lets this cursor write its state into its footer, in this turn."""
 
     # ---- wishes
 

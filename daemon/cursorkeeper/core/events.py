@@ -5,12 +5,12 @@ late answer is recognised, not believed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from cursorkeeper.core.batch import AckBatch
 from cursorkeeper.core.footer import EntryAddress, Footer, Mark
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem
 
@@ -24,7 +24,7 @@ class Resume(NamedTuple):
     generation: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Open:
     """Claim the cursor. `create`: it may be absent. `takeover`: a footer that says open may be
     deposed. `only`: claim nothing but this footer, whatever the other two allow: who has looked,
@@ -51,7 +51,7 @@ class Open:
     fencing_token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Attach:
     """A source's handle wants the state: answered by `StreamState` once it is proved that the
     footer is still ours and everything accepted is durable; or, where it may resume, by
@@ -69,7 +69,7 @@ class Attach:
     fencing_token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prove:
     """Somebody wants to say what this cursor holds: answered by `Proved` or `Unproved`. `Detach`
     takes it back. Its number is drawn from the same series as those of attachments. `waited_s`: as
@@ -80,14 +80,14 @@ class Prove:
     waited_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Detach:
     """The handle is gone; the cursor stays."""
 
     attach: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Acks:
     """A batch that arrived on a handle."""
 
@@ -95,7 +95,7 @@ class Acks:
     batch: AckBatch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetLayout:
     """A layout run that arrived on a handle."""
 
@@ -105,7 +105,7 @@ class SetLayout:
     run: tuple[LayoutItem, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SetProperties:
     """The whole map of cursor properties."""
 
@@ -115,7 +115,7 @@ class SetProperties:
     values: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reset:
     """Seek: a new generation that begins at `target`."""
 
@@ -125,7 +125,7 @@ class Reset:
     target: Position
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Close:
     """Make everything durable, commit the closed footer, end. `attach`: the handle that asks, which
     means nothing once another one holds the cursor; None: the keeper itself.
@@ -134,7 +134,7 @@ class Close:
     attach: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delete:
     """Commit the tombstone, delete the ledgers, end. `attach` as in `Close`; a close never replaces
     it. `fencing_token`: of who has no handle, and was compared. `asker`: the number of who has no
@@ -148,12 +148,12 @@ class Delete:
     waited_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Roll:
     """Continue in a new ledger when it suits: the current one has fewer bookies than it should."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     """Take a snapshot as soon as one may be taken, whatever the cost rule says. Told by a `Report`
     when it is committed; ends with the machine otherwise. Means nothing where every flush writes
@@ -161,7 +161,7 @@ class Snapshot:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tick:
     """Time has passed, or the daemon has room for `room` more appends. `no_room_since_s`: it has
     none, and the oldest of those that take the room was sent then. `heard_s`: when ZooKeeper last
@@ -175,7 +175,7 @@ class Tick:
     at_once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InlineTurn:
     """The daemon may write one more state into its footer: it is this cursor's turn."""
 
@@ -185,7 +185,7 @@ class InlineTurn:
 # ---- outcomes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sent:
     """An effect that waited for its turn in the daemon's own queue is sent now. One that did not
     wait was sent in its step.
@@ -194,7 +194,7 @@ class Sent:
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterRead:
     """The footer and its version, read together; `footer` None and version -1: there is none."""
 
@@ -203,7 +203,7 @@ class FooterRead:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterReadFailed:
     """ZooKeeper could not be asked."""
 
@@ -211,7 +211,7 @@ class FooterReadFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterUnreadable:
     """The footer's bytes cannot be trusted, or are newer than this version. `replaced`: they are
     whole, and something else than a CursorKeeper put them there.
@@ -223,7 +223,7 @@ class FooterUnreadable:
     replaced: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterWritten:
     """The compare-and-set was applied."""
 
@@ -231,14 +231,14 @@ class FooterWritten:
     version: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterBadVersion:
     """Somebody's write came before: perhaps an earlier try of our own."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterWriteUnknown:
     """The answer was lost. `reason` is for people."""
 
@@ -246,14 +246,14 @@ class FooterWriteUnknown:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterGone:
     """A footer that was seen before does not exist."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterTooLarge:
     """The footer does not fit a znode; nothing was sent."""
 
@@ -261,7 +261,7 @@ class FooterTooLarge:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterChecked:
     """The footer had the version that was asked about, at an instant after the question was
     sent.
@@ -270,14 +270,14 @@ class FooterChecked:
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterCheckFailed:
     """It had another version, or was not there, or was there although none was expected."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterCheckUnknown:
     """The question was not answered. `reason` is for people."""
 
@@ -285,7 +285,7 @@ class FooterCheckUnknown:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerCreated:
     """A new ledger, ours to write."""
 
@@ -293,7 +293,7 @@ class LedgerCreated:
     ledger: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerCreateFailed:
     """No ledger; trying again is all that can be done."""
 
@@ -301,7 +301,7 @@ class LedgerCreateFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerEnded:
     """A ledger was recovery-opened or closed: its last entry is final. -1: empty."""
 
@@ -310,7 +310,7 @@ class LedgerEnded:
     last_entry: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerEndFailed:
     """Recovery or close did not succeed. `missing`: there is no such ledger."""
 
@@ -320,7 +320,7 @@ class LedgerEndFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Appended:
     """An entry is acknowledged by its ack quorum."""
 
@@ -330,7 +330,7 @@ class Appended:
     crc32c: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AppendFailed:
     """An entry was refused, fenced, or its answer was lost: the ledger is to be left."""
 
@@ -339,7 +339,7 @@ class AppendFailed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChainRead:
     """The state that the footer describes, every record checked. `damaged`: parts of a dead
     snapshot that were skipped.
@@ -359,7 +359,7 @@ class ChainRead:
     """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChainMissing:
     """A ledger that the footer names does not exist: perhaps the footer has moved on."""
 
@@ -367,7 +367,7 @@ class ChainMissing:
     ledger: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChainDamaged:
     """Nothing trustworthy is left; `reason` names ledger and entry. `too_new`: not damaged, but
     written by a newer version; `too_large`: nor this, but it would take more memory than a state
@@ -380,7 +380,7 @@ class ChainDamaged:
     too_large: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FooterChanged:
     """The watch fired, or it is time to look."""
 

@@ -11,6 +11,7 @@ from cursorkeeper.core.claim import Claim
 from cursorkeeper.core.flow import Flow
 from cursorkeeper.core.form import Form
 from cursorkeeper.core.ownership import Ownership
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.table import WritePhase, WriterPhase
 from cursorkeeper.core.turn import Turn
@@ -19,21 +20,15 @@ from cursorkeeper.core.writer import Writer
 _ASKING = (WriterPhase.CREATING, WriterPhase.CHECKING, WriterPhase.ENDING)
 
 
+@component
 class Evidence:
-    __slots__ = ("_claim", "_flow", "_form", "_ownership", "_snapshots", "_turn", "_writer")
-
-    def __init__(
-        self,
-        turn: Turn,
-        ownership: Ownership,
-        flow: Flow,
-        writer: Writer,
-        form: Form,
-        snapshots: Snapshots,
-        claim: Claim,
-    ) -> None:
-        self._turn, self._ownership, self._flow, self._writer = turn, ownership, flow, writer
-        self._form, self._snapshots, self._claim = form, snapshots, claim
+    _turn: Turn
+    _ownership: Ownership
+    _flow: Flow
+    _writer: Writer
+    _form: Form
+    _snapshots: Snapshots
+    _claim: Claim
 
     @property
     def is_footer_held(self) -> bool:

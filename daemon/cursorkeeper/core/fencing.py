@@ -15,6 +15,7 @@ from __future__ import annotations
 from cursorkeeper.core.commit import FooterCommit
 from cursorkeeper.core.handles import Handles
 from cursorkeeper.core.questions import Questions
+from cursorkeeper.core.shape import component
 
 REMEDY = (
     "a successor of this source has the cursor: this load of its topic is over, so unload it "
@@ -27,15 +28,15 @@ def why_fenced(given: int, known: int) -> str:
     return f"fencing token {given}, and {known} was seen"
 
 
+@component
 class Fencing:
     """Compares the tokens of the committed footer, of the write under way, and of those who
     wait.
     """
 
-    __slots__ = ("_commit", "_handles", "_questions")
-
-    def __init__(self, commit: FooterCommit, handles: Handles, questions: Questions) -> None:
-        self._commit, self._handles, self._questions = commit, handles, questions
+    _commit: FooterCommit
+    _handles: Handles
+    _questions: Questions
 
     @property
     def committed(self) -> int:

@@ -8,7 +8,7 @@ what is accepted is carried, in a record, durable, or decided by a reset.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
+from dataclasses import field, replace
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
@@ -22,6 +22,7 @@ from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.limits import QUEUED_PARTS_MAX
 from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.progress import Progress
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.snapshot_policy import ReplayCost
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.turn import Turn
@@ -38,54 +39,39 @@ DEFERRED_MAX = 1_000
 _STATS_HOLES_MAX = 1_000_000
 
 
+@component
 class Flow:
     """`keeps_layout`: the layout is written; else it is the topic's, and the source tells it at
     each open.
     """
 
-    __slots__ = (
-        "_keeps_layout",
-        "_ownership",
-        "_queued",
-        "_stamp",
-        "_turn",
-        "acks",
-        "carried",
-        "check",
-        "cost",
-        "deferred",
-        "layout_changes",
-        "pending_acks",
-        "pending_bytes",
-        "progress",
-        "queue",
-        "resets",
-        "stored_truncation",
-    )
+    _turn: Turn
+    _ownership: Ownership
+    _keeps_layout: bool
+    check: IntakeCheck = field(init=False)
+    acks: AckState = field(default_factory=AckState)
+    progress: Progress = field(default_factory=Progress)
+    cost: ReplayCost = field(default_factory=ReplayCost)
+    queue: list[AckBatch] = field(default_factory=list)
+    _queued: Queued = field(default_factory=Queued)
+    pending_acks: int = 0
+    """How many acks the queued messages name."""
+    pending_bytes: int = 0
+    """Bytes of the messages in the queue."""
+    carried: Delta = NOTHING
+    """What is applied and in no record."""
+    resets: deque[ev.Reset] = field(default_factory=deque)
+    """Accepted and not decided, oldest first."""
+    deferred: list[ev.SetLayout | ev.SetProperties] = field(default_factory=list)
+    """What was accepted while a reset was under way."""
+    stored_truncation: Truncation | None = None
+    """What the newest durable state leaves out."""
+    layout_changes: int = 0
+    """How often the layout has changed."""
+    _stamp: int = 0
 
-    def __init__(self, turn: Turn, ownership: Ownership, *, keeps_layout: bool) -> None:
-        self._turn, self._ownership, self._keeps_layout = turn, ownership, keeps_layout
-        self.check = IntakeCheck(turn.name.display, turn.limits)
-        self.acks = AckState()
-        self.progress = Progress()
-        self.cost = ReplayCost()
-        self.queue: list[AckBatch] = []
-        self._queued = Queued()
-        self.pending_acks = 0
-        """How many acks the queued messages name."""
-        self.pending_bytes = 0
-        """Bytes of the messages in the queue."""
-        self.carried: Delta = NOTHING
-        """What is applied and in no record."""
-        self.resets: deque[ev.Reset] = deque()
-        """Accepted and not decided, oldest first."""
-        self.deferred: list[ev.SetLayout | ev.SetProperties] = []
-        """What was accepted while a reset was under way."""
-        self.stored_truncation: Truncation | None = None
-        """What the newest durable state leaves out."""
-        self.layout_changes = 0
-        """How often the layout has changed."""
-        self._stamp = 0
+    def __post_init__(self) -> None:
+        self.check = IntakeCheck(self._turn.name.display, self._turn.limits)
 
     # ---- questions
 

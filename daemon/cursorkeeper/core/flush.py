@@ -12,42 +12,25 @@ from cursorkeeper.core.handles import Handles
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.questions import Questions
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.table import LIVE, State
 from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.writer import Writer
 
 
+@component
 class Flush:
-    __slots__ = (
-        "_claim",
-        "_flow",
-        "_form",
-        "_handles",
-        "_life",
-        "_ownership",
-        "_questions",
-        "_snapshots",
-        "_turn",
-        "_writer",
-    )
-
-    def __init__(
-        self,
-        turn: Turn,
-        life: Life,
-        handles: Handles,
-        questions: Questions,
-        ownership: Ownership,
-        flow: Flow,
-        writer: Writer,
-        form: Form,
-        snapshots: Snapshots,
-        claim: Claim,
-    ) -> None:
-        self._turn, self._life, self._handles, self._questions = turn, life, handles, questions
-        self._ownership, self._flow, self._writer, self._form = ownership, flow, writer, form
-        self._snapshots, self._claim = snapshots, claim
+    _turn: Turn
+    _life: Life
+    _handles: Handles
+    _questions: Questions
+    _ownership: Ownership
+    _flow: Flow
+    _writer: Writer
+    _form: Form
+    _snapshots: Snapshots
+    _claim: Claim
 
     @property
     def _may_append(self) -> bool:

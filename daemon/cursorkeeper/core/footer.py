@@ -8,11 +8,12 @@ in `format.footer`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import CursorProperties, Segment
 
 FOOTER_VERSION = 2
@@ -32,14 +33,14 @@ class FooterState(StrEnum):
     DELETED = "deleted"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EmptyBase:
     """Nothing but a mark-delete."""
 
     mark_delete: Position
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InlineBase:
     """The whole state inside the footer. `epoch` and `generation` are those of the encoded
     record.
@@ -51,7 +52,7 @@ class InlineBase:
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PulsarBase:
     """The whole state inside the footer as the bytes of Pulsar's ManagedCursorInfo (what would be
     the cursor's znode there). `epoch` is the writer's: it orders the properties, which carry no
@@ -62,7 +63,7 @@ class PulsarBase:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SnapshotBase:
     """A snapshot in a ledger of the chain. `first_entry` = its first segment, `last_entry` = its
     end record.
@@ -79,7 +80,7 @@ class SnapshotBase:
 Base = EmptyBase | InlineBase | PulsarBase | SnapshotBase
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChainLedger:
     """A cursor ledger to read. `last_entry` is what recovery or a successful close answered (-1:
     empty), never the writer's own count; None: nobody asked yet, so a claimer must recovery-open
@@ -98,7 +99,7 @@ class EntryAddress(NamedTuple):
     entry: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Previous:
     """What to fall back to when the base is damaged: the base and chain before it."""
 
@@ -106,7 +107,7 @@ class Previous:
     chain: tuple[ChainLedger, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Truncation:
     """What a stored state leaves out because the operator allowed it: acked entries, entries with
     batch indexes, mark-delete properties. `limit` names the setting and its value, for people.
@@ -126,7 +127,7 @@ class Truncation:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stats:
     """Of the moment the footer was written; for reports, never for a decision."""
 
@@ -158,7 +159,7 @@ class Mark(NamedTuple):
     write: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Footer:
     """See the module. `extra` holds keys that this version does not know; they are written back.
 

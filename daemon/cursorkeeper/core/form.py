@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.cutting import cut_delta, portion
@@ -25,6 +25,7 @@ from cursorkeeper.core.footer import (
 )
 from cursorkeeper.core.limits import TAKEN_PARTS_MAX
 from cursorkeeper.core.ownership import Ownership
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.snapshot_plan import (
     inline_bytes_max,
@@ -199,23 +200,24 @@ def leads_to_native(ownership: Ownership) -> bool:
     )
 
 
+@component
 class NativeForm:
     """Records of what is new, and snapshots."""
 
-    __slots__ = ("_flow", "_ownership", "_turn", "_writer", "fits_since_s", "metadata_bytes")
-
     name = FORMAT_NATIVE
-    ledger_metadata: Mapping[str, bytes] = {}
+    ledger_metadata: ClassVar[Mapping[str, bytes]] = {}
     has_records = True
     is_between_states = True
     is_rewrite_due = False
     unfit = ""
     is_stuck = False
 
-    def __init__(self, turn: Turn, ownership: Ownership, flow: Flow, writer: Writer) -> None:
-        self._turn, self._ownership, self._flow, self._writer = turn, ownership, flow, writer
-        self.metadata_bytes = 0
-        self.fits_since_s = 0.0
+    _turn: Turn
+    _ownership: Ownership
+    _flow: Flow
+    _writer: Writer
+    metadata_bytes: int = 0
+    fits_since_s: float = 0.0
 
     @property
     def interval_ms(self) -> int:

@@ -8,41 +8,30 @@ replaces both.
 from __future__ import annotations
 
 from cursorkeeper.core import events as ev
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.values import LayoutItem
 
 
+@component
 class Handles:
-    __slots__ = (
-        "attach",
-        "delete_token",
-        "last_seq",
-        "layout",
-        "leaving",
-        "reopen",
-        "source",
-        "waiting",
-        "wish",
-    )
-
-    def __init__(self) -> None:
-        self.attach: int | None = None
-        """The handle whose messages count."""
-        self.last_seq = 0
-        """The newest number of its messages."""
-        self.waiting: int | None = None
-        """The handle that waits for the state."""
-        self.layout: tuple[LayoutItem, ...] = ()
-        """What the waiting handle told and was not taken yet."""
-        self.source = ""
-        """Which process the waiting handle is of."""
-        self.wish: ev.Close | ev.Delete | None = None
-        """A close or delete that came while the cursor was being opened."""
-        self.leaving: int | None = None
-        """The handle that was attached when the close began: a delete of its own may still come."""
-        self.reopen: int | None = None
-        """The handle for which the cursor is closed and read again."""
-        self.delete_token = 0
-        """The highest fencing token of those who asked for the cursor's deletion."""
+    attach: int | None = None
+    """The handle whose messages count."""
+    last_seq: int = 0
+    """The newest number of its messages."""
+    waiting: int | None = None
+    """The handle that waits for the state."""
+    layout: tuple[LayoutItem, ...] = ()
+    """What the waiting handle told and was not taken yet."""
+    source: str = ""
+    """Which process the waiting handle is of."""
+    wish: ev.Close | ev.Delete | None = None
+    """A close or delete that came while the cursor was being opened."""
+    leaving: int | None = None
+    """The handle that was attached when the close began: a delete of its own may still come."""
+    reopen: int | None = None
+    """The handle for which the cursor is closed and read again."""
+    delete_token: int = 0
+    """The highest fencing token of those who asked for the cursor's deletion."""
 
     # ---- who comes
 

@@ -21,6 +21,7 @@ from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.positions import NUMBER_MAX
 from cursorkeeper.core.proof import Proof
 from cursorkeeper.core.questions import Questions, Wish
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.table import LIVE
 from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.values import LayoutItem
@@ -31,31 +32,16 @@ limit.
 """
 
 
+@component
 class Intake:
-    __slots__ = (
-        "_claim",
-        "_flow",
-        "_handles",
-        "_life",
-        "_ownership",
-        "_proof",
-        "_questions",
-        "_turn",
-    )
-
-    def __init__(
-        self,
-        turn: Turn,
-        life: Life,
-        handles: Handles,
-        questions: Questions,
-        ownership: Ownership,
-        flow: Flow,
-        claim: Claim,
-        proof: Proof,
-    ) -> None:
-        self._turn, self._life, self._handles, self._questions = turn, life, handles, questions
-        self._ownership, self._flow, self._claim, self._proof = ownership, flow, claim, proof
+    _turn: Turn
+    _life: Life
+    _handles: Handles
+    _questions: Questions
+    _ownership: Ownership
+    _flow: Flow
+    _claim: Claim
+    _proof: Proof
 
     # ---- handles
 

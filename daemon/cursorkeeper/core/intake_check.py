@@ -25,6 +25,7 @@ from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.layout import Layout, LayoutContradiction
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, Position
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.state import AckState, LedgerAcks
 from cursorkeeper.core.values import LayoutItem, LayoutState, Partial, PartialKey
 
@@ -76,11 +77,12 @@ class Queued:
         self.bytes = self.parts = 0
 
 
+@component
 class IntakeCheck:
     """Checks messages against one cursor's state. `cursor` is its name, for the errors."""
 
-    def __init__(self, cursor: str, limits: Limits) -> None:
-        self._cursor, self._limits = cursor, limits
+    _cursor: str
+    _limits: Limits
 
     def _refuse(self, code: Refusal, message: str, remedy: str) -> RefusedError:
         return RefusedError(code, self._cursor, message, remedy)

@@ -22,6 +22,7 @@ from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.form import Form
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Owner, Ownership
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.snapshots import LOST, Snapshots
 from cursorkeeper.core.table import LIVE, State, WriterPhase
 from cursorkeeper.core.turn import Turn
@@ -29,21 +30,15 @@ from cursorkeeper.core.values import OpenRecord
 from cursorkeeper.core.writer import OpenLedger, Writer
 
 
+@component
 class Ledgers:
-    __slots__ = ("_flow", "_form", "_life", "_ownership", "_snapshots", "_turn", "_writer")
-
-    def __init__(
-        self,
-        turn: Turn,
-        life: Life,
-        ownership: Ownership,
-        flow: Flow,
-        writer: Writer,
-        form: Form,
-        snapshots: Snapshots,
-    ) -> None:
-        self._turn, self._life, self._ownership, self._flow = turn, life, ownership, flow
-        self._writer, self._form, self._snapshots = writer, form, snapshots
+    _turn: Turn
+    _life: Life
+    _ownership: Ownership
+    _flow: Flow
+    _writer: Writer
+    _form: Form
+    _snapshots: Snapshots
 
     @property
     def live_state(self) -> State:

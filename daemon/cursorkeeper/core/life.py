@@ -4,18 +4,17 @@ law (`table`) only.
 
 from __future__ import annotations
 
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.table import STATES, State
 
 
+@component
 class Life:
-    __slots__ = ("closes_by_ledger", "state")
-
-    def __init__(self) -> None:
-        self.state = State.CLOSED
-        self.closes_by_ledger = False
-        """The closed footer cannot hold the state: what is not durable goes through a ledger
-        first.
-        """
+    state: State = State.CLOSED
+    closes_by_ledger: bool = False
+    """The closed footer cannot hold the state: what is not durable goes through a ledger
+    first.
+    """
 
     def move(self, state: State) -> None:
         STATES.check(self.state, state)

@@ -6,9 +6,8 @@ Relations between limits are checked by `settings` at start-up, not here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cursorkeeper.core.setting import setting
+from cursorkeeper.core.shape import frozen
 
 KIB = 1024
 MIB = 1024 * 1024
@@ -36,7 +35,7 @@ TAKEN_PARTS_MAX = 2_048
 """Data ledgers and partly acked batches that one step turns into records."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CursorLimits:
     """What a person sets of them."""
 
@@ -140,7 +139,7 @@ class CursorLimits:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits(CursorLimits):
     """What bounds one cursor's machine."""
 

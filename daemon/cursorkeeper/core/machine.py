@@ -77,7 +77,7 @@ class CursorMachine:
             Questions(),
         )
         ownership = Ownership(turn, life, handles, questions)
-        flow = Flow(turn, ownership, keeps_layout=state_writer is None)
+        flow = Flow(turn, ownership, state_writer is None)
         ledger = Writer(turn, ownership)
         form: Form
         if state_writer is None:
@@ -86,9 +86,7 @@ class CursorMachine:
             form = WholeForm(turn, life, ownership, flow, ledger, state_writer)
         snapshots = Snapshots(turn, life, ownership, flow, ledger, form)
         ledgers = Ledgers(turn, life, ownership, flow, ledger, form, snapshots)
-        claim = Claim(
-            turn, life, handles, questions, ownership, notes_in_footer=not form.has_records
-        )
+        claim = Claim(turn, life, handles, questions, ownership, not form.has_records)
         evidence = Evidence(turn, ownership, flow, ledger, form, snapshots, claim)
         proof = Proof(turn, life, handles, questions, ownership, claim, evidence)
         intake = Intake(turn, life, handles, questions, ownership, flow, claim, proof)

@@ -9,7 +9,7 @@ created again; an owner that was deposed writes nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import field, replace
 from enum import Enum
 from typing import Any
 
@@ -31,6 +31,7 @@ from cursorkeeper.core.handles import Handles
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.questions import Questions
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.table import OWNING, State
 from cursorkeeper.core.turn import Turn
 
@@ -51,53 +52,39 @@ class Owner(Enum):
     ENDED = "it is somebody else's, or gone: this machine has ended"
 
 
+@component
 class Ownership:
-    __slots__ = (
-        "_handles",
-        "_is_synced",
-        "_life",
-        "_questions",
-        "_turn",
-        "base",
-        "chain",
-        "claimed_bases",
-        "commit",
-        "damaged",
-        "epoch",
-        "fencing",
-        "generation",
-        "look_again",
-        "look_token",
-        "previous",
-        "sequence",
-        "truncated",
-        "write",
-    )
+    _turn: Turn
+    _life: Life
+    _handles: Handles
+    _questions: Questions
+    commit: FooterCommit = field(init=False)
+    fencing: Fencing = field(init=False)
+    epoch: int = 0
+    generation: int = 1
+    write: int = 0
+    """The number of the newest footer write of this epoch."""
+    sequence: int = 0
+    """The number of the newest record of this epoch."""
+    # what the next footer will say; the committed one is in `commit`
+    base: Base = EmptyBase(FIRST)
+    chain: tuple[ChainLedger, ...] = ()
+    previous: Previous | None = None
+    damaged: tuple[EntryAddress, ...] = ()
+    claimed_bases: tuple[Base, ...] = ()
+    """What the footer named when it was claimed: written by owners before us."""
+    truncated: Truncation | None = None
+    """What the next footer says is left out of the stored state."""
+    look_again: bool = False
+    """The footer may have changed since it was read last."""
+    look_token: int = 0
+    """Of the read that looks; 0: none is on its way."""
+    _is_synced: bool = False
 
-    def __init__(self, turn: Turn, life: Life, handles: Handles, questions: Questions) -> None:
-        self._turn, self._life, self._handles, self._questions = turn, life, handles, questions
-        self.commit = FooterCommit(turn.limits.retry_min_ms / 1000, turn.limits.retry_max_ms / 1000)
-        self.fencing = Fencing(self.commit, handles, questions)
-        self.epoch = 0
-        self.generation = 1
-        self.write = 0
-        """The number of the newest footer write of this epoch."""
-        self.sequence = 0
-        """The number of the newest record of this epoch."""
-        # what the next footer will say; the committed one is in `commit`
-        self.base: Base = EmptyBase(FIRST)
-        self.chain: tuple[ChainLedger, ...] = ()
-        self.previous: Previous | None = None
-        self.damaged: tuple[EntryAddress, ...] = ()
-        self.claimed_bases: tuple[Base, ...] = ()
-        """What the footer named when it was claimed: written by owners before us."""
-        self.truncated: Truncation | None = None
-        """What the next footer says is left out of the stored state."""
-        self.look_again = False
-        """The footer may have changed since it was read last."""
-        self.look_token = 0
-        """Of the read that looks; 0: none is on its way."""
-        self._is_synced = False
+    def __post_init__(self) -> None:
+        limits = self._turn.limits
+        self.commit = FooterCommit(limits.retry_min_ms / 1000, limits.retry_max_ms / 1000)
+        self.fencing = Fencing(self.commit, self._handles, self._questions)
 
     # ---- footer writes
 

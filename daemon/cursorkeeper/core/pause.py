@@ -9,41 +9,26 @@ from cursorkeeper.core.evidence import Evidence
 from cursorkeeper.core.form import Form
 from cursorkeeper.core.ledgers import Ledgers
 from cursorkeeper.core.life import Life
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.table import LIVE, State
 from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.writer import Writer
 
 
+@component
 class Pause:
-    __slots__ = (
-        "_evidence",
-        "_form",
-        "_ledgers",
-        "_life",
-        "_snapshots",
-        "_turn",
-        "_writer",
-        "paused_for",
-        "reason",
-    )
-
-    def __init__(
-        self,
-        turn: Turn,
-        life: Life,
-        writer: Writer,
-        form: Form,
-        snapshots: Snapshots,
-        ledgers: Ledgers,
-        evidence: Evidence,
-    ) -> None:
-        self._turn, self._life, self._writer, self._form = turn, life, writer, form
-        self._snapshots, self._ledgers, self._evidence = snapshots, ledgers, evidence
-        self.paused_for = ""
-        """`away`, `limit` or `chain` while NOT_PERSISTABLE."""
-        self.reason = ""
-        """What the source was told; empty: it was not told to pause."""
+    _turn: Turn
+    _life: Life
+    _writer: Writer
+    _form: Form
+    _snapshots: Snapshots
+    _ledgers: Ledgers
+    _evidence: Evidence
+    paused_for: str = ""
+    """`away`, `limit` or `chain` while NOT_PERSISTABLE."""
+    reason: str = ""
+    """What the source was told; empty: it was not told to pause."""
 
     def drive(self) -> None:
         if self._life.state not in LIVE:

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cursorkeeper.core import effects as fx
+from cursorkeeper.core.shape import component
 
 
 @dataclass(slots=True)
@@ -32,29 +33,29 @@ class Binding:
     at_s: float
 
 
+@component
 class Progress:
-    def __init__(self) -> None:
-        self.taken = 0
-        """Number of the newest record taken."""
-        self.durable = 0
-        """Every record up to this one is durable."""
-        self._bound: deque[Binding] = deque()
-        """Messages that wait for a record which was taken, oldest first; their records ascend."""
-        self._unbound: deque[Binding] = deque()
-        """Messages that wait for the next record, oldest first. All of them arrived after the bound
-        ones.
-        """
-        self._holding: deque[Binding] = deque()
-        """Those of the unbound that still hold bytes of credit."""
-        self._bytes = 0
-        self._confirmed = (0, 0)
-        """The newest confirmation: its handle and seq. A handle's messages are all decided before
-        its successor's are.
-        """
-        self.withheld = False
-        """What is stored is less than what was durable: a message may repeat what is missing, so
-        none is confirmed.
-        """
+    taken: int = 0
+    """Number of the newest record taken."""
+    durable: int = 0
+    """Every record up to this one is durable."""
+    _bound: deque[Binding] = field(default_factory=deque)
+    """Messages that wait for a record which was taken, oldest first; their records ascend."""
+    _unbound: deque[Binding] = field(default_factory=deque)
+    """Messages that wait for the next record, oldest first. All of them arrived after the bound
+    ones.
+    """
+    _holding: deque[Binding] = field(default_factory=deque)
+    """Those of the unbound that still hold bytes of credit."""
+    _bytes: int = 0
+    _confirmed: tuple[int, int] = (0, 0)
+    """The newest confirmation: its handle and seq. A handle's messages are all decided before
+    its successor's are.
+    """
+    withheld: bool = False
+    """What is stored is less than what was durable: a message may repeat what is missing, so
+    none is confirmed.
+    """
 
     def withhold(self, *, is_withheld: bool) -> None:
         """Whether nothing is confirmed."""

@@ -23,6 +23,7 @@ from cursorkeeper.core.handles import Handles
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.questions import Question, Questions, Wish
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.table import OWNING, PROOF_PHASES, ProofPhase, State
 from cursorkeeper.core.turn import Turn
 
@@ -35,38 +36,20 @@ DELETE_AGAIN = (
 )
 
 
+@component
 class Proof:
-    __slots__ = (
-        "_claim",
-        "_evidence",
-        "_handles",
-        "_life",
-        "_ownership",
-        "_phase",
-        "_questions",
-        "_token",
-        "_tries",
-        "_turn",
-        "retry_at_s",
-    )
-
-    def __init__(
-        self,
-        turn: Turn,
-        life: Life,
-        handles: Handles,
-        questions: Questions,
-        ownership: Ownership,
-        claim: Claim,
-        evidence: Evidence,
-    ) -> None:
-        self._turn, self._life, self._handles, self._questions = turn, life, handles, questions
-        self._ownership, self._claim, self._evidence = ownership, claim, evidence
-        self._phase = ProofPhase.IDLE
-        self._token = 0
-        """Of the check, or of the read that follows a check that failed."""
-        self.retry_at_s: float | None = None
-        self._tries = 0
+    _turn: Turn
+    _life: Life
+    _handles: Handles
+    _questions: Questions
+    _ownership: Ownership
+    _claim: Claim
+    _evidence: Evidence
+    _phase: ProofPhase = ProofPhase.IDLE
+    _token: int = 0
+    """Of the check, or of the read that follows a check that failed."""
+    retry_at_s: float | None = None
+    _tries: int = 0
 
     def _move(self, phase: ProofPhase) -> int:
         PROOF_PHASES.check(self._phase, phase)

@@ -7,10 +7,11 @@ Invariant: what was sent before a question came proves nothing for it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from cursorkeeper.core.commit import Purpose
+from cursorkeeper.core.shape import component
 
 
 class Wish(Enum):
@@ -53,15 +54,13 @@ class Question:
         self.since_s = None
 
 
+@component
 class Questions:
-    __slots__ = ("_asked", "answered", "is_told")
-
-    def __init__(self) -> None:
-        self._asked: dict[int, Question] = {}
-        self.answered = ""
-        """The source whose handle got the state last: only that one may resume."""
-        self.is_told = False
-        """Some handle got the state."""
+    _asked: dict[int, Question] = field(default_factory=dict)
+    answered: str = ""
+    """The source whose handle got the state last: only that one may resume."""
+    is_told: bool = False
+    """Some handle got the state."""
 
     def __bool__(self) -> bool:
         return bool(self._asked)

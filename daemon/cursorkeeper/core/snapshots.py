@@ -19,6 +19,7 @@ from cursorkeeper.core.footer import ChainLedger, Footer, Previous, SnapshotBase
 from cursorkeeper.core.form import Form
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Ownership
+from cursorkeeper.core.shape import component, frozen
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.snapshot_policy import snapshot_reason
@@ -44,7 +45,7 @@ a snapshot.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Part:
     """A segment that is acknowledged."""
 
@@ -70,29 +71,19 @@ class SnapshotRun:
         self.phase = phase
 
 
+@component
 class Snapshots:
     """`failed`: how many in a row have failed because their ledger did."""
 
-    __slots__ = (
-        "_asked",
-        "_flow",
-        "_form",
-        "_life",
-        "_ownership",
-        "_turn",
-        "_writer",
-        "failed",
-        "run",
-    )
-
-    def __init__(
-        self, turn: Turn, life: Life, ownership: Ownership, flow: Flow, writer: Writer, form: Form
-    ) -> None:
-        self._turn, self._life, self._ownership = turn, life, ownership
-        self._flow, self._writer, self._form = flow, writer, form
-        self.run: SnapshotRun | None = None
-        self.failed = 0
-        self._asked = False
+    _turn: Turn
+    _life: Life
+    _ownership: Ownership
+    _flow: Flow
+    _writer: Writer
+    _form: Form
+    run: SnapshotRun | None = None
+    failed: int = 0
+    _asked: bool = False
 
     # ---- questions
 

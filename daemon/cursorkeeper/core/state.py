@@ -16,6 +16,7 @@ memory than `budget` allows, and the state is then good for nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
 from typing import TypeVar
 
 import numpy as np
@@ -38,6 +39,7 @@ from cursorkeeper.core.budget import (
 from cursorkeeper.core.errors import OverBudgetError
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, Position
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.values import (
     CursorProperties,
     Delta,
@@ -58,16 +60,14 @@ MiB at most.
 P = TypeVar("P", MarkDeleteProperties, CursorProperties)
 
 
+@component
 class LedgerAcks:
     """One data ledger: acked = [0, high_water) minus holes."""
 
-    __slots__ = ("counted_bytes", "high_water", "holes")
-
-    def __init__(self) -> None:
-        self.holes = BitMap()
-        self.high_water = 0
-        self.counted_bytes = 0
-        """What it took when it was counted last."""
+    holes: BitMap = field(default_factory=BitMap)
+    high_water: int = 0
+    counted_bytes: int = 0
+    """What it took when it was counted last."""
 
     def measured_bytes(self) -> int:
         """About how much memory it takes now."""

@@ -5,12 +5,13 @@ The machine begins each turn; the parts read it, emit effects, and draw the numb
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.shape import component
 
 
 @dataclass(slots=True)
@@ -41,49 +42,35 @@ class Counters:
     """Entries that BookKeeper had acknowledged and that recovery of their ledger did not find."""
 
     def add(self, other: Counters) -> None:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
+@component
 class Turn:
     """`writer` is a nonce of this claim attempt; `jitter` in [-0.1, 0.1] spreads snapshots."""
 
-    __slots__ = (
-        "_out",
-        "_tokens",
-        "at_once",
-        "counters",
-        "heard_s",
-        "held",
-        "jitter",
-        "limits",
-        "name",
-        "no_room_since_s",
-        "now",
-        "room",
-        "waiting_for",
-        "writer",
-    )
-
-    def __init__(self, name: CursorName, limits: Limits, writer: str, jitter: float) -> None:
-        self.name, self.limits, self.writer, self.jitter = name, limits, writer, jitter
-        self.counters = Counters()
-        self.now = 0.0
-        """Seconds of any monotonic clock."""
-        self.room = 0
-        """How many more entries this turn may append."""
-        self.at_once = False
-        """Nothing of the daemon is in flight, as of this tick."""
-        self.heard_s: float | None = None
-        """When ZooKeeper last answered anybody, as of this tick."""
-        self.no_room_since_s: float | None = None
-        """Since when the daemon's window is full of appends that nobody answers."""
-        self.waiting_for = ""
-        """What the cursor waits for, for people; empty: nothing."""
-        self.held: set[int] = set()
-        """Tokens of effects that wait in the daemon's own queues."""
-        self._tokens = 0
-        self._out: list[fx.Effect] = []
+    name: CursorName
+    limits: Limits
+    writer: str
+    jitter: float
+    counters: Counters = field(default_factory=Counters)
+    now: float = 0.0
+    """Seconds of any monotonic clock."""
+    room: int = 0
+    """How many more entries this turn may append."""
+    at_once: bool = False
+    """Nothing of the daemon is in flight, as of this tick."""
+    heard_s: float | None = None
+    """When ZooKeeper last answered anybody, as of this tick."""
+    no_room_since_s: float | None = None
+    """Since when the daemon's window is full of appends that nobody answers."""
+    waiting_for: str = ""
+    """What the cursor waits for, for people; empty: nothing."""
+    held: set[int] = field(default_factory=set)
+    """Tokens of effects that wait in the daemon's own queues."""
+    _tokens: int = 0
+    _out: list[fx.Effect] = field(default_factory=list)
 
     def begin(self, event: ev.Event, now: float) -> list[fx.Effect]:
         """A new turn; returns the list that its effects go to, in order."""

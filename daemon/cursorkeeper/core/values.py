@@ -11,13 +11,14 @@ their stamp, layout by progress OPEN < CLOSED < TRIMMED.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import NamedTuple
 
 from pyroaring import BitMap
 
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.shape import frozen
 
 
 class Stamp(NamedTuple):
@@ -27,7 +28,7 @@ class Stamp(NamedTuple):
     sequence: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MarkDeleteProperties:
     """Numbers that travel with mark-delete (compaction horizon, producers' sequence ids): string to
     int64.
@@ -37,7 +38,7 @@ class MarkDeleteProperties:
     values: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CursorProperties:
     """The subscription's own properties: string to string."""
 
@@ -75,7 +76,7 @@ class PartialKey(NamedTuple):
     entry: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Partial:
     """A partly acked batch. `missing` = batch indexes not yet acked, never empty; `batch_size` 0 =
     not known.
@@ -89,7 +90,7 @@ class Partial:
         return Partial(max(self.batch_size, other.batch_size), self.missing & other.missing)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Delta:
     """What changed since the last one. Nothing in it depends on order.
 
@@ -127,7 +128,7 @@ class Slice(NamedTuple):
     bitmap: BitMap
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Segment:
     """A part of the whole state: slices, the partial batches of their ranges, and (in the leading
     ones) the rest.
@@ -141,7 +142,7 @@ class Segment:
     slices: tuple[Slice, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SnapshotEnd:
     """The last record of a snapshot: names its segments, so that parts of an aborted one are never
     counted.
@@ -162,7 +163,7 @@ class SnapshotEnd:
     segments_crc32c: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenRecord:
     """Entry 0 of every cursor ledger: whose it is. For people and for repair; recovery checks the
     record header.
@@ -174,7 +175,7 @@ class OpenRecord:
     writer: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RawEntry:
     """One BookKeeper entry as it is: part of a whole state that something else has encoded."""
 
@@ -184,7 +185,7 @@ class RawEntry:
 RecordBody = Delta | Segment | SnapshotEnd | OpenRecord
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Record:
     """One BookKeeper entry before it is encoded, or after it was decoded."""
 

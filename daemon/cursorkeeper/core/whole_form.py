@@ -12,7 +12,7 @@ confirmed only when the committed footer holds it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from cursorkeeper.core import effects as fx
@@ -30,6 +30,7 @@ from cursorkeeper.core.footer import (
 from cursorkeeper.core.form import leads_to_native
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Ownership
+from cursorkeeper.core.shape import component, frozen
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import LIVE
 from cursorkeeper.core.turn import Turn
@@ -37,7 +38,7 @@ from cursorkeeper.core.values import Delta, RawEntry
 from cursorkeeper.core.writer import OpenLedger, Outgoing, Sent, Writer
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Taken:
     """A whole state as entries of one ledger, in order. `encoded_bytes`: its size before
     compression, properties included.
@@ -48,7 +49,7 @@ class Taken:
     truncated: Truncation | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DoesNotFit:
     """Why it may not be written, with the numbers and the name of the setting."""
 
@@ -84,7 +85,7 @@ class StateWriter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unfit:
     """The last attempt found that the state does not fit. As long as `carried` is the same value,
     and no ledger was trimmed since (`layout_changes`), it would find it again.
@@ -95,47 +96,23 @@ class Unfit:
     layout_changes: int
 
 
+@component
 class WholeForm:
-    __slots__ = (
-        "_flow",
-        "_is_note_awaited",
-        "_life",
-        "_ownership",
-        "_states",
-        "_taken_s",
-        "_turn",
-        "_unfit",
-        "_writer",
-        "fits_since_s",
-        "metadata_bytes",
-    )
-
     has_records = False
 
-    def __init__(
-        self,
-        turn: Turn,
-        life: Life,
-        ownership: Ownership,
-        flow: Flow,
-        writer: Writer,
-        states: StateWriter,
-    ) -> None:
-        self._turn, self._life, self._ownership, self._flow, self._writer = (
-            turn,
-            life,
-            ownership,
-            flow,
-            writer,
-        )
-        self._states = states
-        self.metadata_bytes = 0
-        self.fits_since_s = 0.0
-        self._unfit: Unfit | None = None
-        self._taken_s: float | None = None
-        """When a state was taken last."""
-        self._is_note_awaited = False
-        """A state waits until the committed footer says that it leaves something out."""
+    _turn: Turn
+    _life: Life
+    _ownership: Ownership
+    _flow: Flow
+    _writer: Writer
+    _states: StateWriter
+    metadata_bytes: int = 0
+    fits_since_s: float = 0.0
+    _unfit: Unfit | None = None
+    _taken_s: float | None = None
+    """When a state was taken last."""
+    _is_note_awaited: bool = False
+    """A state waits until the committed footer says that it leaves something out."""
 
     @property
     def name(self) -> str:

@@ -17,7 +17,6 @@ in front of it (or mark-delete has passed it), so it reaches the end by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pyroaring import BitMap
@@ -25,6 +24,7 @@ from pyroaring import BitMap
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.footer import EntryAddress, SnapshotBase
 from cursorkeeper.core.positions import ENTRY_ID_MAX, FIRST, Position
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, Segment, Slice
 
@@ -39,7 +39,7 @@ class Span(NamedTuple):
 EVERY = Span(0, ENTRY_ID_MAX)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StateWindow:
     """Entries at positions first <= p < end; `end` None: to the last. The default is the whole
     state.

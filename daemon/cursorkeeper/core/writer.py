@@ -14,12 +14,13 @@ from cursorkeeper.core import effects as fx
 from cursorkeeper.core.footer import Truncation
 from cursorkeeper.core.joining import NOTHING
 from cursorkeeper.core.ownership import Ownership
+from cursorkeeper.core.shape import component, frozen
 from cursorkeeper.core.table import WRITER_PHASES, WriterPhase
 from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.values import Delta, RawEntry, Record, RecordBody
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outgoing:
     """One entry that was taken. `delta`: what is new in the record, to be put back should the
     ledger fail; `body`: what is written for it, the delta itself or a part of the whole state. Only
@@ -69,45 +70,30 @@ class OpenLedger:
         self.first_acked = self.first_acked or is_first
 
 
+@component
 class Writer:
-    __slots__ = (
-        "_ownership",
-        "_turn",
-        "asked_at_s",
-        "current",
-        "failed_at_s",
-        "missing",
-        "outbox",
-        "phase",
-        "retry_at_s",
-        "token",
-        "tries",
-        "trouble",
-        "unconfirmed",
-    )
-
-    def __init__(self, turn: Turn, ownership: Ownership) -> None:
-        self._turn, self._ownership = turn, ownership
-        self.phase = WriterPhase.IDLE
-        self.current: OpenLedger | None = None
-        self.token = 0
-        """The token of what is asked: a ledger, the footer, an end."""
-        self.asked_at_s = 0.0
-        self.failed_at_s: float | None = None
-        """Since when nothing but failures came; a ledger that was created ends it."""
-        self.retry_at_s: float | None = None
-        self.tries = 0
-        """Failures in a row, over ledgers; a ledger that acknowledges a record ends the row."""
-        self.missing = False
-        """The ledger is gone although the footer named it: the footer is read after a sync before
-        anything is said.
-        """
-        self.trouble = ""
-        """Why the last attempt failed; empty when all is well."""
-        self.outbox: deque[Outgoing] = deque()
-        """Entries that were taken and not sent yet."""
-        self.unconfirmed: dict[int, Outgoing] = {}
-        """By record number: every record sent to the current ledger that is not durable."""
+    _turn: Turn
+    _ownership: Ownership
+    phase: WriterPhase = WriterPhase.IDLE
+    current: OpenLedger | None = None
+    token: int = 0
+    """The token of what is asked: a ledger, the footer, an end."""
+    asked_at_s: float = 0.0
+    failed_at_s: float | None = None
+    """Since when nothing but failures came; a ledger that was created ends it."""
+    retry_at_s: float | None = None
+    tries: int = 0
+    """Failures in a row, over ledgers; a ledger that acknowledges a record ends the row."""
+    missing: bool = False
+    """The ledger is gone although the footer named it: the footer is read after a sync before
+    anything is said.
+    """
+    trouble: str = ""
+    """Why the last attempt failed; empty when all is well."""
+    outbox: deque[Outgoing] = field(default_factory=deque)
+    """Entries that were taken and not sent yet."""
+    unconfirmed: dict[int, Outgoing] = field(default_factory=dict)
+    """By record number: every record sent to the current ledger that is not durable."""
 
     # ---- questions
 

@@ -9,13 +9,13 @@ or returns what was written.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
 from google_crc32c import value as crc32c
 
 from cursorkeeper.core.errors import DamageError, ForeignRecordError, TooNewError
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta, OpenRecord, Record, RecordBody, Segment, SnapshotEnd
 from cursorkeeper.format import delta, open_record, snapshot
@@ -41,7 +41,7 @@ class Kind(IntEnum):
     SNAPSHOT_END = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EncodeSettings:
     """How records are written. `max_entry_bytes` = stored header + uncompressed body."""
 
@@ -50,7 +50,7 @@ class EncodeSettings:
     zstd_level: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordHeader:
     """The header of a record. `body_bytes` uncompressed, `stored_bytes` the whole entry."""
 

@@ -8,7 +8,6 @@ result is that of decoding and joining one by one, and so is the damage found.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,6 +17,7 @@ from pyroaring import BitMap
 
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.joining import join
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta
 from cursorkeeper.format import columns, delta, record
@@ -51,7 +51,7 @@ _MAGIC: Final = int.from_bytes(record.MAGIC, "little")
 _NO_CRC: Final = bytes(4)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """Checked records: one element per record in each column. `bodies` are expanded and not
     decoded.

@@ -14,7 +14,7 @@ is sent.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from pyroaring import BitMap
@@ -23,6 +23,7 @@ from cursorkeeper.core import bitmaps
 from cursorkeeper.core.footer import FORMAT_PULSAR, Truncation
 from cursorkeeper.core.limits import KIB, MIB
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.core.whole_form import DoesNotFit, Taken
@@ -43,7 +44,7 @@ _RANGE_BYTES_MIN: Final = 12
 _SLACK_BYTES: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WholeStateSettings:
     """`max_entry_bytes`: a slice, with `multiple`; `entry_bytes_max`: what one entry may have in
     BookKeeper. At most one of `state_bytes_max` (the encoded state with the subscription's

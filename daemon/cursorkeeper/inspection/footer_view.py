@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from cursorkeeper.core.footer import (
@@ -110,7 +111,7 @@ def footer_json(footer: Footer, version: int) -> dict[str, Any]:
         "chain": _chain(footer.chain),
         "previous": footer.previous
         and {"base": base_json(footer.previous.base), "chain": _chain(footer.previous.chain)},
-        "stats": {name: getattr(footer.stats, name) for name in footer.stats.__slots__},
+        "stats": asdict(footer.stats),
         "format": footer.format,
         "cursorProperties": None
         if footer.cursor_properties is None

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
 from enum import Enum, auto
 
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import ANY_VERSION, Check
@@ -35,7 +35,7 @@ class Verdict(Enum):
     OTHER = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Asked:
     path: str
     version: int

@@ -26,6 +26,7 @@ from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerStore
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import APPLICATION
 
@@ -68,7 +69,7 @@ class GcReport:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Owned:
     """A ledger that says whose it is. `writer` is empty where it does not say who made it."""
 
@@ -178,7 +179,7 @@ async def collect(
     return found.report
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """A footer as it was read; `problem`: why it is none to go by."""
 
@@ -187,7 +188,7 @@ class Seen:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judged:
     """`why`: this ledger, or the footer itself, puts the footer in doubt; empty: neither does.
     `has_footer`: one that can be read.

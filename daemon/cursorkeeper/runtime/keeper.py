@@ -28,6 +28,7 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.core.proof import DELETE_AGAIN, UNAVAILABLE_REMEDY
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.table import LIVE, OPENING
 from cursorkeeper.core.turn import Counters
 from cursorkeeper.core.whole_form import StateWriter
@@ -207,7 +208,7 @@ class Spare:
         self._full_at_s = max(self._full_at_s, now) + cursors / AT_ONCE_PER_S
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeeperLimits:
     """What bounds the daemon as a whole."""
 

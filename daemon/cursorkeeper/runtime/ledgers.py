@@ -5,18 +5,18 @@ are missing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import Digest, LedgerSpec, LedgerStore
 from cursorkeeper.core.footer import FORMAT_NATIVE
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.shape import frozen
 
 APPLICATION = b"cursorkeeper"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerPolicy:
     """Quorums of cursor ledgers. `shrink`: with a bookie missing, create with an ensemble of the
     ack quorum rather than not at all; the daemon rolls back to the full one when bookies return.

@@ -10,11 +10,11 @@ confirmed, is stepped over, and it is told.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import FORMAT_PULSAR, Footer, PulsarBase
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import Delta, MarkDeleteProperties, Partial, Stamp
 from cursorkeeper.format.footer import pulsar_state
 from cursorkeeper.format.pulsar import chunks
@@ -28,7 +28,7 @@ not trust.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Written:
     """What the custom metadata says of a ledger's entries."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ParamSpec, Protocol
 
@@ -20,6 +19,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.table import LIVE, OPENING, State
 from cursorkeeper.core.values import Delta, OpenRecord, RawEntry, Segment, SnapshotEnd
 from cursorkeeper.format import record
@@ -102,19 +102,19 @@ class Telemetry(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Held:
     """The cursor was held here at an instant after the question came."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unknown:
     """ZooKeeper did not say so in time."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gone:
     """The cursor is not held here any more; so long ZooKeeper was waited for."""
 
@@ -125,7 +125,7 @@ Proof = Held | Unknown | Gone
 """What comes of a question whether a cursor is held here."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lanes:
     """What the cursors of a daemon take turns for."""
 
@@ -146,7 +146,7 @@ class Lanes:
             lane.close()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Services:
     ledgers: LedgerStore
     footers: FooterStore

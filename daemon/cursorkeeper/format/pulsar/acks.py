@@ -11,11 +11,11 @@ because it is damaged is damage.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pyroaring import BitMap
 
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, Position
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import batches, long_array
 from cursorkeeper.format.pulsar.errors import PulsarFormatError, too_new
@@ -35,7 +35,7 @@ from cursorkeeper.format.pulsar.wire import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Acks:
     """The tidy state above a mark-delete."""
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cursorkeeper.core.errors import TooNewError
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.compression import compress, expand
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
@@ -58,7 +58,7 @@ class Skipped(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Found:
     """The newest state of a cursor ledger: entries first_entry..last_entry hold it (`stored_bytes`
     in all). `skipped` = the entries after it, newest first. `notes` = what was odd but harmless,

@@ -11,13 +11,14 @@ acked anyway.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
 from pyroaring import BitMap
 
 from cursorkeeper.core.positions import Position
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import PartialKey
 
 
@@ -49,7 +50,7 @@ class CrossingRange(NamedTuple):
     upper: Position
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PositionInfo:
     """One state as a cursor-ledger entry holds it. `acked` maps data ledger -> acked entry ids
     (never an empty bitmap, keys ascending); `batches` maps an entry -> un-acked batch indexes
@@ -66,7 +67,7 @@ class PositionInfo:
     unknown: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ManagedCursorInfo:
     """The cursor znode. `cursors_ledger == -1`: the state is in this message; else it is in the
     last entry of that ledger, and `mark_delete` is only a lower bound. Acked entries are always
@@ -89,7 +90,7 @@ class ManagedCursorInfo:
         return self.cursors_ledger == -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerInfo:
     """One data ledger of a topic. `entries` and `size` are 0 or absent (None) while the ledger is
     open. `unknown` = every other field, verbatim (offload context, properties).
@@ -102,7 +103,7 @@ class LedgerInfo:
     unknown: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ManagedLedgerInfo:
     """The topic znode: the layout of the topic's data ledgers, ascending."""
 

@@ -1,0 +1,22 @@
+"""Serves every module that declares data: how values and parts are made, said once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar, dataclass_transform
+
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(cls: type[T]) -> type[T]:
+    """A dataclass whose values never change."""
+    return dataclass(frozen=True, slots=True)(cls)
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+def component(cls: type[T]) -> type[T]:
+    """A dataclass that owns its fields and is itself alone: two of them are never equal. What it
+    is made of is given by position; the rest begins as it is declared.
+    """
+    return dataclass(slots=True, eq=False, repr=False)(cls)
