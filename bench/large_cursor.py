@@ -8,7 +8,7 @@ them again.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from cursorkeeper.core.batch import LedgerColumns
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
-from cursorkeeper.migration.cursor_maker import Imported, Part, make_cursor
+from cursorkeeper.migration.cursor_maker import Imported, Part, Source, make_cursor
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal.output import Bar
 
@@ -30,18 +30,12 @@ STALL_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class LargeCursor:
-    """A `StateSource`: `ledgers` data ledgers of `entries_each`, of which `hole_share` are not
-    acked.
-    """
+    """`ledgers` data ledgers of `entries_each`, of which `hole_share` are not acked."""
 
     name: CursorName
     ledgers: int
     entries_each: int
     hole_share: float
-
-    mark_delete = Position(FIRST_LEDGER, BEFORE_FIRST)
-    cursor_properties: Mapping[str, str] | None = None
-    mark_delete_properties: Mapping[str, int] | None = None
 
     def holes(self, at: int) -> BitMap:
         """Of one ledger; its first and never its last entry, so that mark-delete stays and every
@@ -62,7 +56,7 @@ class LargeCursor:
             acked.run_optimize()
             yield Part((LedgerColumns(FIRST_LEDGER + at, bitmap=acked),), 1)
 
-    def layout(self) -> Sequence[LayoutItem]:
+    def layout(self) -> list[LayoutItem]:
         """All closed."""
         return [
             LayoutItem(FIRST_LEDGER + at, LayoutState.CLOSED, self.entries_each)
@@ -70,9 +64,11 @@ class LargeCursor:
         ]
 
 
-async def make(settings: Settings, source: LargeCursor) -> Imported:
+async def make(settings: Settings, cursor: LargeCursor) -> Imported:
     """Raises ProblemError."""
+    start = Position(FIRST_LEDGER, BEFORE_FIRST)
+    whole = Source(cursor.name, start, cursor.parts(), cursor.layout())
     async with connections.ports(settings, "writer") as ports:
         return await make_cursor(
-            ports, settings, source, Bar("large cursor"), stall_s=STALL_S, rng=random.Random(1)
+            ports, settings, whole, Bar("large cursor"), stall_s=STALL_S, rng=random.Random(1)
         )

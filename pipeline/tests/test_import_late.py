@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -22,13 +21,13 @@ from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.migration.cursor_maker import footer_of
 from cursorkeeper.migration.importer import Importing
 from cursorkeeper.migration.outcome import Outcome
-from cursorkeeper.migration.pulsar_source import PulsarSource
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparing import HALF_MADE, Comparing
 from cursorkeeper_pipeline.sinks.importing import OneImport, is_nobodys, is_of_run, named
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.migration.pulsar_world import HASTY, REF, PulsarWorld, state
+from daemon.tests.migration.test_import_pulsar import READ_BACK, quicker_after
 from daemon.tests.runtime.virtual import virtual
 from pipeline.tests.migration_world import MUTATIONS, READS, RUN, StopsAt
 
@@ -271,20 +270,18 @@ async def test_what_somebody_had_open_since_is_not_of_the_run() -> None:
 @pytest.mark.parametrize("refresh", [False, True])
 @virtual
 async def test_what_was_found_wrong_when_it_was_read_back_does_not_count_later(
-    refresh: bool, monkeypatch: pytest.MonkeyPatch
+    refresh: bool,
 ) -> None:
     late = Late(refresh)
     await late.begun()
     await late.world.in_ledger(state())
-    with monkeypatch.context() as patch:
-        parts = PulsarSource.parts
-        patch.setattr(PulsarSource, "parts", lambda self: islice(parts(self), 1))
-        outcome = await late.imported()
-        assert (
-            outcome.status == "failed"
-            and outcome.problem is not None
-            and "is not what was read" in outcome.problem.message
-        )
+    quicker_after(late.world, READ_BACK + 1, late.world.loses_acks)
+    outcome = await late.imported()
+    assert (
+        outcome.status == "failed"
+        and outcome.problem is not None
+        and "is not what was read" in outcome.problem.message
+    ), outcome
     outcome = await late.imported()
     assert (outcome.status, outcome.ok) == (("refreshed", True) if refresh else ("refused", False))
 

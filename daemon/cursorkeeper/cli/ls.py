@@ -15,7 +15,7 @@ from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import roots
 from cursorkeeper.inspection.footer_view import base_kind
-from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
+from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, Table, json_line, say
@@ -97,15 +97,9 @@ class Listed:
 
 async def list_cursors(footers: FooterStore, bar: Bar) -> AsyncIterator[Listed]:
     """Every cursor, bucket by bucket. Raises ZooKeeperError."""
-    batch: list[CursorName] = []
-    async for name in footers.names():
-        batch.append(name)
-        if len(batch) == READ_BATCH:
-            async for item in _read(footers, batch, bar):
-                yield item
-            batch = []
-    async for item in _read(footers, batch, bar):
-        yield item
+    async for batch in footers.batches():
+        async for item in _read(footers, batch, bar):
+            yield item
 
 
 async def _read(footers: FooterStore, names: list[CursorName], bar: Bar) -> AsyncIterator[Listed]:

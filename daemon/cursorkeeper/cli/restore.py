@@ -79,7 +79,7 @@ def restore(
             plan = scan(source, str(file), name, bar)
         done = asyncio.run(work(plan))
     if as_json:
-        json_line(done.as_json())
+        json_line(done)
         return
     say(
         f"{done.cursor}: epoch {done.epoch}, generation {done.generation}, mark-delete "

@@ -14,13 +14,12 @@ from cursorkeeper import connections
 from cursorkeeper.cli import cursor_name
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import CursorKeeperError
-from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import roots
 from cursorkeeper.inspection.checks import Progress, Report, check
 from cursorkeeper.problems import Kind, NotFound, ProblemError, problem_of
 from cursorkeeper.runtime import gc
-from cursorkeeper.runtime.footers import READ_BATCH, FooterStore
+from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
@@ -35,23 +34,9 @@ OLDER_FOOTER = (
 
 async def every_cursor(footers: FooterStore) -> AsyncIterator[CursorName]:
     """All that are not deleted; damaged footers too."""
-    batch: list[CursorName] = []
-    async for name in footers.names():
-        batch.append(name)
-        if len(batch) == READ_BATCH:
-            for kept in await _not_deleted(footers, batch):
-                yield kept
-            batch = []
-    for kept in await _not_deleted(footers, batch):
-        yield kept
-
-
-async def _not_deleted(footers: FooterStore, names: list[CursorName]) -> list[CursorName]:
-    found = await footers.read_many(names)
-    is_gone = [
-        f is None or (isinstance(f, Footer) and f.state is FooterState.DELETED) for f in found
-    ]
-    return [n for n, gone in zip(names, is_gone, strict=True) if not gone]
+    async for batch in footers.batches():
+        for name in await footers.living(batch):
+            yield name
 
 
 async def verify_one(ports: Ports, name: CursorName, bar: Bar) -> Report:

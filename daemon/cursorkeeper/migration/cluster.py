@@ -1,4 +1,5 @@
-"""Finding a Pulsar cluster's cursors in its metadata store: which there are, never what they hold.
+"""Serves who migrates, assesses or tabulates many cursors: which of them there are in a Pulsar
+cluster's metadata store, and here, never what they hold.
 
 Only reads. The tree is walked with a bounded number of requests at once; held in memory is one list
 of children for each level of the path (tenants, namespaces, topics of one namespace, subscriptions
@@ -20,6 +21,7 @@ from cursorkeeper.format.pulsar import names
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind
+from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 
@@ -84,6 +86,18 @@ class Selection:
     """tenant/namespace."""
     topic: str = ""
     subscription: str = ""
+
+    def takes(self, managed: str, subscription: str) -> bool:
+        """Whether a cursor of the managed ledger `tenant/namespace/persistent/topic` is asked
+        for.
+        """
+        if self.subscription not in ("", subscription):
+            return False
+        if self.topic:
+            return _is_of(managed, names.managed_ledger_name(self.topic))
+        if self.namespace:
+            return managed.startswith(f"{self.namespace}/{names.DOMAIN}/")
+        return not self.tenant or managed.startswith(f"{self.tenant}/")
 
     @classmethod
     def everything(cls) -> Selection:
@@ -244,7 +258,7 @@ class _Walk:
 
     async def _in_domain(self, path: str, local: str = "") -> AsyncIterator[str]:
         for child in await self._children(path) or ():
-            if local and child != local and not _is_partition_of(child, local):
+            if local and not _is_of(child, local):
                 continue
             try:
                 names.topic_of_path(f"{path}/{child}")
@@ -262,6 +276,32 @@ class _Walk:
             return None
 
 
-def _is_partition_of(child: str, local: str) -> bool:
-    base, dash, number = child.rpartition(_PARTITION)
-    return bool(dash) and base == local and number.isdecimal()
+async def iter_ours(
+    footers: FooterStore, selection: Selection, *, skipped: Callable[[SkippedPath], None]
+) -> AsyncIterator[PulsarCursorRef]:
+    """Every cursor of the selection that is not deleted here and that Pulsar can have, as Pulsar
+    names it. Raises ZooKeeperError.
+    """
+
+    def is_chosen(name: CursorName) -> bool:
+        try:
+            return selection.takes(names.managed_ledger_name(name.topic), name.subscription)
+        except ValueError as e:
+            if selection == Selection.everything():
+                skipped(SkippedPath(name.display, f"Pulsar cannot have it: {e}"))
+            return False
+
+    if selection.topic and selection.subscription:
+        alone = CursorName(selection.topic, selection.subscription)
+        if await footers.living([alone]):
+            yield PulsarCursorRef(alone.topic, alone.subscription)
+            return
+    async for found in footers.batches(is_chosen):
+        for name in await footers.living(found):
+            yield PulsarCursorRef(name.topic, name.subscription)
+
+
+def _is_of(topic: str, wanted: str) -> bool:
+    """Whether it is the wanted topic, or a partition of it."""
+    base, dash, number = topic.rpartition(_PARTITION)
+    return topic == wanted or (bool(dash) and base == wanted and number.isdecimal())

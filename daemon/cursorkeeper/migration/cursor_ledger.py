@@ -7,7 +7,7 @@ one of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState, LedgerStore
 from cursorkeeper.core.errors import DamageError
@@ -17,26 +17,15 @@ from cursorkeeper.format.pulsar.errors import PulsarFormatError, too_new
 from cursorkeeper.format.pulsar.values import Compression
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.migration.pulsar_cursor import Freshness
 
 READ_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Newest:
-    """What was found. `last_add_confirmed` is what a reader saw; `stopped_by`: why entries beyond
-    it may be missing.
+class _Tail(NamedTuple):
+    """Where the entries end: the newest one with its bytes, the last add confirmed, and why entries
+    beyond that may be missing.
     """
-
-    state: Found
-    ledger_state: LedgerState
-    created_ms: int
-    last_add_confirmed: int
-    stopped_by: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Tail:
-    """Where the entries end: the newest one with its bytes, and the last add confirmed."""
 
     last_entry: int
     payload: bytes
@@ -45,14 +34,19 @@ class _Tail:
 
 
 async def newest_of(
-    ledgers: LedgerStore, ref: PulsarCursorRef, ledger: int, patience: Patience, limit_bytes: int
-) -> Newest:
-    """Raises NoSuchLedger, GatewayError, MigrationError (AWAY), PulsarFormatError and TooNewError
-    with their place.
+    ledgers: LedgerStore,
+    ref: PulsarCursorRef,
+    ledger: int,
+    patience: Patience,
+    limit_bytes: int,
+    znode_mtime_ms: int,
+) -> tuple[Found, Freshness]:
+    """The state, and how fresh it is. Raises NoSuchLedger, GatewayError, MigrationError (AWAY),
+    PulsarFormatError and TooNewError with their place.
     """
-    info = await patience.repeat(str(ref), lambda: ledgers.metadata(ledger))
+    info = await patience.repeat(ref, lambda: ledgers.metadata(ledger))
     compression = _compression(info, ref)
-    tail = await patience.repeat(str(ref), lambda: _tail(ledgers, info))
+    tail = await patience.repeat(ref, lambda: _tail(ledgers, info))
     if tail.last_entry < 0:
         why = f" that can be read ({tail.stopped_by})" if tail.stopped_by else ""
         raise PulsarFormatError(f"it holds no entry{why}", f"ledger {ledger}")
@@ -63,15 +57,23 @@ async def newest_of(
     async def entries(wanted: ReadRange) -> list[bytes]:
         if wanted == (tail.last_entry, tail.last_entry):
             return [tail.payload]
-        return await patience.repeat(str(ref), lambda: _entries(ledgers, ledger, wanted))
+        return await patience.repeat(ref, lambda: _entries(ledgers, ledger, wanted))
 
     try:
         wanted = next(reader)
         while True:
             wanted = reader.send(await entries(wanted))
     except StopIteration as stop:
-        return Newest(
-            stop.value, info.state, info.created_ms, tail.last_add_confirmed, tail.stopped_by
+        found: Found = stop.value
+        return found, Freshness(
+            ledger,
+            found.last_entry,
+            info.state,
+            info.created_ms,
+            znode_mtime_ms,
+            max(0, found.last_entry - tail.last_add_confirmed),
+            tail.stopped_by,
+            found.skipped,
         )
     except DamageError as e:
         raise e.at(f"ledger {ledger}" + (f" {e.place}" if e.place else "")) from e

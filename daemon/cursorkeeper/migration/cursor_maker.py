@@ -11,9 +11,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import msgspec
 
 from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
@@ -41,34 +43,22 @@ class Part(NamedTuple):
     steps: int
 
 
-class StateSource(Protocol):
-    """A whole state that was checked before, in parts."""
-
-    @property
-    def name(self) -> CursorName:
-        """Under which it is made."""
-        ...
-
-    @property
-    def mark_delete(self) -> Position: ...
-
-    @property
-    def cursor_properties(self) -> Mapping[str, str] | None: ...
-
-    @property
-    def mark_delete_properties(self) -> Mapping[str, int] | None: ...
-
-    def parts(self) -> Iterator[Part]:
-        """The acks above mark-delete, once, in any order."""
-        ...
-
-    def layout(self) -> Sequence[LayoutItem]:
-        """The topic's ledgers; asked for after the last part."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Imported:
+class Source:
+    """A whole state that was checked before, and the name under which it is made. `parts`: the acks
+    above mark-delete, read once, in any order; `layout`: the topic's ledgers, complete once the
+    parts are read.
+    """
+
+    name: CursorName
+    mark_delete: Position
+    parts: Iterable[Part]
+    layout: Sequence[LayoutItem]
+    cursor_properties: Mapping[str, str] | None = None
+    mark_delete_properties: Mapping[str, int] | None = None
+
+
+class Imported(msgspec.Struct, frozen=True, rename={"mark_delete": "markDelete"}):
     """The cursor that was made."""
 
     cursor: str
@@ -78,12 +68,6 @@ class Imported:
     acked: int
     partials: int
     replaced: bool
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "markDelete" if key == "mark_delete" else key: value
-            for key, value in asdict(self).items()
-        }
 
 
 async def footer_of(ports: Ports, name: CursorName) -> Footer | None:
@@ -132,7 +116,7 @@ def is_running(pid: int) -> bool:
 async def make_cursor(
     ports: Ports,
     settings: Settings,
-    source: StateSource,
+    source: Source,
     progress: Progress,
     *,
     kind: str = "import",
@@ -146,168 +130,105 @@ async def make_cursor(
     `replace` is of the footer that is there now, or, with `seen`, of that one alone: what somebody
     else wrote since is never touched.
     """
-    return await Making(
-        ports, settings, source, progress, Purpose(kind, "imported", AGAIN), stall_s, rng
-    ).run(replace=replace, seen=seen)
-
-
-class Making:
-    def __init__(
-        self,
-        ports: Ports,
-        settings: Settings,
-        source: StateSource,
-        progress: Progress,
-        purpose: Purpose,
-        stall_s: float,
-        rng: random.Random | None,
-    ) -> None:
-        self._ports, self._settings, self._source, self._progress = (
-            ports,
-            settings,
-            source,
-            progress,
-        )
-        self._purpose, self._stall_s, self._rng, self._name = purpose, stall_s, rng, source.name
-        self._seq = 0
-
-    async def run(self, *, replace: bool, seen: Mark | None = None) -> Imported:
-        """Makes the cursor, or replaces the one that `seen` was read of. Raises ProblemError: what
-        is there already keeps its acks.
-        """
-        now, footer = await self._look()
-        before = now if seen is None else seen
-        if footer is not None:
-            if not replace:
-                raise ProblemError(
-                    f"{self._name} exists already",
-                    "import under another name with --cursor, or replace it with --replace: "
-                    "whoever has it open is deposed, "
-                    "and acks that are not in the file are delivered again",
-                )
-            self._check_held(footer)
-            self._progress.say(f"taking over and deleting {self._name}")
-            deleting = "deleting the old cursor"
-            await delete(
-                self._name,
-                self._ports,
-                self._settings,
-                self._purpose,
-                only=before,
-                what=deleting,
-                stall_s=self._stall_s,
-            )
-            epoch = before.epoch + 1
-            before, made = await self._look()
-            # made since, and perhaps deleted again: by who may have known better
-            if made is not None or before.epoch != epoch:
-                raise ProblemError(f"{self._name} was created by somebody else meanwhile", AGAIN)
-        # the state was accepted once already: only what the format itself cannot hold is refused;
-        # and nobody acks meanwhile, so that a format that writes whole states need not wait for
-        # more
-        limits = dataclasses.replace(
-            self._settings.limits,
-            open_ledger_span_max=ENTRY_ID_MAX + 1,
-            whole_state_interval_ms=self._settings.flush_interval_ms,
-        )
-        info = await self._ports.ledgers.describe()
-        writer = self._settings.state_writer(
-            min(info.entry_bytes_max, info.message_bytes_max - 64 * KIB)
-        )
-        async with hold(
-            self._name,
-            self._ports,
-            self._settings,
-            self._purpose,
-            only=before,
-            start=self._source.mark_delete,
-            limits=limits,
-            state_writer=writer,
-            rng=self._rng,
-            stall_s=self._stall_s,
-        ) as held:
-            await self._open(held)
-            await self._send_all(held)
-            return await self._close(held, replaced=replace and before.epoch > 0)
-
-    async def _look(self) -> tuple[Mark, Footer | None]:
-        """(the footer's mark; the footer, if the cursor exists)."""
-        footer = await footer_of(self._ports, self._name)
-        return mark_of(
-            footer
-        ), None if footer is None or footer.state is FooterState.DELETED else footer
-
-    def _check_held(self, footer: Footer) -> None:
-        """Raises ProblemError. What a source holds by its fencing token is not taken from it by a
-        tool; what an import left open is no source's.
-        """
-        if (
-            footer.state is FooterState.OPEN
-            and footer.fencing_token
-            and not is_made_by(footer, self._purpose.kind)
-        ):
-            who = (
-                f"it is open (epoch {footer.epoch}, by {footer.writer}), with fencing token "
-                f"{footer.fencing_token}"
-            )
+    name, purpose = source.name, Purpose(kind, "imported", AGAIN)
+    now, footer = await _look(ports, name)
+    before = now if seen is None else seen
+    if footer is not None:
+        if not replace:
             raise ProblemError(
-                f"{self._name}: {who}",
-                "unload the topic, so that its cursors are closed; then run it again",
+                f"{name} exists already",
+                "import under another name with --cursor, or replace it with --replace: "
+                "whoever has it open is deposed, "
+                "and acks that are not in the file are delivered again",
             )
-
-    async def _open(self, held: Hold) -> None:
-        self._progress.say(f"creating {self._name}")
+        _check_held(name, footer, kind)
+        progress.say(f"taking over and deleting {name}")
+        what = "deleting the old cursor"
+        await delete(name, ports, settings, purpose, only=before, what=what, stall_s=stall_s)
+        epoch = before.epoch + 1
+        before, made = await _look(ports, name)
+        # made since, and perhaps deleted again: by who may have known better
+        if made is not None or before.epoch != epoch:
+            raise ProblemError(f"{name} was created by somebody else meanwhile", AGAIN)
+    # the state was accepted once already: only what the format itself cannot hold is refused; and
+    # nobody acks meanwhile, so that a format that writes whole states need not wait for more
+    limits = dataclasses.replace(
+        settings.limits,
+        open_ledger_span_max=ENTRY_ID_MAX + 1,
+        whole_state_interval_ms=settings.flush_interval_ms,
+    )
+    info = await ports.ledgers.describe()
+    writer = settings.state_writer(min(info.entry_bytes_max, info.message_bytes_max - 64 * KIB))
+    async with hold(
+        name,
+        ports,
+        settings,
+        purpose,
+        only=before,
+        start=source.mark_delete,
+        limits=limits,
+        state_writer=writer,
+        rng=rng,
+        stall_s=stall_s,
+    ) as held:
+        progress.say(f"creating {name}")
         await held.claimed("creating the cursor")
-
-    async def _send_all(self, held: Hold) -> None:
-        source, generation = self._source, held.machine.generation
-        self._progress.say(f"importing {self._name}")
-        if source.cursor_properties is not None:
-            held.send(
-                ev.SetProperties(
-                    held.attach, self._next_seq(), generation, dict(source.cursor_properties)
-                )
-            )
-        if source.mark_delete_properties is not None:
-            held.send(
-                ev.Acks(
-                    held.attach,
-                    AckBatch(
-                        self._next_seq(), generation, properties=source.mark_delete_properties
-                    ),
-                )
-            )
-        for ledgers, steps in source.parts():
-            if ledgers:
-                batch = AckBatch(
-                    self._next_seq(), generation, ledgers=ledgers, acks=count_acks(ledgers)
-                )
-                held.send(ev.Acks(held.attach, batch))
-                await held.confirmed(self._seq - BATCHES_AHEAD_MAX, CONFIRMING)
-            self._progress.advance(steps)
-        await self._send_layout(held, tuple(source.layout()))
-        await held.confirmed(self._seq, CONFIRMING)
-
-    async def _send_layout(self, held: Hold, layout: tuple[LayoutItem, ...]) -> None:
-        if layout:
-            await held.confirmed(self._seq, CONFIRMING)
-            held.send(ev.SetLayout(held.attach, self._next_seq(), held.machine.generation, layout))
-
-    def _next_seq(self) -> int:
-        self._seq += 1
-        return self._seq
-
-    async def _close(self, held: Hold, *, replaced: bool) -> Imported:
+        progress.say(f"importing {name}")
+        await _send(held, source, progress)
         machine, state = held.machine, held.machine.acks
         done = Imported(
-            self._name.display,
+            name.display,
             machine.epoch,
             machine.generation,
             (state.mark_delete.ledger, state.mark_delete.entry),
             state.span - state.hole_count,
             state.partial_count,
-            replaced,
+            replace and before.epoch > 0,
         )
-        self._progress.say(f"closing {self._name}")
+        progress.say(f"closing {name}")
         await held.close("closing the cursor")
-        return done
+    return done
+
+
+async def _look(ports: Ports, name: CursorName) -> tuple[Mark, Footer | None]:
+    """(the footer's mark; the footer, if the cursor exists)."""
+    footer = await footer_of(ports, name)
+    is_there = footer is not None and footer.state is not FooterState.DELETED
+    return mark_of(footer), footer if is_there else None
+
+
+def _check_held(name: CursorName, footer: Footer, kind: str) -> None:
+    """Raises ProblemError. What a source holds by its fencing token is not taken from it by a tool;
+    what an import left open is no source's.
+    """
+    if footer.state is FooterState.OPEN and footer.fencing_token and not is_made_by(footer, kind):
+        raise ProblemError(
+            f"{name}: it is open (epoch {footer.epoch}, by {footer.writer}), with fencing token "
+            f"{footer.fencing_token}",
+            "unload the topic, so that its cursors are closed; then run it again",
+        )
+
+
+async def _send(held: Hold, source: Source, progress: Progress) -> None:
+    """All of it; returns when it is durable."""
+    generation, seq = held.machine.generation, 0
+
+    def acks(**what: Any) -> None:
+        nonlocal seq
+        seq += 1
+        held.send(ev.Acks(held.attach, AckBatch(seq, generation, **what)))
+
+    if source.cursor_properties is not None:
+        seq += 1
+        held.send(ev.SetProperties(held.attach, seq, generation, dict(source.cursor_properties)))
+    if source.mark_delete_properties is not None:
+        acks(properties=source.mark_delete_properties)
+    for ledgers, steps in source.parts:
+        if ledgers:
+            acks(ledgers=ledgers, acks=count_acks(ledgers))
+            await held.confirmed(seq - BATCHES_AHEAD_MAX, CONFIRMING)
+        progress.advance(steps)
+    await held.confirmed(seq, CONFIRMING)
+    if source.layout:
+        held.send(ev.SetLayout(held.attach, seq + 1, generation, tuple(source.layout)))
+        await held.confirmed(seq + 1, CONFIRMING)

@@ -6,7 +6,7 @@ from cursorkeeper.problems import Kind, ProblemError
 
 
 class MigrationError(ProblemError):
-    """`place` is a znode or "ledger L entry E"; `cursor` is its display name."""
+    """`place` is a znode or "ledger L entry E"; `cursor` is shown by its display name."""
 
-    def __init__(self, kind: Kind, cursor: str, place: str, message: str, remedy: str) -> None:
-        super().__init__(message, remedy, kind, where=place, cursor=cursor)
+    def __init__(self, kind: Kind, cursor: object, place: str, message: str, remedy: str) -> None:
+        super().__init__(message, remedy, kind, where=place, cursor=str(cursor))

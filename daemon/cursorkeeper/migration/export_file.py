@@ -5,7 +5,7 @@ whole, then sent.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from cursorkeeper.core.values import LayoutItem, Partial
 from cursorkeeper.hold import STALL_S
 from cursorkeeper.inspection.progress import Progress
 from cursorkeeper.migration import exchange
-from cursorkeeper.migration.cursor_maker import Imported, Part, make_cursor
+from cursorkeeper.migration.cursor_maker import Imported, Part, Source, make_cursor
 from cursorkeeper.migration.exchange import (
     AcksLine,
     AnyLine,
@@ -90,7 +90,7 @@ async def run_import(
     else than the file.
     """
     done = await make_cursor(
-        ports, settings, FileSource(plan), bar, replace=replace, stall_s=stall_s, rng=rng
+        ports, settings, source_of(plan), bar, replace=replace, stall_s=stall_s, rng=rng
     )
     end = plan.end
     # a file made by hand may let mark-delete move on; one that was exported cannot
@@ -106,49 +106,30 @@ async def run_import(
     return done
 
 
-class FileSource:
+def source_of(plan: Plan) -> Source:
     """A checked file as the engine wants it."""
+    header = plan.header
+    layout = list(exchange.layout_items(header.layout))
+    return Source(
+        plan.name,
+        Position(*header.mark_delete),
+        _parts(plan, layout),
+        layout,
+        header.cursor_properties,
+        header.mark_delete_properties,
+    )
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._layout = list(exchange.layout_items(plan.header.layout))
 
-    @property
-    def name(self) -> CursorName:
-        return self._plan.name
-
-    @property
-    def mark_delete(self) -> Position:
-        return Position(*self._plan.header.mark_delete)
-
-    @property
-    def cursor_properties(self) -> Mapping[str, str] | None:
-        return self._plan.header.cursor_properties
-
-    @property
-    def mark_delete_properties(self) -> Mapping[str, int] | None:
-        return self._plan.header.mark_delete_properties
-
-    def parts(self) -> Iterator[Part]:
-        """Of a bounded number of lines each; layout lines are kept for later."""
-        lines = (
-            x
-            for x in _lines(self._plan.path, self._plan.shown)
-            if not isinstance(x, Header | EndLine)
-        )
-        while batch := list(islice(lines, LINES_PER_BATCH)):
-            self._layout += [
-                i
-                for line in batch
-                if isinstance(line, LayoutLine)
-                for i in exchange.layout_items(line.items)
-            ]
-            for ledgers in _cut(batch):
-                yield Part(ledgers, 0)
-            yield Part((), len(batch))
-
-    def layout(self) -> Sequence[LayoutItem]:
-        return self._layout
+def _parts(plan: Plan, layout: list[LayoutItem]) -> Iterator[Part]:
+    """Of a bounded number of lines each; what lines say of the layout is added to it."""
+    lines = (x for x in _lines(plan.path, plan.shown) if not isinstance(x, Header | EndLine))
+    while batch := list(islice(lines, LINES_PER_BATCH)):
+        for line in batch:
+            if isinstance(line, LayoutLine):
+                layout += exchange.layout_items(line.items)
+        for ledgers in _cut(batch):
+            yield Part(ledgers, 0)
+        yield Part((), len(batch))
 
 
 def _cut(lines: Sequence[AnyLine]) -> Iterator[tuple[LedgerColumns, ...]]:

@@ -24,15 +24,13 @@ from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.inspection.progress import SILENT, Progress
 from cursorkeeper.inspection.reader import read_state
-from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_ours
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.cursor_maker import is_left_over
 from cursorkeeper.migration.destination import Destination, destination_of
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.importer import KIND as IMPORT_KIND
 from cursorkeeper.migration.journal import Journal
-from cursorkeeper.migration.noted_znode import gone_past
-from cursorkeeper.migration.our_cursors import iter_ours
 from cursorkeeper.migration.outcome import BEFORE, FORESEEN, Outcome, Reporter, failed, run_all
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import read_cursor
@@ -202,7 +200,7 @@ class Exporting:
         if not differs:
             return KEPT
         noted = noted_znode(state)
-        past = gone_past(noted, there) if noted is not None else ""
+        past = there.gone_past(noted) if noted is not None else ""
         if past and not self.replace_newer:
             remedy = (
                 "leave Pulsar's as it is; --replace-newer puts ours in its place: what "
@@ -242,7 +240,7 @@ class Exporting:
 
     async def _check_broker(self, there: Destination) -> list[str]:
         """Raises MigrationError REFUSED."""
-        signs = await there.signs_of_a_broker(self.pulsar)
+        signs = await there.signs_of_a_broker()
         if not signs:
             return []
         if self.broker_is_stopped:
@@ -300,7 +298,7 @@ class Exporting:
                 f"what Pulsar would read is not what was exported: {wrong}",
                 "do not start the broker; report this",
             )
-        owner = await there.owner(self.pulsar)
+        owner = await there.owner()
         if owner and not self.broker_is_stopped:
             note = (
                 f"a broker took the topic meanwhile ({owner}): unload it and look whether it "

@@ -13,30 +13,39 @@ would be another one.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import groupby, islice
 from typing import Any
 
 from cursorkeeper.connections import Ports
 from cursorkeeper.core import bitmaps
+from cursorkeeper.core.batch import LedgerColumns
 from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Stamp
+from cursorkeeper.core.values import Partial, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
+from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.inspection.progress import SILENT, Progress, Silence
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors
 from cursorkeeper.migration.compare import difference
-from cursorkeeper.migration.cursor_maker import footer_of, is_left_over, is_made_by, make_cursor
+from cursorkeeper.migration.cursor_maker import (
+    Part,
+    Source,
+    footer_of,
+    is_left_over,
+    is_made_by,
+    make_cursor,
+)
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.outcome import BEFORE, FORESEEN, Outcome, Reporter, failed, run_all
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
-from cursorkeeper.migration.pulsar_source import PulsarSource
 from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.settings import Settings
 
@@ -61,6 +70,9 @@ class Plan(StrEnum):
     PAST = "imported before"
 
 
+ENTRIES_PER_BATCH = 1 << 22
+"""The widest range of one batch: half a MiB of bits at most."""
+PARTIALS_PER_BATCH = 2_000
 NOTHING = (Plan.KEEP, Plan.PAST)
 """Plans that change nothing."""
 
@@ -221,7 +233,7 @@ class Importing:
         """The epoch. Raises ProblemError; Raced, and then what somebody else has done is as it
         was.
         """
-        source = PulsarSource(cursor)
+        source = source_of(cursor)
         again = plan is not Plan.MAKE
         try:
             done = await make_cursor(
@@ -294,6 +306,39 @@ def raced(footer: Footer) -> Raced:
         f"it was opened meanwhile (epoch {footer.epoch}, by {footer.writer})",
         f"close it, or {REPLACE}",
     )
+
+
+def source_of(cursor: PulsarCursor) -> Source:
+    """A cursor that was read, as the engine wants it."""
+    state = cursor.state
+    return Source(
+        cursor.ref.name,
+        state.mark_delete,
+        _parts(state),
+        cursor.layout,
+        cursor.cursor_properties or None,
+        state.properties or None,
+    )
+
+
+def _parts(state: PositionInfo) -> Iterator[Part]:
+    """Entries of each ledger, then the partly acked batches, whose sizes Pulsar's cursors do not
+    know: 0.
+    """
+    for ledger, entries in state.acked.items():
+        for first in range(entries.min(), entries.max() + 1, ENTRIES_PER_BATCH):
+            part = bitmaps.between(entries, first, first + ENTRIES_PER_BATCH - 1)
+            if part:
+                yield Part((LedgerColumns(ledger, bitmap=part),), 0)
+    batches = iter(state.batches.items())
+    while some := list(islice(batches, PARTIALS_PER_BATCH)):
+        columns = [
+            LedgerColumns(
+                ledger, partials=tuple((key.entry, Partial(0, missing)) for key, missing in items)
+            )
+            for ledger, items in groupby(some, key=lambda item: item[0].ledger)
+        ]
+        yield Part(tuple(columns), 0)
 
 
 class _OneOfMany(Silence):

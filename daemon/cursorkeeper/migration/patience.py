@@ -34,7 +34,7 @@ class Patience:
     wait_s: float = 30.0
     say: Callable[[str], None] = lambda _what: None
 
-    async def repeat(self, cursor: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def repeat(self, cursor: object, call: Callable[[], Awaitable[T]]) -> T:
         """`call()` until its systems answer. Raises MigrationError AWAY, and what `call` raises
         otherwise.
         """

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.core.values import LayoutItem
 from cursorkeeper.format.pulsar.chunks import Skipped
@@ -29,8 +31,7 @@ LIVE_SENTENCE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
+class Freshness(msgspec.Struct, frozen=True, rename="camel"):
     """Where the state was found, and what may be newer. `ledger` -1: in the znode.
 
     `beyond_confirmed`: how many entries the state lies beyond the last add confirmed that a reader
@@ -39,14 +40,14 @@ class Freshness:
     `rolled_back`: why only the znode's mark-delete was taken; empty = it was not.
     """
 
-    znode_mtime_ms: int
     ledger: int = -1
     entry: int = -1
     ledger_state: LedgerState | None = None
     ledger_created_ms: int = 0
+    znode_mtime_ms: int = 0
     beyond_confirmed: int = 0
     stopped_by: str = ""
-    skipped: tuple[Skipped, ...] = ()
+    skipped: tuple[Skipped, ...] = msgspec.field(default=(), name="skippedEntries")
     rolled_back: str = ""
 
     @property
@@ -82,15 +83,8 @@ class Freshness:
     def as_json(self) -> dict[str, Any]:
         return {
             "source": "znode" if self.ledger < 0 else "ledger",
-            "ledger": self.ledger,
-            "entry": self.entry,
+            **msgspec.to_builtins(self),
             "ledgerState": self.ledger_state.name if self.ledger_state is not None else None,
-            "ledgerCreatedMs": self.ledger_created_ms,
-            "znodeMtimeMs": self.znode_mtime_ms,
-            "beyondConfirmed": self.beyond_confirmed,
-            "stoppedBy": self.stopped_by,
-            "skippedEntries": [list(skipped) for skipped in self.skipped],
-            "rolledBack": self.rolled_back,
             "sentence": self.sentence,
         }
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cursorkeeper.bookkeeper import errors as bk
@@ -31,6 +32,7 @@ from cursorkeeper.migration.pulsar_cursor import Freshness, PulsarCursor
 from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.synced import read_synced
 from cursorkeeper.zookeeper.values import Node
 
 STATE_BYTES_MAX = 256 << 20
@@ -53,33 +55,24 @@ async def read_cursor(
     *,
     roll_back_unreadable: bool = False,
     patience: Patience | None = None,
-    limit_bytes: int = STATE_BYTES_MAX,
 ) -> PulsarCursor:
     """The newest state that can be seen without disturbing anybody: nothing is recovered, nothing
     fenced.
 
     `roll_back_unreadable`: where the cursor ledger is gone or unreadable, do what Pulsar does, and
-    say so: go back to the znode's mark-delete and lose every individual ack. `limit_bytes` bounds
-    the state in memory. Raises MigrationError.
+    say so: go back to the znode's mark-delete and lose every individual ack. Raises MigrationError.
     """
-    return await _Reader(
-        ports, ref, patience or Patience(), limit_bytes, roll_back_unreadable
-    ).read()
+    return await _Reader(ports, ref, patience or Patience(), roll_back_unreadable).read()
 
 
+@dataclass(slots=True)
 class _Reader:
-    def __init__(
-        self,
-        ports: PulsarPorts,
-        ref: PulsarCursorRef,
-        patience: Patience,
-        limit_bytes: int,
-        roll_back: bool,
-    ) -> None:
-        self._ports, self._ref, self._patience = ports, ref, patience
-        self._limit_bytes, self._roll_back = limit_bytes, roll_back
-        self._warnings: list[str] = []
-        self._bytes_read = 0
+    _ports: PulsarPorts
+    _ref: PulsarCursorRef
+    _patience: Patience
+    _roll_back: bool
+    _warnings: list[str] = field(default_factory=list)
+    _bytes_read: int = 0
 
     async def read(self) -> PulsarCursor:
         with self._errors(self._ref.path):
@@ -108,7 +101,7 @@ class _Reader:
         return await self._fitted(node, znode, compression, state, freshness)
 
     def _znode(self, node: Node) -> tuple[ManagedCursorInfo, Compression]:
-        raw, compression = cursor_info.unwrap(node.data, limit_bytes=self._limit_bytes)
+        raw, compression = cursor_info.unwrap(node.data, limit_bytes=STATE_BYTES_MAX)
         info, notes = cursor_info.decode_with_notes(raw)
         self._warnings, self._bytes_read = list(notes), len(node.data)
         return info, compression
@@ -123,12 +116,17 @@ class _Reader:
                     "it names no cursor ledger and holds no mark-delete",
                     LOOK,
                 )
-            return cursor_info.inline_state(znode), Freshness(mtime_ms)
+            return cursor_info.inline_state(znode), Freshness(znode_mtime_ms=mtime_ms)
         ledger = znode.cursors_ledger
         try:
             with self._errors(f"ledger {ledger}", unreadable=True):
-                found = await newest_of(
-                    self._ports.ledgers, self._ref, ledger, self._patience, self._limit_bytes
+                found, freshness = await newest_of(
+                    self._ports.ledgers,
+                    self._ref,
+                    ledger,
+                    self._patience,
+                    STATE_BYTES_MAX,
+                    mtime_ms,
                 )
         except bk.NoSuchLedger as e:
             raise _LedgerGone(f"cursor ledger {ledger} does not exist") from e
@@ -136,18 +134,9 @@ class _Reader:
             if self._roll_back and e.kind in (Kind.DAMAGED, Kind.MISSING):
                 return self._rolled_back(node, znode, _LedgerGone(f"{e.where}: {e.message}"))
             raise
-        self._warnings += found.state.notes
-        self._bytes_read += found.state.stored_bytes
-        return found.state.info, Freshness(
-            mtime_ms,
-            ledger,
-            found.state.last_entry,
-            found.ledger_state,
-            found.created_ms,
-            max(0, found.state.last_entry - found.last_add_confirmed),
-            found.stopped_by,
-            found.state.skipped,
-        )
+        self._warnings += found.notes
+        self._bytes_read += found.stored_bytes
+        return found.info, freshness
 
     def _rolled_back(
         self, node: Node, znode: ManagedCursorInfo, why: Exception
@@ -156,7 +145,9 @@ class _Reader:
             raise self._error(
                 Kind.MISSING, f"ledger {znode.cursors_ledger}", str(why), ROLL_BACK
             ) from why
-        return PositionInfo(znode.mark_delete), Freshness(node.stat.mtime_ms, rolled_back=str(why))
+        return PositionInfo(znode.mark_delete), Freshness(
+            znode_mtime_ms=node.stat.mtime_ms, rolled_back=str(why)
+        )
 
     async def _fitted(
         self,
@@ -206,34 +197,25 @@ class _Reader:
     # ---- calls and their errors
 
     async def _node(self, path: str, kind: Kind, missing: str) -> Node:
-        async def call() -> Node:
-            await self._ports.zookeeper.sync(path)
-            return await self._ports.zookeeper.get(path)
-
-        try:
-            return await self._wait(call)
-        except zk.NoNode as e:
+        node = await self._wait(lambda: read_synced(self._ports.zookeeper, path))
+        if node is None:
             raise self._error(
                 kind, path, missing, "`--dry-run` with --namespace or --tenant lists what there is"
-            ) from e
+            )
+        return node
 
     async def _wait(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await self._patience.repeat(str(self._ref), call)
+        return await self._patience.repeat(self._ref, call)
 
     def _error(self, kind: Kind, place: str, message: str, remedy: str) -> MigrationError:
-        return MigrationError(kind, str(self._ref), place, message, remedy)
+        return MigrationError(kind, self._ref, place, message, remedy)
 
     @contextmanager
     def _errors(self, place: str, *, unreadable: bool = False) -> Iterator[None]:
         """What the clients and the formats raise, as ours."""
         try:
-            yield
-        except TooNewError as e:
-            raise self._error(Kind.TOO_NEW, e.place or place, e.message, UPGRADE) from e
-        except DamageError as e:
-            raise self._error(
-                Kind.DAMAGED, e.place or place, e.message, ROLL_BACK if unreadable else LOOK
-            ) from e
+            with decoding(self._ref, place, ROLL_BACK if unreadable else LOOK):
+                yield
         except bk.NoSuchLedger:
             raise
         except bk.GatewayRefused as e:
@@ -242,6 +224,17 @@ class _Reader:
             ) from e
         except (bk.GatewayError, zk.ZooKeeperError) as e:
             raise self._error(Kind.AWAY, place, str(e), e.remedy) from e
+
+
+@contextmanager
+def decoding(ref: PulsarCursorRef, place: str, remedy: str = LOOK) -> Iterator[None]:
+    """What the formats raise of damage, as ours. `remedy`: for bytes that cannot be trusted."""
+    try:
+        yield
+    except TooNewError as e:
+        raise MigrationError(Kind.TOO_NEW, ref, e.place or place, e.message, UPGRADE) from e
+    except DamageError as e:
+        raise MigrationError(Kind.DAMAGED, ref, e.place or place, e.message, remedy) from e
 
 
 class _LedgerGone(Exception):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cursorkeeper.bookkeeper import errors as bk
-from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerState
+from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerSpec, LedgerState
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.format.pulsar import cursor_info, names
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
@@ -24,7 +24,7 @@ from cursorkeeper.migration.pulsar_reader import STATE_BYTES_MAX
 from cursorkeeper.migration.target import WritePlan
 from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper import errors as zk
-from cursorkeeper.zookeeper.values import Node
+from cursorkeeper.zookeeper.synced import read_synced
 
 ABSENT = -1
 CAS_TRIES_MAX = 10
@@ -65,6 +65,11 @@ def named_by(znode: bytes) -> int | None:
         return None
 
 
+def carries(info: LedgerInfo, marks: Mapping[str, bytes]) -> bool:
+    """Whether a ledger's metadata says all of this."""
+    return marks.items() <= info.custom_metadata.items()
+
+
 def limited(spec: LedgerSpec, bookies: int) -> LedgerSpec:
     """The same quorums, as far as there are bookies: Pulsar's next ledger has the full ones
     again.
@@ -103,7 +108,7 @@ class Writer:
         except MigrationError as e:
             # certainly not named by the znode
             if e.kind in (Kind.REFUSED, Kind.CHANGED) and ledger >= 0:
-                notes += await self._delete(ledger, "the new ledger")
+                notes += await self._delete(ledger, f"the new ledger {ledger}")
             raise
         if old_ledger >= 0:
             notes += await self._drop_old(old_ledger)
@@ -134,7 +139,7 @@ class Writer:
                     "run this again",
                 )
         except BaseException:
-            notes += await self._delete(ledger, "the new ledger")
+            notes += await self._delete(ledger, f"the new ledger {ledger}")
             raise
         return ledger
 
@@ -185,12 +190,10 @@ class Writer:
         """Whether an earlier try was done: what it wrote is there, or what a broker has made of it
         since, which still names the ledger.
         """
-
-        async def look() -> Node:
-            await self.ports.zookeeper.sync(self.ref.path)
-            return await self.ports.zookeeper.get(self.ref.path)
-
-        node = await self._wait(look)
+        path = self.ref.path
+        node = await self._wait(lambda: read_synced(self.ports.zookeeper, path))
+        if node is None:
+            raise zk.NoNode("it was deleted meanwhile", path=path)
         if ledger < 0:
             return node.data == value and node.version == version + 1
         named = named_by(node.data)
@@ -206,56 +209,55 @@ class Writer:
     # ---- ledgers that nobody names any more
 
     async def _drop_old(self, ledger: int) -> list[str]:
-        try:
-            info = await self._wait(lambda: self.ports.ledgers.metadata(ledger))
-        except bk.NoSuchLedger:
-            return []
-        except (bk.GatewayError, MigrationError) as e:
-            return [f"the old cursor ledger {ledger} is left: {e}"]
-        if info.state is not LedgerState.CLOSED:
-            return [f"the old cursor ledger {ledger} is left: it is not closed"]
-        if any(
-            info.custom_metadata.get(key) != value
-            for key, value in custom_metadata(self.ref).items()
-        ):
-            return [
-                f"the old cursor ledger {ledger} is left: its metadata does not say that it is "
-                f"this cursor's"
-            ]
-        return await self._delete(ledger, "the old cursor ledger")
+        def why_not(info: LedgerInfo) -> str:
+            if info.state is not LedgerState.CLOSED:
+                return "it is not closed"
+            is_its = carries(info, custom_metadata(self.ref))
+            return "" if is_its else "its metadata does not say that it is this cursor's"
 
-    async def _delete(self, ledger: int, what: str) -> list[str]:
-        try:
-            await self._wait(lambda: self.ports.ledgers.delete(ledger))
-        except (bk.GatewayError, MigrationError) as e:
-            return [f"{what} {ledger} is left: {e}"]
-        return []
+        return await self._drop(f"the old cursor ledger {ledger}", ledger, why_not)
 
     async def delete_orphan(self, ledger: int) -> list[str]:
         """One that an interrupted run made and the znode does not name, if it carries this writer's
         marks: a number that was noted down may by now, or at another cluster behind the same
         address, be anybody's ledger.
         """
+
+        def why_not(info: LedgerInfo) -> str:
+            is_its = self.marks and carries(info, {**custom_metadata(self.ref), **self.marks})
+            return (
+                ""
+                if is_its
+                else f"the journal names it, and it does not carry the journal's token. {TOKENLESS}"
+            )
+
+        told = f"deleted ledger {ledger} of an interrupted run"
+        return await self._drop(f"ledger {ledger}", ledger, why_not, told)
+
+    async def _drop(
+        self, what: str, ledger: int, why_not: Callable[[LedgerInfo], str], told: str = ""
+    ) -> list[str]:
+        """Deletes it unless `why_not` says why it stays; notes."""
         try:
             info = await self._wait(lambda: self.ports.ledgers.metadata(ledger))
         except bk.NoSuchLedger:
             return []
         except (bk.GatewayError, MigrationError) as e:
-            return [f"ledger {ledger} of an interrupted run is left: {e}"]
-        wanted = {**custom_metadata(self.ref), **self.marks}
-        if not self.marks or any(
-            info.custom_metadata.get(key) != value for key, value in wanted.items()
-        ):
-            return [
-                f"ledger {ledger} is left: the journal names it, and it does not carry the "
-                f"journal's token. {TOKENLESS}"
-            ]
-        return await self._delete(ledger, "the ledger of an interrupted export") or [
-            f"deleted ledger {ledger} of an interrupted run"
-        ]
+            return [f"{what} is left: {e}"]
+        why = why_not(info)
+        if why:
+            return [f"{what} is left: {why}"]
+        return await self._delete(ledger, what) or ([told] if told else [])
+
+    async def _delete(self, ledger: int, what: str) -> list[str]:
+        try:
+            await self._wait(lambda: self.ports.ledgers.delete(ledger))
+        except (bk.GatewayError, MigrationError) as e:
+            return [f"{what} is left: {e}"]
+        return []
 
     async def _wait(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await self.patience.repeat(str(self.ref), call)
+        return await self.patience.repeat(self.ref, call)
 
     def _error(self, kind: Kind, place: str, message: str, remedy: str) -> MigrationError:
-        return MigrationError(kind, str(self.ref), place, message, remedy)
+        return MigrationError(kind, self.ref, place, message, remedy)

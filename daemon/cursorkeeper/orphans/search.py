@@ -33,18 +33,13 @@ async def search(
     """`pace` is awaited after so many cursors each, `looked` is told of them. Raises
     ZooKeeperError.
     """
-    fleet, batch = Fleet(), list[CursorName]()
+    fleet = Fleet()
     await footers.sync()
     await pulsar.sync()
-    async for name in footers.names():
-        batch.append(name)
-        if len(batch) == LOOKUPS_AT_ONCE:
-            await _look(batch, footers, pulsar, fleet)
-            looked(len(batch))
-            await pace(len(batch))
-            batch = []
-    await _look(batch, footers, pulsar, fleet)
-    looked(len(batch))
+    async for batch in footers.batches(size=LOOKUPS_AT_ONCE):
+        await _look(batch, footers, pulsar, fleet)
+        looked(len(batch))
+        await pace(len(batch))
     return fleet
 
 

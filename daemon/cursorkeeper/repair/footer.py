@@ -24,6 +24,7 @@ from cursorkeeper.problems import ProblemError
 from cursorkeeper.runtime.gc import Owned, doubt, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.synced import read_synced
 from cursorkeeper.zookeeper.values import Create, Op, SetData
 
 ABSENT = -1
@@ -111,12 +112,7 @@ async def look(ports: Ports, name: CursorName, root: str, data: bytes | None) ->
     """`data`: the bytes to put back; None: those that are there. Raises ProblemError, DamageError,
     what the clients raise.
     """
-    path = name.path(root)
-    await ports.zookeeper.sync(path)
-    try:
-        node = await ports.zookeeper.get(path)
-    except zk.NoNode:
-        node = None
+    node = await read_synced(ports.zookeeper, name.path(root))
     if data is None and node is None:
         raise ProblemError(f"{name}: it has no footer", "name a FILE with the latest bytes")
     there, problem = None, "there is none"
@@ -198,7 +194,8 @@ async def write(ports: Ports, plan: Plan, root: str, progress: Progress) -> int:
                 ]
             )
         except zk.OutcomeUnknown:
-            if await _there(ports, path) != (reached, data):
+            node = await read_synced(ports.zookeeper, path)
+            if node is None or (node.version, node.data) != (reached, data):
                 raise
         except zk.MultiFailed as e:
             if not isinstance(e.culprit, zk.BadVersion | zk.NodeExists | zk.NoNode):
@@ -209,16 +206,6 @@ async def write(ports: Ports, plan: Plan, root: str, progress: Progress) -> int:
         progress.advance(reached - version)
         version = reached
     return version
-
-
-async def _there(ports: Ports, path: str) -> tuple[int, bytes]:
-    """The znode's version and bytes; ABSENT and none of them."""
-    await ports.zookeeper.sync(path)
-    try:
-        node = await ports.zookeeper.get(path)
-    except zk.NoNode:
-        return ABSENT, b""
-    return node.version, node.data
 
 
 def _one_write(path: str, version: int, data: bytes) -> Op:

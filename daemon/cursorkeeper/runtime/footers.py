@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, RefusedError, ReplacedError, TooNewError
-from cursorkeeper.core.footer import Footer
+from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as codec
 from cursorkeeper.format.record import EncodeSettings
@@ -199,6 +199,31 @@ class FooterStore:
                     continue
             if pause_s:
                 await asyncio.sleep(pause_s)
+
+    async def batches(
+        self, wanted: Callable[[CursorName], bool] = lambda _name: True, size: int = READ_BATCH
+    ) -> AsyncIterator[list[CursorName]]:
+        """Those of `names` that are wanted, so many at once. Raises ZooKeeperError."""
+        batch: list[CursorName] = []
+        async for name in self.names():
+            if wanted(name):
+                batch.append(name)
+            if len(batch) == size:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    async def living(self, names: Sequence[CursorName]) -> list[CursorName]:
+        """Those that are not deleted; one whose footer cannot be read is one of them. Raises
+        ZooKeeperError.
+        """
+        return [
+            name
+            for name, footer in zip(names, await self.read_many(names), strict=True)
+            if footer is not None
+            and not (isinstance(footer, Footer) and footer.state is FooterState.DELETED)
+        ]
 
     async def read_many(self, names: Sequence[CursorName]) -> list[Footer | DamageError | None]:
         """Footers in bulk; None: there is none. Raises ZooKeeperError."""

@@ -31,7 +31,7 @@ ALIGNED_MAX = 100
 """Columns of a terminal."""
 
 
-def json_line(value: Mapping[str, Any]) -> None:
+def json_line(value: Mapping[str, Any] | msgspec.Struct) -> None:
     """One line of JSON on standard output."""
     sys.stdout.write(printable_json(msgspec.json.encode(value, enc_hook=str).decode()) + "\n")
 

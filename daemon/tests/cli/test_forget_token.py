@@ -18,6 +18,7 @@ from cursorkeeper.core.names import ROOT
 from cursorkeeper.core.state import AckState
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.inspection import footer_view
+from cursorkeeper.migration import cursor_maker
 from cursorkeeper.migration.cursor_maker import make_cursor
 from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.repair import footer, token
@@ -173,25 +174,13 @@ async def test_a_cursor_without_one_is_shown_as_before(world: CliWorld) -> None:
 # ---- other tools keep it
 
 
-class Nothing:
-    """A state to import: none."""
-
-    name = NAME
-    mark_delete = AckState().mark_delete
-    cursor_properties = None
-    mark_delete_properties = None
-
-    def parts(self) -> Any:
-        return iter(())
-
-    def layout(self) -> Any:
-        return ()
+NOTHING = cursor_maker.Source(NAME, AckState().mark_delete, (), ())
 
 
 async def test_an_import_keeps_the_token_of_what_it_replaces(world: CliWorld) -> None:
     await fenced(world)
     done = await make_cursor(
-        await world.ports("writer"), world.settings, Nothing(), world.bar, replace=True
+        await world.ports("writer"), world.settings, NOTHING, world.bar, replace=True
     )
     footer = await world.footer()
     assert (footer.state, footer.fencing_token, footer.epoch) == (
@@ -208,7 +197,7 @@ async def test_an_import_takes_no_open_cursor_from_a_source_with_a_token(world: 
     before = await world.footer()
     with pytest.raises(ProblemError, match=f"it is open .* with fencing token {TOKEN}"):
         await make_cursor(
-            await world.ports("writer"), world.settings, Nothing(), world.bar, replace=True
+            await world.ports("writer"), world.settings, NOTHING, world.bar, replace=True
         )
     assert mark_of(await world.footer()) == mark_of(before)
     await source.durable(source.ack(acks(7, 9)))

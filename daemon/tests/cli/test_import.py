@@ -27,9 +27,9 @@ from cursorkeeper.migration.cursor_maker import Imported
 from cursorkeeper.migration.export_file import (
     LINES_PER_BATCH,
     RANGES_PER_BATCH,
-    FileSource,
     run_import,
     scan,
+    source_of,
 )
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.settings import Settings
@@ -174,7 +174,7 @@ async def test_many_lines_go_in_bounded_batches(world: CliWorld, tmp_path: Path)
     await source.durable()
     await world.close(source)
     first = await exported(world, NAME, tmp_path / "1")
-    parts = FileSource(scan(tmp_path / "1", "1", OTHER, world.bar)).parts()
+    parts = source_of(scan(tmp_path / "1", "1", OTHER, world.bar)).parts
     sizes = [sum(len(one.ranges) // 2 for one in part.ledgers) for part in parts if part.ledgers]
     assert len(sizes) == 3 and sum(sizes) == ledgers * each and max(sizes) < RANGES_PER_BATCH + each
     assert (await imported(world, tmp_path / "1")).acked == ledgers * each

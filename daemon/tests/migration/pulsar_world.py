@@ -13,6 +13,8 @@ from dataclasses import replace
 from pyroaring import BitMap
 
 from cursorkeeper.bookkeeper.port import LedgerSpec
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.footer import EmptyBase, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import cursor_info, ledger_info, names, position_info
@@ -25,6 +27,7 @@ from cursorkeeper.format.pulsar.values import (
     ManagedLedgerInfo,
     PositionInfo,
 )
+from cursorkeeper.inspection.reader import read_footer
 from cursorkeeper.migration.cluster import (
     PulsarCursorRef,
     PulsarPorts,
@@ -142,6 +145,15 @@ class PulsarWorld(CliWorld):
         await source.durable()
         keeper.abandon()
 
+    async def loses_acks(self, ref: PulsarCursorRef = REF) -> None:
+        """What only a comparison finds: a closed footer that is whole, and holds no acks."""
+        footers = (await self.ports()).footers
+        footer, version = await read_footer(footers, ref.name)
+        assert footer.state is FooterState.CLOSED
+        bare = replace(footer, base=EmptyBase(footer.mark_delete), chain=(), previous=None)
+        answer = await footers.write(ref.name, 0, bare.written_at(version + 1), version)
+        assert isinstance(answer, ev.FooterWritten)
+
     async def znode(self, path: str) -> bytes | None:
         """What is there."""
         try:
@@ -241,8 +253,8 @@ class PulsarWorld(CliWorld):
         """One run of `import-pulsar`."""
         ports = await self.ports("writer")
         theirs = await self.pulsar()
-        given = {"settings": self.settings, "patience": HASTY, **options}
-        return Importing(ports, theirs, bar=self.bar, **given)  # type: ignore[arg-type]
+        given = {"settings": self.settings, "patience": HASTY, "bar": self.bar, **options}
+        return Importing(ports, theirs, **given)  # type: ignore[arg-type]
 
     async def found(
         self, selection: Selection | None = None

@@ -26,11 +26,10 @@ from cursorkeeper.format.pulsar import cursor_info, names
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.migration import target as target_module
-from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPath
+from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPath, iter_ours
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.exporter import Exporting, ledger_spec
 from cursorkeeper.migration.journal import Journal
-from cursorkeeper.migration.our_cursors import iter_ours
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_writer import custom_metadata

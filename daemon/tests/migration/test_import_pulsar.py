@@ -7,10 +7,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
-from itertools import islice
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -25,17 +24,23 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
-from cursorkeeper.hold import Hold
+from cursorkeeper.inspection.progress import Silence
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection
 from cursorkeeper.migration.compare import difference
-from cursorkeeper.migration.cursor_maker import Making, is_left_over, make_cursor
-from cursorkeeper.migration.importer import KIND, Importing, import_all
+from cursorkeeper.migration.cursor_maker import Part, is_left_over, make_cursor
+from cursorkeeper.migration.importer import (
+    ENTRIES_PER_BATCH,
+    KIND,
+    PARTIALS_PER_BATCH,
+    Importing,
+    import_all,
+    source_of,
+)
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import read_cursor
-from cursorkeeper.migration.pulsar_source import ENTRIES_PER_BATCH, PARTIALS_PER_BATCH, PulsarSource
 from cursorkeeper.migration.pulsar_systems import pulsar_settings
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings, load
@@ -255,10 +260,7 @@ async def test_a_tombstone_is_no_obstacle(world: PulsarWorld) -> None:
     await imported(world)
     await imported(world, replace=True)
     await world.in_znode(state((7, 20)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Making, "_open", _dies)
-        with pytest.raises(Died):
-            await imported(world, replace=True)
+    await _is_deleted(world)
     assert (await world.footer(REF.name)).state is FooterState.DELETED
     assert (await imported(world)).status == "imported" and await differs(world) == ""
 
@@ -270,7 +272,20 @@ class Died(BaseException):
     """kill -9, as far as one process can play it."""
 
 
-async def _dies(self: object, *_: object, **__: object) -> None:
+@dataclass(frozen=True)
+class DiesAt(Silence):
+    """A bar whose process is killed when it is told that this begins."""
+
+    what: str
+
+    def say(self, what: str, /) -> None:
+        if what.startswith(self.what):
+            raise Died
+
+
+def then_dies(parts: Iterable[Part]) -> Iterator[Part]:
+    """Killed when all acks are sent, and the layout is not."""
+    yield from parts
     raise Died
 
 
@@ -284,15 +299,24 @@ async def test_a_half_import_is_made_again_without_being_told(world: PulsarWorld
     )
 
 
-@pytest.mark.parametrize("dies_in", ["_open", "_send_all", "_send_layout", "_close"])
-async def test_killed_anywhere_and_run_again(
-    world: PulsarWorld, dies_in: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("dies_in", ["creating", "importing", "closing"])
+async def test_killed_anywhere_and_run_again(world: PulsarWorld, dies_in: str) -> None:
     await world.in_znode(state())
-    with monkeypatch.context() as patch:
-        patch.setattr(Making, dies_in, _dies)
-        with pytest.raises(Died):
-            await imported(world)
+    with pytest.raises(Died):
+        await imported(world, bar=DiesAt(dies_in))
+    await _is_made_again(world)
+
+
+async def test_killed_before_the_layout_and_run_again(world: PulsarWorld) -> None:
+    await world.in_znode(state())
+    source = source_of(await read_cursor(await world.pulsar(), REF))
+    half = replace(source, parts=then_dies(source.parts))
+    with pytest.raises(Died):
+        await make_cursor(await world.ports("writer"), NATIVE, half, world.bar, kind=KIND)
+    await _is_made_again(world)
+
+
+async def _is_made_again(world: PulsarWorld) -> None:
     outcome = await imported(world)
     assert outcome.ok and outcome.status in ("imported", "redone") and await differs(world) == ""
 
@@ -309,6 +333,10 @@ async def test_who_has_claimed_it_since_is_not_an_import(world: PulsarWorld) -> 
         and refused.problem is not None
         and "is open" in refused.problem.message
     )
+
+
+READ_BACK = 2
+"""So many looks come before the one that reads back what was made."""
 
 
 def quicker_after(world: PulsarWorld, looks: int, others: Callable[[], Awaitable[None]]) -> None:
@@ -388,10 +416,8 @@ async def test_zookeeper_that_is_away_for_a_moment_is_waited_for(world: PulsarWo
 
 
 async def _is_deleted(world: PulsarWorld) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Making, "_open", _dies)
-        with pytest.raises(Died):
-            await imported(world, replace=True)
+    with pytest.raises(Died):
+        await imported(world, replace=True, bar=DiesAt("creating"))
 
 
 @pytest.mark.parametrize("opened", [False, True])
@@ -431,15 +457,12 @@ def test_what_is_a_left_over() -> None:
     )
 
 
-async def test_what_was_made_is_read_back_before_it_counts(
-    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_made_is_read_back_before_it_counts(world: PulsarWorld) -> None:
     await world.in_znode(state())
-    parts = PulsarSource.parts
-    monkeypatch.setattr(PulsarSource, "parts", lambda self: islice(parts(self), 1))
+    quicker_after(world, READ_BACK, world.loses_acks)
     outcome = await imported(world)
     assert not outcome.ok and outcome.problem is not None
-    assert "6 acked entries are missing, 2 partial batches differ" in outcome.problem.message
+    assert "36 acked entries are missing, 2 partial batches differ" in outcome.problem.message
 
 
 # ---- runs over many cursors
@@ -644,7 +667,7 @@ async def test_two_imports_at_the_same_time(world: PulsarWorld) -> None:
     other = f"{NATIVE.identity}9/{KIND}"
 
     async def others() -> None:
-        source = PulsarSource(await read_cursor(await world.pulsar(), REF))
+        source = source_of(await read_cursor(await world.pulsar(), REF))
         pid = int(f"{os.getpid()}9")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("os.getpid", lambda: pid)
@@ -658,22 +681,18 @@ async def test_two_imports_at_the_same_time(world: PulsarWorld) -> None:
     assert (await imported(world)).status == "already there"
 
 
-async def test_a_source_that_is_there_at_once_is_no_damage(
-    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_source_that_is_there_at_once_is_no_damage(world: PulsarWorld) -> None:
     """It opens the cursor and acks between the import's close and its reading back."""
     await world.in_znode(state())
-    close = Making._close
 
-    async def closed(self: Making, held: Hold, *, replaced: bool) -> object:
-        done = await close(self, held, replaced=replaced)
+    async def opens() -> None:
+        assert (await world.footer(REF.name)).state is FooterState.CLOSED
         source = await world.source(REF.name)
         source.ack(acks(12, 77))
         await source.durable()
         await world.close(source)
-        return done
 
-    monkeypatch.setattr(Making, "_close", closed)
+    quicker_after(world, READ_BACK, opens)
     outcome = await imported(world)
     assert outcome.status == "refused" and outcome.problem is not None
     assert "opened before it was read back (epoch 2, by k" in outcome.problem.message

@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING
 
 from cursorkeeper import connections
 from cursorkeeper.connections import Ports
-from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
+from cursorkeeper.migration.cluster import (
+    PulsarCursorRef,
+    PulsarPorts,
+    Selection,
+    SkippedPath,
+    iter_ours,
+)
 from cursorkeeper.migration.exporter import ledger_spec
-from cursorkeeper.migration.our_cursors import iter_ours
 from cursorkeeper.migration.pulsar_systems import pulsar_conf
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf

@@ -22,8 +22,8 @@ from cursorkeeper.migration.cluster import (
     Selection,
     SkippedPath,
     iter_cursors,
+    iter_ours,
 )
-from cursorkeeper.migration.our_cursors import iter_ours
 from cursorkeeper.migration.pulsar_systems import pulsar_conf
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg

@@ -27,9 +27,9 @@ from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.migration.pulsar_writer import custom_metadata, named_by
+from cursorkeeper.migration.pulsar_writer import carries, custom_metadata, named_by
 from cursorkeeper.problems import ProblemError
-from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.synced import read_synced
 from cursorkeeper.zookeeper.values import Node
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.record import Record
@@ -158,10 +158,7 @@ class Leftovers:
             info = await self.pulsar.ledgers.metadata(ledger)
         except NoSuchLedger:
             return []
-        is_its = all(
-            info.custom_metadata.get(key) == value for key, value in custom_metadata(ref).items()
-        )
-        if info.state is not LedgerState.CLOSED or not is_its:
+        if info.state is not LedgerState.CLOSED or not carries(info, custom_metadata(ref)):
             return [
                 f"the old cursor ledger {ledger} of {ref} is left: it is not closed, or not "
                 f"certainly its"
@@ -170,11 +167,7 @@ class Leftovers:
         return [f"deleted the old cursor ledger {ledger} of {ref}"]
 
     async def _synced(self, ref: PulsarCursorRef) -> Node | None:
-        await self.pulsar.zookeeper.sync(ref.path)
-        try:
-            return await self.pulsar.zookeeper.get(ref.path)
-        except zk.NoNode:
-            return None
+        return await read_synced(self.pulsar.zookeeper, ref.path)
 
 
 def may_name(znode: bytes, ledger: int) -> bool:

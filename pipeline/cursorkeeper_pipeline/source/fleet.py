@@ -16,7 +16,6 @@ from typing import Final
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.migration.cluster import Selection
-from cursorkeeper.migration.our_cursors import is_chosen
 from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.planning import grouped
 
@@ -41,7 +40,7 @@ def chooses(selection: Selection, name: CursorName) -> bool:
         managed = names.managed_ledger_name(name.topic)
     except ValueError:
         return False
-    return is_chosen(managed, name.subscription, selection)
+    return selection.takes(managed, name.subscription)
 
 
 def spread(sizes: Mapping[str, int], tasks: int) -> list[BucketsPart]:
