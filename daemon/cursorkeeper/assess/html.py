@@ -26,6 +26,49 @@ COLOURS = {
     Reason.WINDOW: "#2980b9",
 }
 
+GLOSSARY = (
+    (
+        "Subscription (cursor)",
+        "The bookmark of an application in a topic. It remembers which messages the application "
+        "has finished.",
+    ),
+    (
+        "Acknowledged message",
+        "A message that the application reported as finished. It should never be delivered again.",
+    ),
+    (
+        "Delivered again",
+        "After a crash the broker no longer knows that a message was finished and gives it to the "
+        "application a second time: "
+        "double work, double e-mails, double payments, unless the application guards against it.",
+    ),
+    (
+        "Out-of-order acknowledgement",
+        "A later message is finished before an earlier one. One stuck message makes all "
+        "later ones out of order.",
+    ),
+    (
+        "Broker, BookKeeper, ZooKeeper",
+        "Pulsar's server, the store in which it keeps data, and the small store in "
+        "which it keeps its index.",
+    ),
+    ("Flush", "The moment at which a broker writes its bookmarks from memory to BookKeeper."),
+    (
+        "Cap",
+        "A setting that limits how much of a bookmark is written. What is beyond it lives in the "
+        "broker's memory alone.",
+    ),
+    ("Backlog", "The messages of a topic that are behind the oldest unfinished one."),
+)
+PAGES = Environment(
+    loader=PackageLoader("cursorkeeper.assess"),
+    autoescape=True,
+    trim_blocks=True,
+    undefined=StrictUndefined,
+)
+PAGES.filters["n"] = "{:,}".format
+STYLE = PAGES.get_template("style.css").render()
+
 
 def page(totals: Totals, settings: PulsarSettings, **told: str) -> str:
     """The whole page. `told`: `when` and `where` are shown as they are; `source` says what the
@@ -42,13 +85,7 @@ def page(totals: Totals, settings: PulsarSettings, **told: str) -> str:
         "to_do": to_do,
         "worst": [row for row in totals.worst if row.verdict and row.verdict.is_at_risk],
         "words": words,
+        "glossary": GLOSSARY,
         "colours": COLOURS,
     }
-    pages = Environment(
-        loader=PackageLoader("cursorkeeper.assess"),
-        autoescape=True,
-        trim_blocks=True,
-        undefined=StrictUndefined,
-    )
-    pages.filters["n"] = "{:,}".format
-    return pages.get_template("page.html").render(given, **told)
+    return PAGES.get_template("page.html").render(given, **told)
