@@ -295,13 +295,10 @@ def _runs_at(values: Mapping[str, Any]) -> tuple[str, str]:
 def _settings(values: Mapping[str, Any]) -> Any:
     from cursorkeeper.terminal.options import settings_of
 
-    paths = [Path(values[key]) if values.get(key) else None for key in ("config", "broker_conf")]
-    return settings_of(
-        *paths,
-        zookeeper=values.get("zookeeper"),
-        gateway=values.get("gateway"),
-        root=values.get("root"),
-    )
+    given = {key: values.get(key) for key in ("zookeeper", "gateway", "root")}
+    for key in ("config", "broker_conf"):
+        given[key] = Path(values[key]) if values.get(key) else None
+    return settings_of(**given)
 
 
 def _source(job: Job, values: Mapping[str, Any], settings: Any) -> Options:

@@ -7,7 +7,6 @@ Owns the command: where it reads, what it prints, which page it writes, the exit
 
 from __future__ import annotations
 
-import asyncio
 import os
 import tempfile
 from datetime import UTC, datetime
@@ -17,14 +16,16 @@ from typing import Annotated
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.assess import html, words
+from cursorkeeper.assess import words
 from cursorkeeper.assess.collect import Assessment
+from cursorkeeper.assess.html import page
 from cursorkeeper.assess.internals import InternalsError
 from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved
 from cursorkeeper.assess.totals import Totals
 from cursorkeeper.cli import migration
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
 from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper.migration.outcome import JOBS_MAX
 from cursorkeeper.migration.pulsar_systems import cluster_settings, pulsar_conf, pulsar_settings
 from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.pulsar_broker.model import Reason
@@ -34,9 +35,9 @@ from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, Table, json_line, say
 
-_MEMORY = "What is acked in the brokers' memory"
-_PULSAR = "How Pulsar is set"
-_OUT = "Output"
+_MEMORY = {"rich_help_panel": "What is acked in the brokers' memory"}
+_PULSAR = {"rich_help_panel": "How Pulsar is set"}
+_OUT = {"rich_help_panel": "Output"}
 SKIPPED_SHOWN = 50
 """Paths that are no cursors; the first of them are named."""
 
@@ -199,37 +200,8 @@ def write_page(file: Path, text: str) -> None:
         raise
 
 
-def _look(
-    settings: Settings,
-    chosen: Selection,
-    asked: Memory,
-    cluster: PulsarSettings,
-    totals: Totals,
+def cluster_of(
     *,
-    jobs: int,
-    as_json: bool,
-    compare: bool,
-) -> list[SkippedPath]:
-    skipped: list[SkippedPath] = []
-
-    async def work() -> None:
-        async with (
-            connections.zookeeper(settings) as keeper,
-            connections.gateway(settings, "reader") as ledgers,
-        ):
-            assessment = Assessment(PulsarPorts(keeper, ledgers), asked, cluster, compare)
-            await run(assessment, chosen, totals, jobs=jobs, as_json=as_json, skipped=skipped)
-
-    asyncio.run(work())
-    return skipped
-
-
-def assess(
-    topic: migration.Topic = None,
-    subscription: migration.Subscription = None,
-    tenant: migration.Tenant = None,
-    namespace: migration.Namespace = None,
-    every: migration.Everything = False,
     pulsar_zookeeper: migration.PulsarZookeeper = None,
     zookeeper: options.Zookeeper = None,
     gateway: options.Gateway = None,
@@ -241,69 +213,65 @@ def assess(
             "--pulsar-broker-conf",
             help="Pulsar's broker.conf: its ZooKeeper, password, limits.",
             metavar="FILE",
-            rich_help_panel=_PULSAR,
+            rich_help_panel=_PULSAR["rich_help_panel"],
         ),
     ] = None,
     pulsar_version: Annotated[
-        str,
-        typer.Option(
-            help="Whose defaults apply where broker.conf says nothing.", rich_help_panel=_PULSAR
-        ),
+        str, "Whose defaults apply where broker.conf says nothing.", _PULSAR
     ] = DEFAULT_VERSION,
     frame_bytes: Annotated[
         int | None,
-        typer.Option(
-            help="nettyMaxFrameSizeBytes of brokers and bookies, if raised.",
-            min=1_024,
-            rich_help_panel=_PULSAR,
-        ),
+        "nettyMaxFrameSizeBytes of brokers and bookies, if raised.",
+        {"min": 1_024, **_PULSAR},
     ] = None,
+) -> tuple[Settings, PulsarSettings]:
+    """Where the cluster is, and how its brokers are set. Raises SettingsError."""
+    conf = pulsar_conf(broker_conf)
+    ours = options.settings_of(zookeeper=zookeeper, gateway=gateway, config=config)
+    settings = pulsar_settings(ours, conf, pulsar_zookeeper)
+    return settings, cluster_settings(
+        pulsar_version, conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes
+    )
+
+
+def _check_page(file: Path) -> None:
+    if file.is_dir():
+        raise ProblemError(f"--html {file}: it is a folder", "name a file in it", Kind.USAGE)
+    if not file.parent.is_dir():
+        raise ProblemError(
+            f"--html {file}: there is no folder {file.parent}",
+            "name a file in a folder that exists",
+            Kind.USAGE,
+        )
+
+
+@options.command
+async def assess(
+    *,
+    chosen: migration.Chosen,
+    cluster: Annotated[tuple[Settings, PulsarSettings], cluster_of],
     admin_url: Annotated[
         str | None,
-        typer.Option(
-            help="A broker's web service: makes the numbers exact.",
-            metavar="http://HOST:8080",
-            rich_help_panel=_MEMORY,
-        ),
+        "A broker's web service: makes the numbers exact.",
+        {"metavar": "http://HOST:8080", **_MEMORY},
     ] = None,
     admin_token_file: Annotated[
-        Path | None,
-        typer.Option(help="A file with the token for it.", metavar="FILE", rich_help_panel=_MEMORY),
+        Path | None, "A file with the token for it.", {"metavar": "FILE", **_MEMORY}
     ] = None,
     internal_stats: Annotated[
         Path | None,
-        typer.Option(
-            help="Saved `pulsar-admin topics stats-internal`: one topic's, an object of them by "
-            "topic, or a folder TENANT/NAMESPACE/TOPIC.json.",
-            metavar="PATH",
-            rich_help_panel=_MEMORY,
-        ),
+        "Saved `pulsar-admin topics stats-internal`: one topic's, an object of them by topic, or a "
+        "folder TENANT/NAMESPACE/TOPIC.json.",
+        {"metavar": "PATH", **_MEMORY},
     ] = None,
-    compare: Annotated[
-        bool,
-        typer.Option("--compare", help="Also what CursorKeeper would store.", rich_help_panel=_OUT),
-    ] = False,
-    top: Annotated[
-        int,
-        typer.Option(
-            help="How many of the worst are shown.", min=1, max=10_000, rich_help_panel=_OUT
-        ),
-    ] = 20,
-    html_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--html",
-            help="Write a page for people who decide.",
-            metavar="FILE",
-            rich_help_panel=_OUT,
-        ),
+    compare: Annotated[bool, "Also what CursorKeeper would store.", _OUT] = False,
+    top: Annotated[int, "How many of the worst are shown.", {"min": 1, "max": 10_000, **_OUT}] = 20,
+    html: Annotated[
+        Path | None, "Write a page for people who decide.", {"metavar": "FILE", **_OUT}
     ] = None,
-    jobs: Annotated[
-        int, typer.Option(help="Topics looked at at once.", min=1, max=migration.JOBS_MAX)
-    ] = 4,
+    jobs: Annotated[int, "Topics looked at at once.", {"min": 1, "max": JOBS_MAX}] = 4,
     as_json: options.Json = False,
-    debug: options.Debug = False,
-) -> None:
+) -> int:
     """How many acked messages a Pulsar cluster would deliver again if its brokers died now, per
     cursor, and why.
 
@@ -312,47 +280,27 @@ def assess(
     known, and they are lower bounds. A message is an entry of the topic: a batch counts as one.
     Exit code 0: nothing at risk. 1: something is, or could not be judged.
     """
-    chosen = migration.selection_of(topic, subscription, tenant, namespace, every)
-    if html_file is not None and html_file.is_dir():
-        raise ProblemError(f"--html {html_file}: it is a folder", "name a file in it", Kind.USAGE)
-    if html_file is not None and not html_file.parent.is_dir():
-        raise ProblemError(
-            f"--html {html_file}: there is no folder {html_file.parent}",
-            "name a file in a folder that exists",
-            Kind.USAGE,
-        )
-    conf = pulsar_conf(broker_conf)
-    settings = pulsar_settings(
-        options.settings_of(config, None, zookeeper=zookeeper, gateway=gateway),
-        conf,
-        pulsar_zookeeper,
-    )
-    cluster = cluster_settings(
-        pulsar_version, conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes
-    )
+    settings, pulsar = cluster
+    if html is not None:
+        _check_page(html)
     asked = memory(admin_url, admin_token_file, internal_stats, chosen.topic)
-    totals = Totals(top)
-    skipped = _look(
-        settings, chosen, asked, cluster, totals, jobs=jobs, as_json=as_json, compare=compare
-    )
+    totals, skipped = Totals(top), list[SkippedPath]()
+    async with (
+        connections.zookeeper(settings) as keeper,
+        connections.gateway(settings, "reader") as ledgers,
+    ):
+        assessment = Assessment(PulsarPorts(keeper, ledgers), asked, pulsar, compare)
+        await run(assessment, chosen, totals, jobs=jobs, as_json=as_json, skipped=skipped)
     code = exit_code(totals, chosen)
     if as_json:
-        json_line(
-            {
-                "totals": totals.as_json(),
-                "skipped": [list(s) for s in skipped[:SKIPPED_SHOWN]],
-                "pulsar": cluster.version,
-            }
-        )
+        told = {"skipped": [list(one) for one in skipped], "pulsar": pulsar.version}
+        json_line({"totals": totals.as_json(), **told})
     else:
-        show(totals, cluster, asked.exact_with)
-        for path, reason in skipped[:SKIPPED_SHOWN]:
+        show(totals, pulsar, asked.exact_with)
+        for path, reason in skipped:
             say(f"left out {path}: {reason}", err=True)
-    if html_file is not None:
-        when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        told = {"source": asked.describes, "exact_with": asked.exact_with}
-        write_page(
-            html_file, html.page(totals, cluster, when=when, where=settings.zookeeper, **told)
-        )
-    if code:
-        raise typer.Exit(code)
+    if html is not None:
+        when = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}"
+        rests_on = {"source": asked.describes, "exact_with": asked.exact_with}
+        write_page(html, page(totals, pulsar, when=when, where=settings.zookeeper, **rests_on))
+    return code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Iterable
@@ -11,14 +10,10 @@ from typing import Annotated
 
 import typer
 
-from cursorkeeper import connections
 from cursorkeeper.cli import cursor_name
-from cursorkeeper.core import events as ev
-from cursorkeeper.core.footer import Footer
-from cursorkeeper.inspection import roots
+from cursorkeeper.cli.frame import CursorOrTopic, Subscription, opened
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
-from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.output import Bar, json_line, say
 from cursorkeeper.terminal.printable import printable_json
@@ -48,22 +43,18 @@ def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:
     return size
 
 
-@options.located
-def export(
+@options.command
+async def export(
     *,
-    cursor: Annotated[
-        str, typer.Argument(help=f"{cursor_name.FORM}; or the topic alone.", metavar="CURSOR")
-    ],
-    subscription: Annotated[
-        str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")
-    ] = None,
+    cursor: CursorOrTopic,
+    subscription: Subscription = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output", "-o", help="Into this file; default: standard output.", dir_okay=False
         ),
     ] = None,
-    settings: Settings,
+    settings: options.Here,
     as_json: Annotated[
         bool,
         typer.Option(
@@ -78,18 +69,9 @@ def export(
     header): close it first for an exact copy.
     """
     name = cursor_name.parse(cursor, subscription)
-
-    async def work() -> tuple[Footer, ev.ChainRead, bool, int]:
-        async with connections.ports(settings) as ports:
-            await roots.check_root(ports.zookeeper, settings)
-            with Bar("reading") as bar:
-                footer, answer, at_least = await read_state(ports, name, bar)
-                size = write(
-                    exchange.lines_of(footer, answer.state, at_least=at_least), output, bar
-                )
-                return footer, answer, at_least, size
-
-    footer, answer, at_least, size = asyncio.run(work())
+    async with opened(settings, "reading") as (ports, bar):
+        footer, answer, at_least = await read_state(ports, name, bar)
+        size = write(exchange.lines_of(footer, answer.state, at_least=at_least), output, bar)
     if answer.fell_back:
         say(
             "the newest snapshot is damaged; this is the state from the previous one, and it is "

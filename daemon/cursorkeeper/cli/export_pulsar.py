@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import time
 from typing import Annotated
-
-import typer
 
 from cursorkeeper import connections
 from cursorkeeper.cli import migration
@@ -18,66 +15,39 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
-from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.output import Bar
 
 
-@options.located
-def export_pulsar(
+@options.command
+async def export_pulsar(
     *,
-    topic: migration.Topic = None,
-    subscription: migration.Subscription = None,
-    tenant: migration.Tenant = None,
-    namespace: migration.Namespace = None,
-    everything: migration.Everything = False,
+    chosen: migration.Chosen,
     dry_run: migration.DryRun = False,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Put ours in the place of a Pulsar cursor that differs."),
-    ] = False,
+    replace: Annotated[bool, "Put ours in the place of a Pulsar cursor that differs."] = False,
     replace_newer: Annotated[
-        bool,
-        typer.Option(
-            "--replace-newer",
-            help="Also one that Pulsar itself changed since a broker with the plugin held it.",
-        ),
+        bool, "Also one that Pulsar itself changed since a broker with the plugin held it."
     ] = False,
-    live: Annotated[
-        bool,
-        typer.Option(
-            "--live", help="Also open cursors of ours: what is durable when they are read."
-        ),
-    ] = False,
+    live: Annotated[bool, "Also open cursors of ours: what is durable when they are read."] = False,
     broker_is_stopped: Annotated[
-        bool,
-        typer.Option(
-            "--broker-is-stopped",
-            help="Whatever ledgers and bundles look like: no broker has these topics.",
-        ),
+        bool, "Whatever ledgers and bundles look like: no broker has these topics."
     ] = False,
     allow_loss: Annotated[
-        bool,
-        typer.Option(
-            "--allow-loss",
-            help="Also what Pulsar's own next flush or unload would drop because of its limits.",
-        ),
+        bool, "Also what Pulsar's own next flush or unload would drop because of its limits."
     ] = False,
     target_version: Annotated[
         str,
-        typer.Option(
-            help="The Pulsar that will open them; decides defaults of its limits and forms.",
-            metavar="VERSION",
-        ),
+        "The Pulsar that will open them; decides defaults of its limits and forms.",
+        {"metavar": "VERSION"},
     ] = DEFAULT_VERSION,
     resume: migration.Resume = None,
     jobs: migration.Jobs = 4,
     pulsar_zookeeper: migration.PulsarZookeeper = None,
     pulsar_broker_conf: migration.PulsarBrokerConf = None,
-    settings: Settings,
+    settings: options.Here,
     broker_conf: options.BrokerConf,
     as_json: options.Json = False,
-) -> None:
+) -> int:
     """Write our cursors back into a Pulsar cluster, so that Pulsar opens them with the same acked
     messages.
 
@@ -86,7 +56,6 @@ def export_pulsar(
     hold, or that its own limits would drop at its next flush. Ours stay as they are. Exit code 0:
     all done, 1: some failed or were refused, 3: a system is away.
     """
-    chosen = migration.selection_of(topic, subscription, tenant, namespace, everything)
     conf = pulsar_conf(pulsar_broker_conf or broker_conf)
     pulsar = pulsar_settings(settings, conf, pulsar_zookeeper)
     limits, spec = with_broker_conf(of_version(target_version), conf), ledger_spec(conf)
@@ -97,44 +66,36 @@ def export_pulsar(
         "zookeeper": settings.zookeeper,
         "root": settings.root,
     }
-
-    async def work() -> int:
-        role = "reader" if dry_run else "migrator"
-        async with (
-            connections.ports(settings, "reader") as ports,
-            pulsar_ports(settings, pulsar, ports, role, own=True) as theirs,
-        ):
-            await roots.check_root(ports.zookeeper, settings)
-            gateway_bytes = (await theirs.ledgers.describe()).entry_bytes_max
-            znode_bytes = pulsar.zookeeper_jute_maxbuffer_bytes
-            target = Target(
-                dataclasses.replace(limits, znode_bytes_max=znode_bytes), gateway_bytes, znode_bytes
+    role = "reader" if dry_run else "migrator"
+    async with (
+        connections.ports(settings, "reader") as ports,
+        pulsar_ports(settings, pulsar, ports, role, own=True) as theirs,
+    ):
+        await roots.check_root(ports.zookeeper, settings)
+        gateway_bytes = (await theirs.ledgers.describe()).entry_bytes_max
+        znode_bytes = pulsar.zookeeper_jute_maxbuffer_bytes
+        target = Target(
+            dataclasses.replace(limits, znode_bytes_max=znode_bytes), gateway_bytes, znode_bytes
+        )
+        lasting = migration.journal_of(resume, KIND_OF_RUN, chosen, target_of_run, dry_run=dry_run)
+        with lasting as journal, Bar("exporting", 0) as bar:
+            reporter = Reporter(bar, journal, as_json=as_json)
+            patience = Patience(say=lambda what: bar.say(what or "exporting"))
+            exporting = Exporting(
+                ports,
+                theirs,
+                settings,
+                target,
+                spec,
+                bar,
+                journal,
+                replace,
+                replace_newer,
+                live,
+                broker_is_stopped,
+                allow_loss,
+                dry_run,
+                patience,
             )
-            lasting = migration.journal_of(
-                resume, KIND_OF_RUN, chosen, target_of_run, dry_run=dry_run
-            )
-            with lasting as journal, Bar("exporting", 0) as bar:
-                reporter = Reporter(bar, journal, as_json=as_json)
-                patience = Patience(say=lambda what: bar.say(what or "exporting"))
-                exporting = Exporting(
-                    ports,
-                    theirs,
-                    settings,
-                    target,
-                    spec,
-                    bar,
-                    journal,
-                    replace,
-                    replace_newer,
-                    live,
-                    broker_is_stopped,
-                    allow_loss,
-                    dry_run,
-                    patience,
-                )
-                await export_all(exporting, chosen, reporter, jobs=jobs)
-                return reporter.summary(chosen, seconds=time.monotonic() - began_s)
-
-    code = asyncio.run(work())
-    if code:
-        raise typer.Exit(code)
+            await export_all(exporting, chosen, reporter, jobs=jobs)
+            return reporter.summary(chosen, seconds=time.monotonic() - began_s)

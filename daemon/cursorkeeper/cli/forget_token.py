@@ -8,21 +8,15 @@ bytes at the same version again, until it is decided.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import sys
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from cursorkeeper import connections
 from cursorkeeper.cli import cursor_name
-from cursorkeeper.inspection import roots
+from cursorkeeper.cli.frame import Cursor, Yes, confirmed, not_written, opened
 from cursorkeeper.inspection.footer_view import footer_json, footer_lines
 from cursorkeeper.repair.token import Seen, forget, look
-from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
-from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import json_line, say
 
 
@@ -42,14 +36,14 @@ def show(seen: Seen) -> None:
         say(f"  {label:<12} {text}")
 
 
-@options.located
-def forget_token(
+@options.command
+async def forget_token(
     *,
-    cursor: Annotated[str, typer.Argument(help=f"{cursor_name.FORM}.", metavar="CURSOR")],
-    yes: Annotated[bool, typer.Option("--yes", help="Write without asking.")] = False,
-    settings: Settings,
+    cursor: Cursor,
+    yes: Yes = False,
+    settings: options.Here,
     json: options.Json = False,
-) -> None:
+) -> int:
     """Let sources without fencing tokens open a cursor again, after showing its footer.
 
     A source that gives a fencing token leaves it in the cursor's footer for good, so that a broker
@@ -60,19 +54,8 @@ def forget_token(
     Be sure that no broker of before is left that stood still: it could open the cursor again, too.
     """
     name = cursor_name.parse(cursor)
-
-    async def looked() -> Seen:
-        async with connections.ports(settings) as ports:
-            await roots.check_root(ports.zookeeper, settings, needs_id=True)
-            return await look(ports, name)
-
-    async def done(seen: Seen) -> int:
-        async with connections.ports(settings) as ports:
-            return await forget(
-                ports, seen, f"{settings.identity}/forget-token/{secrets.token_hex(8)}"
-            )
-
-    seen, version = asyncio.run(looked()), None
+    async with opened(settings, "reading", needs_id=True) as (ports, _):
+        seen = await look(ports, name)
     if not json:
         show(seen)
     if not seen.footer.fencing_token:
@@ -80,15 +63,15 @@ def forget_token(
             json_line(as_json(seen, None))
         else:
             say("it has no fencing token: nothing is to be done")
-        return
+        return 0
     seen.check()
-    # a person may think for longer than a session of ZooKeeper lives
-    if yes or (not json and sys.stdin.isatty() and typer.confirm("set its fencing token to 0?")):
-        version = asyncio.run(done(seen))
+    version = None
+    if confirmed("set its fencing token to 0?", yes=yes, as_json=json):
+        writer = f"{settings.identity}/forget-token/{secrets.token_hex(8)}"
+        async with connections.ports(settings) as ports:
+            version = await forget(ports, seen, writer)
     if json:
         json_line(as_json(seen, version))
     elif version is not None:
         say(f"written as version {version}: fencing token {seen.footer.fencing_token} is forgotten")
-    if version is None:
-        say(f"cursorkeeper: {name}: nothing was written\nWhat to do: add --yes", err=True)
-        raise typer.Exit(NO)
+    return not_written(name) if version is None else 0

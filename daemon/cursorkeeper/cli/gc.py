@@ -4,29 +4,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
-import typer
-
-from cursorkeeper import connections
-from cursorkeeper.inspection import roots
-from cursorkeeper.repair.garbage import Swept, sweep
-from cursorkeeper.settings import Settings
+from cursorkeeper.cli.frame import opened
+from cursorkeeper.repair.garbage import sweep
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
-from cursorkeeper.terminal.output import Bar, json_line, say
+from cursorkeeper.terminal.output import json_line, say
 
 
-@options.located
-def gc(
+@options.command
+async def gc(
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say which ledgers would be deleted.")
-    ] = False,
-    settings: Settings,
+    dry_run: Annotated[bool, "Only say which ledgers would be deleted."] = False,
+    settings: options.Here,
     as_json: options.Json = False,
-) -> None:
+) -> int:
     """Delete cursor ledgers that no footer names and none can name any more.
 
     A ledger goes only if its cursor has a footer, which does not name it and whose epoch is beyond
@@ -35,14 +28,9 @@ def gc(
     not the newest one it had; such cursors are named, and the exit code is 1. The daemon does the
     same every `gc_interval_s`.
     """
-
-    async def work() -> Swept:
-        async with connections.ports(settings, "reader" if dry_run else "writer") as ports:
-            await roots.check_root(ports.zookeeper, settings, needs_id=True)
-            with Bar("looking for ledgers without an owner") as bar:
-                return await sweep(ports, bar, dry_run=dry_run)
-
-    swept = asyncio.run(work())
+    doing, role = "looking for ledgers without an owner", "reader" if dry_run else "writer"
+    async with opened(settings, doing, role, needs_id=True) as (ports, bar):
+        swept = await sweep(ports, bar, dry_run=dry_run)
     report, found = swept.report, swept.garbage
     if as_json:
         garbage = [{"ledger": g.ledger, "cursor": g.cursor.display} for g in found]
@@ -81,5 +69,4 @@ def gc(
         )
     if report.failed:
         say("What to do: run it again when every bookie is back", err=True)
-    if report.failed or swept.doubts:
-        raise typer.Exit(NO)
+    return NO if report.failed or swept.doubts else 0

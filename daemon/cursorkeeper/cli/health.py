@@ -118,30 +118,23 @@ def address_to_ask(given: str | None, listen: str | None) -> str:
     return f"127.0.0.1:{port}" if host in ANY_HOST else f"{host}:{port}"
 
 
+@options.command
 def health(
     address: Annotated[
         str | None,
-        typer.Option(
-            help=f"host:port of a daemon or a gateway (default: ${LISTEN_VARIABLE}, else "
-            f"{DEFAULT_ADDRESS}).",
-            metavar="HOST:PORT",
-            show_default=False,
-        ),
+        f"host:port of a daemon or a gateway (default: ${LISTEN_VARIABLE}, else "
+        f"{DEFAULT_ADDRESS}).",
+        {"metavar": "HOST:PORT", "show_default": False},
     ] = None,
     service: Annotated[
         str,
-        typer.Option(
-            help="Full name of one gRPC service; left out: the whole.",
-            metavar="NAME",
-            show_default=False,
-        ),
+        "Full name of one gRPC service; left out: the whole.",
+        {"metavar": "NAME", "show_default": False},
     ] = "",
     timeout_s: Annotated[
-        float,
-        typer.Option(help="Limit of connection and answer together.", min=0.05, max=TIMEOUT_MAX_S),
+        float, "Limit of connection and answer together.", {"min": 0.05, "max": TIMEOUT_MAX_S}
     ] = 3.0,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """Ask a daemon or a gateway whether it serves, by gRPC health (grpc.health.v1).
 

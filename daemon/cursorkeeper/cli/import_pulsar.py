@@ -4,11 +4,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Annotated
-
-import typer
 
 from cursorkeeper import connections
 from cursorkeeper.cli import migration
@@ -17,43 +14,30 @@ from cursorkeeper.inspection import roots
 from cursorkeeper.migration.importer import KIND, Importing, import_all
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
-from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.output import Bar, say
 
 
-@options.located
-def import_pulsar(
+@options.command
+async def import_pulsar(
     *,
-    topic: migration.Topic = None,
-    subscription: migration.Subscription = None,
-    tenant: migration.Tenant = None,
-    namespace: migration.Namespace = None,
-    everything: migration.Everything = False,
+    chosen: migration.Chosen,
     dry_run: migration.DryRun = False,
     replace: Annotated[
         bool,
-        typer.Option(
-            "--replace",
-            help="Where ours exists and differs: take it over, delete it, and make it anew from "
-            "Pulsar's.",
-        ),
+        "Where ours exists and differs: take it over, delete it, and make it anew from Pulsar's.",
     ] = False,
     roll_back_unreadable: Annotated[
-        bool,
-        typer.Option(
-            "--roll-back-unreadable",
-            help="Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar.",
-        ),
+        bool, "Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar."
     ] = False,
     resume: migration.Resume = None,
     jobs: migration.Jobs = 4,
     pulsar_zookeeper: migration.PulsarZookeeper = None,
     pulsar_broker_conf: migration.PulsarBrokerConf = None,
-    settings: Settings,
+    settings: options.Here,
     broker_conf: options.BrokerConf,
     as_json: options.Json = False,
-) -> None:
+) -> int:
     """Make cursors from Pulsar's own: of a subscription, a topic, a namespace, a tenant, or the
     whole cluster.
 
@@ -63,7 +47,6 @@ def import_pulsar(
     time and run it again: it ends in the same result. Exit code 0: all done, 1: some failed or were
     refused, 3: a system is away.
     """
-    chosen = migration.selection_of(topic, subscription, tenant, namespace, everything)
     pulsar = pulsar_settings(
         settings, pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper
     )
@@ -74,34 +57,28 @@ def import_pulsar(
         "zookeeper": settings.zookeeper,
         "root": settings.root,
     }
-
-    async def work() -> int:
-        role = "reader" if dry_run else "writer"
-        own = not dry_run  # a writer may not read Pulsar's
-        async with (
-            connections.ports(settings, role) as ports,
-            pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs,
-        ):
-            if new := await roots.told_if_new(ports.zookeeper, settings):
-                say(new, err=True)
-            lasting = migration.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
-            with lasting as journal, Bar("importing", 0) as bar:
-                reporter = Reporter(bar, journal, as_json=as_json)
-                patience = Patience(say=lambda what: bar.say(what or "importing"))
-                importing = Importing(
-                    ports,
-                    theirs,
-                    settings,
-                    bar,
-                    journal,
-                    replace,
-                    dry_run,
-                    roll_back_unreadable,
-                    patience,
-                )
-                await import_all(importing, chosen, reporter, jobs=jobs)
-                return reporter.summary(chosen, seconds=time.monotonic() - began_s)
-
-    code = asyncio.run(work())
-    if code:
-        raise typer.Exit(code)
+    role = "reader" if dry_run else "writer"
+    own = not dry_run  # a writer may not read Pulsar's
+    async with (
+        connections.ports(settings, role) as ports,
+        pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs,
+    ):
+        if new := await roots.told_if_new(ports.zookeeper, settings):
+            say(new, err=True)
+        lasting = migration.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
+        with lasting as journal, Bar("importing", 0) as bar:
+            reporter = Reporter(bar, journal, as_json=as_json)
+            patience = Patience(say=lambda what: bar.say(what or "importing"))
+            importing = Importing(
+                ports,
+                theirs,
+                settings,
+                bar,
+                journal,
+                replace,
+                dry_run,
+                roll_back_unreadable,
+                patience,
+            )
+            await import_all(importing, chosen, reporter, jobs=jobs)
+            return reporter.summary(chosen, seconds=time.monotonic() - began_s)

@@ -4,23 +4,21 @@ fencing anything.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 import typer
 
-from cursorkeeper import connections
 from cursorkeeper.cli import cursor_name
+from cursorkeeper.cli.frame import CursorOrTopic, Subscription, opened
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.inspection import reader, roots, state_entries
+from cursorkeeper.inspection import reader, state_entries
 from cursorkeeper.inspection.footer_view import footer_json, footer_lines
 from cursorkeeper.inspection.reader import End
 from cursorkeeper.inspection.record_view import COLUMNS, NUMBERS, view
 from cursorkeeper.runtime import pulsar_ledger
-from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, Table, json_line, say
@@ -209,21 +207,17 @@ async def _show_raw(ports: Ports, path: str, *, as_json: bool) -> None:
         say(text)
 
 
-@options.located
-def inspect(
+@options.command
+async def inspect(
     *,
-    cursor: Annotated[
-        str, typer.Argument(help=f"{cursor_name.FORM}; or the topic alone.", metavar="CURSOR")
-    ],
-    subscription: Annotated[
-        str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")
-    ] = None,
+    cursor: CursorOrTopic,
+    subscription: Subscription = None,
     records: Annotated[
         bool, typer.Option("--records/--no-records", help="Read and check every record.")
     ] = True,
-    settings: Settings,
+    settings: options.Here,
     as_json: options.Json = False,
-) -> None:
+) -> int:
     """Show a cursor's footer, its ledgers, and every record with its sizes and whether its checksum
     is right.
 
@@ -232,18 +226,13 @@ def inspect(
     1 if a record is bad.
     """
     name = cursor_name.parse(cursor, subscription)
-
-    async def work() -> int:
-        async with connections.ports(settings) as ports:
-            await roots.check_root(ports.zookeeper, settings)
-            with Bar("reading records") as bar:
-                return await show(ports, name, settings.root, bar, records=records, as_json=as_json)
-
-    bad = asyncio.run(work())
+    async with opened(settings, "reading records") as (ports, bar):
+        bad = await show(ports, name, settings.root, bar, records=records, as_json=as_json)
     if bad:
         say(
             f"{bad} record(s) or ledgers are bad. What to do: `cursorkeeper verify` says what "
             f"that means for the cursor",
             err=True,
         )
-        raise typer.Exit(NO)
+        return NO
+    return 0

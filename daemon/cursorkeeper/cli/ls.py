@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +15,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import roots
 from cursorkeeper.inspection.footer_view import base_kind
 from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, Table, json_line, say
@@ -161,39 +161,42 @@ def _table(rows: list[Listed]) -> None:
     made.show()
 
 
-def ls(
+def settings_without_gateway(
+    *,
     zookeeper: options.Zookeeper = None,
     root: options.Root = None,
     config: options.Config = None,
     broker_conf: options.BrokerConf = None,
-    deleted: bool = typer.Option(False, "--deleted", help="Tombstones of deleted cursors too."),
+) -> Settings:
+    settings: Settings = options.settings_of(
+        zookeeper=zookeeper, root=root, config=config, broker_conf=broker_conf
+    )
+    return settings
+
+
+@options.command
+async def ls(
+    *,
+    settings: Annotated[Settings, settings_without_gateway],
+    deleted: Annotated[bool, "Tombstones of deleted cursors too."] = False,
     as_json: options.Json = False,
-    debug: options.Debug = False,
-) -> None:
+) -> int:
     """List every cursor with its footer: state, owner's epoch, mark-delete, base, chain, holes.
 
     Reads ZooKeeper alone. The numbers are those of the moment a footer was written; of an open
     cursor `markDelete` is a lower bound. A footer that cannot be read is listed as damaged, and the
     exit code is 1.
     """
-    settings = options.settings_of(config, broker_conf, zookeeper=zookeeper, root=root)
-
-    async def work() -> int:
-        async with connections.zookeeper(settings) as keeper:
-            await roots.check_root(keeper, settings)
-            with Bar("reading footers") as bar:
-                return await show(
-                    connections.footer_store(keeper, settings),
-                    bar,
-                    as_json=as_json,
-                    deleted=deleted,
-                )
-
-    damaged = asyncio.run(work())
+    async with connections.zookeeper(settings) as keeper:
+        await roots.check_root(keeper, settings)
+        footers = connections.footer_store(keeper, settings)
+        with Bar("reading footers") as bar:
+            damaged = await show(footers, bar, as_json=as_json, deleted=deleted)
     if damaged:
         say(
             f"{damaged} footer(s) cannot be read. What to do: `cursorkeeper inspect` shows the "
             "bytes, and `cursorkeeper restore-footer` puts the *latest* ones back",
             err=True,
         )
-        raise typer.Exit(NO)
+        return NO
+    return 0

@@ -26,67 +26,44 @@ from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.terminal.failure import AWAY, NO, exit_code
 from cursorkeeper.terminal.output import Bar, json_line, say
 
-_PANEL = "Which cursors"
-_WHERE = "Where"
+PANEL = {"rich_help_panel": "Which cursors"}
+_WHERE = {"rich_help_panel": "Where"}
 
-Topic = Annotated[
-    str | None,
-    typer.Argument(
-        help="persistent://tenant/namespace/topic; a partitioned one means all its partitions."
-    ),
-]
-Subscription = Annotated[
-    str | None, typer.Argument(help="One of its subscriptions; default: all of them.")
-]
-Tenant = Annotated[
-    str | None, typer.Option(help="All cursors of a tenant.", rich_help_panel=_PANEL)
-]
-Namespace = Annotated[
-    str | None, typer.Option(help="All cursors of tenant/namespace.", rich_help_panel=_PANEL)
-]
-Everything = Annotated[
-    bool, typer.Option("--all", help="All cursors of the cluster.", rich_help_panel=_PANEL)
-]
 PulsarZookeeper = Annotated[
-    str | None,
-    typer.Option(
-        help="Pulsar's metadata store, host:port[/chroot]; default: as --zookeeper.",
-        rich_help_panel=_WHERE,
-    ),
+    str | None, "Pulsar's metadata store, host:port[/chroot]; default: as --zookeeper.", _WHERE
 ]
 PulsarBrokerConf = Annotated[
     Path | None,
-    typer.Option(
-        help="Pulsar's broker.conf: its ZooKeeper, password, limits; default: --broker-conf.",
-        metavar="FILE",
-        rich_help_panel=_WHERE,
-    ),
+    "Pulsar's broker.conf: its ZooKeeper, password, limits; default: --broker-conf.",
+    {"metavar": "FILE", **_WHERE},
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Read and report everything, write nothing.")
-]
+DryRun = Annotated[bool, "Read and report everything, write nothing."]
 Resume = Annotated[
     Path | None,
-    typer.Option(
-        help="The journal of an earlier run, or of this one: what it says is done is not done "
-        "again.",
-        metavar="FILE",
-    ),
+    "The journal of an earlier run, or of this one: what it says is done is not done again.",
+    {"metavar": "FILE"},
 ]
-Jobs = Annotated[int, typer.Option(help="Cursors at once.", min=1, max=JOBS_MAX)]
+Jobs = Annotated[int, "Cursors at once.", {"min": 1, "max": JOBS_MAX}]
 
 T = TypeVar("T")
 
 
 def selection_of(
-    topic: str | None,
-    subscription: str | None,
-    tenant: str | None,
-    namespace: str | None,
-    everything: bool,
+    topic: Annotated[
+        str | None,
+        typer.Argument(
+            help="persistent://tenant/namespace/topic; a partitioned one means all its partitions."
+        ),
+    ] = None,
+    subscription: Annotated[
+        str | None, typer.Argument(help="One of its subscriptions; default: all of them.")
+    ] = None,
+    tenant: Annotated[str | None, "All cursors of a tenant.", PANEL] = None,
+    namespace: Annotated[str | None, "All cursors of tenant/namespace.", PANEL] = None,
+    all: Annotated[bool, "All cursors of the cluster.", PANEL] = False,
 ) -> Selection:
     """Exactly one of them. Raises ProblemError."""
-    given = [topic is not None, tenant is not None, namespace is not None, everything]
+    given = [topic is not None, tenant is not None, namespace is not None, all]
     if sum(given) != 1:
         remedy = "give TOPIC [SUBSCRIPTION], or one of --tenant, --namespace and --all"
         raise ProblemError(
@@ -109,6 +86,10 @@ def selection_of(
             "write persistent://tenant/namespace/topic; names of tenants and namespaces without it",
             Kind.USAGE,
         ) from None
+
+
+Chosen = Annotated[Selection, selection_of]
+"""A parameter of a command: which cursors."""
 
 
 # ---- the run

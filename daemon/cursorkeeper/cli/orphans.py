@@ -15,8 +15,6 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from typing import Annotated, Any
 
-import typer
-
 from cursorkeeper import connections
 from cursorkeeper.cli import migration
 from cursorkeeper.inspection import roots
@@ -219,38 +217,22 @@ async def report(listing: Listing, percent_max: float, remover: Remover | None, 
     return NO if doubt or listing.fleet.unreadable else 0
 
 
-@options.located
-def orphans(
+@options.command
+async def orphans(
     *,
-    delete: Annotated[
-        bool,
-        typer.Option("--delete", help="Delete those that may go. Without it they are only listed."),
-    ] = False,
+    delete: Annotated[bool, "Delete those that may go. Without it they are only listed."] = False,
     age: Annotated[
-        str,
-        typer.Option(
-            "--age",
-            metavar="AGE",
-            help="How long a footer must not have been written: 24h, 30m, 7d.",
-            show_default=True,
-        ),
+        str, "How long a footer must not have been written: 24h, 30m, 7d.", {"metavar": "AGE"}
     ] = "24h",
     percent_max: Annotated[
-        float,
-        typer.Option(
-            "--percent-max",
-            help="Delete nothing if more of all cursors are orphans.",
-            min=0,
-            max=100,
-            show_default=True,
-        ),
+        float, "Delete nothing if more of all cursors are orphans.", {"min": 0, "max": 100}
     ] = PERCENT_MAX,
     pulsar_zookeeper: migration.PulsarZookeeper = None,
     pulsar_broker_conf: migration.PulsarBrokerConf = None,
-    settings: Settings,
+    settings: options.Here,
     broker_conf: options.BrokerConf,
     as_json: options.Json = False,
-) -> None:
+) -> int:
     """List the cursors that Pulsar has no more, and delete them with --delete.
 
     A topic that is deleted by force takes its cursors from Pulsar's metadata store and tells nobody
@@ -263,28 +245,22 @@ def orphans(
     age_s = seconds(age)
     address = pulsar_zookeeper or (None if pulsar_broker_conf else settings.pulsar_metadata)
     pulsar = pulsar_settings(settings, pulsar_conf(pulsar_broker_conf or broker_conf), address)
-
-    async def work() -> int:
-        async with AsyncExitStack() as stack:
-            keeper = await stack.enter_async_context(connections.zookeeper(settings))
-            await roots.check_root(keeper, settings, needs_id=True)
-            same = pulsar.zookeeper == settings.zookeeper
-            theirs = PulsarStore(
-                keeper if same else await stack.enter_async_context(connections.zookeeper(pulsar))
-            )
-            footers, remover = connections.footer_store(keeper, settings), None
-            if delete:
-                ledgers = await stack.enter_async_context(connections.gateway(settings, "writer"))
-                remover = Remover(theirs, footers, ledgers, lambda: new_writer(settings))
-            with Bar("looking for orphans") as bar:
-                fleet = await look(footers, theirs, pulsar.zookeeper, bar)
-            listing = Listing(fleet, now_ms=round(time.time() * 1000), age_s=age_s, as_json=as_json)
-            with Bar("deleting orphans", 0) as bar:
-                return await report(listing, percent_max, remover, bar)
-
-    code = asyncio.run(work())
-    if code:
-        raise typer.Exit(code)
+    async with AsyncExitStack() as stack:
+        keeper = await stack.enter_async_context(connections.zookeeper(settings))
+        await roots.check_root(keeper, settings, needs_id=True)
+        same = pulsar.zookeeper == settings.zookeeper
+        theirs = PulsarStore(
+            keeper if same else await stack.enter_async_context(connections.zookeeper(pulsar))
+        )
+        footers, remover = connections.footer_store(keeper, settings), None
+        if delete:
+            ledgers = await stack.enter_async_context(connections.gateway(settings, "writer"))
+            remover = Remover(theirs, footers, ledgers, lambda: new_writer(settings))
+        with Bar("looking for orphans") as bar:
+            fleet = await look(footers, theirs, pulsar.zookeeper, bar)
+        listing = Listing(fleet, now_ms=round(time.time() * 1000), age_s=age_s, as_json=as_json)
+        with Bar("deleting orphans", 0) as bar:
+            return await report(listing, percent_max, remover, bar)
 
 
 def new_writer(settings: Settings) -> str:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 import sys
 import tempfile
@@ -18,9 +17,7 @@ import typer
 from cursorkeeper import connections
 from cursorkeeper.cli import cursor_name
 from cursorkeeper.inspection import roots
-from cursorkeeper.migration.cursor_maker import Imported
-from cursorkeeper.migration.export_file import Plan, run_import, scan
-from cursorkeeper.settings import Settings
+from cursorkeeper.migration.export_file import run_import, scan
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.output import Bar, json_line, say
 
@@ -37,24 +34,19 @@ def readable(file: Path) -> Iterator[Path]:
         yield Path(spool.name)
 
 
-@options.located
-def restore(
+@options.command
+async def restore(
     *,
     file: Annotated[
         Path, typer.Argument(help="What `cursorkeeper export` wrote; - for standard input.")
     ],
     cursor: Annotated[
-        str | None,
-        typer.Option(help=f"Under this name, {cursor_name.FORM}; default: the name in the file."),
+        str | None, f"Under this name, {cursor_name.FORM}; default: the name in the file."
     ] = None,
     replace: Annotated[
-        bool,
-        typer.Option(
-            "--replace",
-            help="If the cursor exists: take it over, delete it, and make it anew from the file.",
-        ),
+        bool, "If the cursor exists: take it over, delete it, and make it anew from the file."
     ] = False,
-    settings: Settings,
+    settings: options.Here,
     as_json: options.Json = False,
 ) -> None:
     """Make a cursor from an export: it is claimed, its acks are made durable and confirmed, and it
@@ -66,18 +58,14 @@ def restore(
     file will be delivered again.
     """
     name = None if cursor is None else cursor_name.parse(cursor)
-
-    async def work(plan: Plan) -> Imported:
+    with readable(file) as source:
+        with Bar("checking the file") as bar:
+            plan = scan(source, str(file), name, bar)
         async with connections.ports(settings, "writer") as ports:
             if new := await roots.told_if_new(ports.zookeeper, settings):
                 say(new, err=True)
             with Bar("importing", plan.lines) as bar:
-                return await run_import(ports, settings, plan, bar, replace=replace)
-
-    with readable(file) as source:
-        with Bar("checking the file") as bar:
-            plan = scan(source, str(file), name, bar)
-        done = asyncio.run(work(plan))
+                done = await run_import(ports, settings, plan, bar, replace=replace)
     if as_json:
         json_line(done)
         return

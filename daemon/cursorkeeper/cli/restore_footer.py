@@ -4,7 +4,6 @@ told to. See `repair.footer`.
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 import sys
 from pathlib import Path
@@ -14,13 +13,11 @@ import typer
 
 from cursorkeeper import connections
 from cursorkeeper.cli import cursor_name
+from cursorkeeper.cli.frame import Cursor, Yes, confirmed, not_written, opened
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.inspection import roots
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.repair.footer import ABSENT, Plan, look, write
-from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
-from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, json_line, say
 
 WRITES_MAX = 1_000_000
@@ -81,34 +78,24 @@ def bytes_of(file: Path) -> bytes:
     return data.rstrip(b"\r\n")
 
 
-@options.located
-def restore_footer(
+@options.command
+async def restore_footer(
     *,
-    cursor: Annotated[str, typer.Argument(help=f"{cursor_name.FORM}.", metavar="CURSOR")],
+    cursor: Cursor,
     file: Annotated[
         Path | None, typer.Argument(help="The latest bytes of its footer; - for standard input.")
     ] = None,
-    as_it_is: Annotated[
-        bool,
-        typer.Option("--as-it-is", help="The bytes that are in the znode now, instead of a file."),
-    ] = False,
+    as_it_is: Annotated[bool, "The bytes that are in the znode now, instead of a file."] = False,
     older: Annotated[
-        bool,
-        typer.Option(
-            "--older",
-            help="Also bytes that are not the latest: what was confirmed since is forgotten.",
-        ),
+        bool, "Also bytes that are not the latest: what was confirmed since is forgotten."
     ] = False,
     writes_max: Annotated[
-        int,
-        typer.Option(
-            min=1, help="So many writes may be made: the znode's version grows by one with each."
-        ),
+        int, "So many writes may be made: the znode's version grows by one with each.", {"min": 1}
     ] = WRITES_MAX,
-    yes: Annotated[bool, typer.Option("--yes", help="Write without asking.")] = False,
-    settings: Settings,
+    yes: Yes = False,
+    settings: options.Here,
     json: options.Json = False,
-) -> None:
+) -> int:
     """Put the bytes of a cursor's footer back into ZooKeeper, after showing what they hold.
 
     For a cursor that is refused with FOOTER_REPLACED, FOOTER_LOST, or a DAMAGED footer. Bytes
@@ -123,32 +110,22 @@ def restore_footer(
         raise ProblemError("what is to be put back?", "name a FILE, or say --as-it-is", Kind.USAGE)
     name = cursor_name.parse(cursor)
     data = None if file is None else bytes_of(file)
-
-    async def looked() -> Plan:
-        async with connections.ports(settings) as ports:
-            await roots.check_root(ports.zookeeper, settings, needs_id=True)
-            return await look(ports, name, settings.root, data)
-
-    async def done(plan: Plan) -> int:
-        async with connections.ports(settings) as ports:
-            with Bar("writing", plan.version_wanted - plan.version) as bar:
-                return await write(ports, plan, settings.root, bar)
-
-    plan, written = asyncio.run(looked()), None
+    async with opened(settings, "reading", needs_id=True) as (ports, _):
+        plan = await look(ports, name, settings.root, data)
     if not json:
         show(plan)
     plan.check_writes(writes_max)
-    may = older or not plan.problems
-    # a person may think for longer than a session of ZooKeeper lives
-    if may and (yes or (not json and sys.stdin.isatty() and typer.confirm("write this?"))):
-        written = asyncio.run(done(plan))
+    written, may = None, older or not plan.problems
+    if may and confirmed("write this?", yes=yes, as_json=json):
+        async with connections.ports(settings) as ports:
+            with Bar("writing", plan.version_wanted - plan.version) as bar:
+                written = await write(ports, plan, settings.root, bar)
     if json:
         json_line(as_json(plan, written))
     elif written is not None:
         say(f"written as version {written}; `{verification(name)}` says what a recovery finds")
     if written is not None:
-        return
-    why = "" if may else ": these bytes are not the latest"
-    say(f"cursorkeeper: {name}: nothing was written{why}", err=True)
-    say(f"What to do: {'add --yes' if may else LATEST}", err=True)
-    raise typer.Exit(NO)
+        return 0
+    return (
+        not_written(name) if may else not_written(name, ": these bytes are not the latest", LATEST)
+    )

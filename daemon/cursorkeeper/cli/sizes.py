@@ -100,6 +100,7 @@ def _check_plot(file: Path | None) -> None:
         raise ProblemError(f"--plot: {error}", install("plots"), Kind.USAGE) from None
 
 
+@options.command
 def sizes(
     backlogs: Annotated[
         str, typer.Option(help="Entries in the backlog, any number of sizes; k, M and G are known.")
@@ -113,7 +114,6 @@ def sizes(
         Path | None, typer.Option("--plot", help="Draw it: a .svg or .png.", metavar="FILE")
     ] = None,
     as_json: options.Json = False,
-    debug: options.Debug = False,
 ) -> None:
     """How many bytes one acknowledgement state takes in each encoding: the table of Pulsar issue
     #25985.

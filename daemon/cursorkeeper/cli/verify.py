@@ -4,23 +4,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 import typer
 
-from cursorkeeper import connections
 from cursorkeeper.cli import cursor_name
+from cursorkeeper.cli.frame import opened
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.inspection import roots
 from cursorkeeper.inspection.checks import Progress, Report, check
 from cursorkeeper.problems import Kind, NotFound, ProblemError, problem_of
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, json_line, say
@@ -134,16 +131,16 @@ async def _given(names: list[CursorName]) -> AsyncIterator[CursorName]:
         yield name
 
 
-@options.located
-def verify(
+@options.command
+async def verify(
     *,
     cursors: Annotated[
         list[str] | None, typer.Argument(help=f"{cursor_name.FORM}; any number.", metavar="CURSOR")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every cursor.")] = False,
-    settings: Settings,
+    settings: options.Here,
     as_json: options.Json = False,
-) -> None:
+) -> int:
     """Read everything of cursors: every checksum, the snapshot, and the same state from every older
     snapshot still kept.
 
@@ -159,16 +156,9 @@ def verify(
             Kind.USAGE,
         )
     names = [cursor_name.parse(c) for c in cursors or []]
-
-    async def work() -> tuple[int, int]:
-        async with connections.ports(settings) as ports:
-            await roots.check_root(ports.zookeeper, settings)
-            with Bar("reading records") as bar:
-                wanted = every_cursor(ports.footers) if every else _given(names)
-                return await verify_all(ports, wanted, bar, as_json=as_json, every=every)
-
-    count, damaged = asyncio.run(work())
+    async with opened(settings, "reading records") as (ports, bar):
+        wanted = every_cursor(ports.footers) if every else _given(names)
+        count, damaged = await verify_all(ports, wanted, bar, as_json=as_json, every=every)
     if not as_json and count != 1:
         say(f"{count} cursor(s), {damaged} damaged")
-    if damaged:
-        raise typer.Exit(NO)
+    return NO if damaged else 0

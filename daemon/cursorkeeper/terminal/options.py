@@ -1,11 +1,11 @@
-"""The options that commands share, and the settings that follow from them. Loads the settings only
-for who wants them.
+"""Serves whoever writes a command: what a parameter is on the command line, the options that
+commands share, and the settings that follow from them. Loads the settings only for who wants them.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,14 +54,14 @@ Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard outpu
 
 
 def settings_of(
-    config: Path | None,
-    broker_conf: Path | None,
     *,
-    zookeeper: str | None = None,
-    gateway: str | None = None,
-    root: str | None = None,
-) -> Settings:
-    """The daemon's own settings, from the same sources. Raises SettingsError."""
+    zookeeper: Zookeeper = None,
+    gateway: Gateway = None,
+    root: Root = None,
+    config: Config = None,
+    broker_conf: BrokerConf = None,
+) -> Any:
+    """The daemon's own `Settings`, from the same sources. Raises SettingsError."""
     from cursorkeeper.settings import load
 
     return load(
@@ -71,42 +71,59 @@ def settings_of(
     )
 
 
-_WHERE: dict[str, Any] = {
-    "zookeeper": Zookeeper,
-    "gateway": Gateway,
-    "root": Root,
-    "config": Config,
-    "broker_conf": BrokerConf,
-}
+Here = Annotated["Settings", settings_of]
+"""A parameter of a command: the settings, made of the options that say where the systems are."""
 
 
-def located(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` with the options that say where the systems are in the place of its parameter
-    `settings`, and `--debug` as the last. Who also wants one of them as it was given has a
-    parameter of its name.
+def command(function: Callable[..., Any]) -> Callable[..., None]:
+    """A function, maybe a coroutine, as typer takes it. What it returns is the exit code; nothing
+    is 0. The annotation of a parameter may carry a sentence, and is an option of the parameter's
+    name then; or a function that makes it, whose own parameters are the options. `--debug` is the
+    last. Who also wants one of a maker's options as it was given has a parameter of its name.
     """
-    asked = inspect.signature(command, eval_str=True).parameters
+    asked = _parameters(function)
+    makers = {name: _said(one) for name, one in asked.items() if inspect.isfunction(_said(one))}
+    options: dict[str, inspect.Parameter] = {}
+    for name, one in asked.items():
+        for each in _parameters(makers[name]).values() if name in makers else [one]:
+            options.setdefault(each.name, _as_option(each))
 
-    @wraps(command)
-    def located_command(**given: Any) -> None:
-        del given["debug"]  # its callback has done all
-        where = {name: given.pop(name) for name in _WHERE}
-        command(
-            settings=settings_of(**where),
-            **given,
-            **{name: value for name, value in where.items() if name in asked},
-        )
+    @wraps(function)
+    def run(**given: Any) -> None:
+        made = {
+            name: maker(**{each: given[each] for each in _parameters(maker)})
+            for name, maker in makers.items()
+        }
+        code = function(**made, **{name: given[name] for name in asked if name not in makers})
+        if inspect.iscoroutine(code):
+            import asyncio
 
-    parameters: list[inspect.Parameter] = []
-    for one in (one for name, one in asked.items() if name not in _WHERE):
-        named = _WHERE if one.name == "settings" else {}
-        parameters += [
-            inspect.Parameter(name, one.kind, default=None, annotation=kind)
-            for name, kind in named.items()
-        ] or [one]
-    parameters.append(
-        inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+            code = asyncio.run(code)
+        if code:
+            raise typer.Exit(code)
+
+    last = inspect.Parameter(
+        "debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug
     )
-    located_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    located_command.__annotations__ = {one.name: one.annotation for one in parameters}
-    return located_command
+    parameters = [*options.values(), last]  # the callback of `debug` does all
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function, eval_str=True).parameters
+
+
+def _said(one: inspect.Parameter) -> Any:
+    """What the annotation carries first."""
+    return getattr(one.annotation, "__metadata__", [None])[0]
+
+
+def _as_option(one: inspect.Parameter) -> inspect.Parameter:
+    annotation, said = one.annotation, _said(one)
+    if isinstance(said, str):
+        more = annotation.__metadata__[1] if len(annotation.__metadata__) > 1 else {}
+        option = typer.Option(f"--{one.name.replace('_', '-')}", help=said, **more)
+        annotation = Annotated[annotation.__origin__, option]
+    return one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
