@@ -4,19 +4,14 @@ cluster.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from cursorkeeper.core.limits import MIB
 from cursorkeeper.problems import Kind, ProblemError
-from cursorkeeper.sizes import plot
 from cursorkeeper.sizes.encodings import ENCODINGS
 from cursorkeeper.sizes.holes import ENTRIES_PER_LEDGER, Workload
 from cursorkeeper.sizes.measure import BACKLOGS, DENSITIES, STEPS_PER_ROW, Row, measure
 from cursorkeeper.terminal import options
-from cursorkeeper.terminal.failure import install
 from cursorkeeper.terminal.output import Bar, Table, json_line, say
 
 _UNITS = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "b": 1_000_000_000}
@@ -84,35 +79,16 @@ def show(rows: list[Row]) -> None:
         say(f"  {encoding.title}: {encoding.what}")
 
 
-def _check_plot(file: Path | None) -> None:
-    """Raises ProblemError before anything is computed."""
-    if file is None:
-        return
-    if file.suffix not in plot.SUFFIXES:
-        raise ProblemError(
-            f"--plot {file}: the file's name must end in {' or '.join(plot.SUFFIXES)}",
-            "name a .svg or .png file",
-            Kind.USAGE,
-        )
-    try:
-        plot.require()
-    except plot.PlotsMissing as error:
-        raise ProblemError(f"--plot: {error}", install("plots"), Kind.USAGE) from None
-
-
 @options.command
 def sizes(
     backlogs: Annotated[
-        str, typer.Option(help="Entries in the backlog, any number of sizes; k, M and G are known.")
+        str, "Entries in the backlog, any number of sizes; k, M and G are known."
     ] = "",
-    holes: Annotated[str, typer.Option(help="Shares of the backlog that are un-acked.")] = "",
-    seed: Annotated[int, typer.Option(help="Of the random gaps between holes.", min=0)] = 25985,
+    holes: Annotated[str, "Shares of the backlog that are un-acked."] = "",
+    seed: Annotated[int, "Of the random gaps between holes.", {"min": 0}] = 25985,
     ledger_entries: Annotated[
-        int, typer.Option(help="Entries per data ledger; 0: all in one.", min=0)
+        int, "Entries per data ledger; 0: all in one.", {"min": 0}
     ] = ENTRIES_PER_LEDGER,
-    plot_file: Annotated[
-        Path | None, typer.Option("--plot", help="Draw it: a .svg or .png.", metavar="FILE")
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """How many bytes one acknowledgement state takes in each encoding: the table of Pulsar issue
@@ -122,7 +98,6 @@ def sizes(
     every column is made by the real codec and measured. Defaults: 1M, 10M and 100M entries; 0.1 %,
     1 % and 10 % un-acked. 1 MiB = 1,048,576 bytes.
     """
-    _check_plot(plot_file)
     wanted = _workloads(
         numbers(backlogs, "--backlogs") if backlogs else list(BACKLOGS),
         densities(holes) if holes else list(DENSITIES),
@@ -137,5 +112,3 @@ def sizes(
                 json_line(found[-1].as_json())
     if not as_json:
         show(found)
-    if plot_file is not None:
-        plot.draw(found, plot_file)

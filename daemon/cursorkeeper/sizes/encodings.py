@@ -21,7 +21,7 @@ FLUSH_ACKS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One column: its key in JSON, its head in tables and plots, what it is."""
+    """One column: its key in JSON, its head in tables, what it is."""
 
     key: str
     title: str

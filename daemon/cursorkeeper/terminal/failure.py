@@ -28,13 +28,12 @@ def show(problem: Problem) -> None:
         sys.stderr.write(f"What to do: {printable(_one_line(problem.remedy))}\n")
 
 
-def install(extra: str = "", *, distribution: str = "cursorkeeper") -> str:
-    """How a distribution of ours, or an extra of it, is installed. They are on no index, so it is
-    the wheel that is named.
+def install(*, distribution: str) -> str:
+    """How a distribution of ours is installed. They are on no index, so it is the wheel that is
+    named.
     """
     wheel = f"{distribution}-{version('cursorkeeper')}-py3-none-any.whl"
-    named = f"'{wheel}[{extra}]'" if extra else wheel
-    return f"pip install {named}, the wheel that `make dist` makes"
+    return f"pip install {wheel}, the wheel that `make dist` makes"
 
 
 def _one_line(text: str) -> str:

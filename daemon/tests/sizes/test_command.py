@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -47,18 +45,9 @@ def test_the_same_seed_gives_the_same_table() -> None:
     assert run(*SMALL, "--json", "--seed", "5") == run(*SMALL, "--json", "--seed", "5")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".svg", ".png"])
-def test_plot(tmp_path: Path, suffix: str) -> None:
-    file = tmp_path / f"sizes{suffix}"
-    run(*SMALL, "--plot", str(file))
-    assert file.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--plot", "x.pdf"], ".svg or .png"),
         (["--backlogs", "many"], "'many' is not a number"),
         (["--backlogs", "0"], "a backlog of 0 entries"),
         (["--backlogs", "5G"], "a backlog of 5000000000 entries"),
@@ -69,14 +58,6 @@ def test_plot(tmp_path: Path, suffix: str) -> None:
 def test_what_makes_no_sense_is_usage(arguments: list[str], said: str) -> None:
     _, err = run("sizes", *arguments, code=2)
     assert said in err and "What to do" in err
-
-
-def test_without_the_extra_the_remedy_is_named_before_anything_is_computed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    _, err = run("sizes", "--plot", "x.svg", code=2)
-    assert ".whl[plots]" in err
 
 
 def test_numbers_and_shares() -> None:

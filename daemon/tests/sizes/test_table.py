@@ -18,13 +18,15 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState, LedgerAcks
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper.sizes import native
 from cursorkeeper.sizes.encodings import ENCODINGS, dense_heap_bytes
 from cursorkeeper.sizes.holes import FIRST_LEDGER, Workload, further_acks
 from cursorkeeper.sizes.measure import Row, measure
-from cursorkeeper.sizes.plot import FRAME_BYTES
 
 MIB = 1 << 20
+FRAME_BYTES = PulsarSettings().frame_bytes_max
+"""The largest BookKeeper entry at Pulsar's defaults."""
 M = 1_000_000
 ISSUE = {1 * M: ("0.16", "0.12"), 10 * M: ("1.63", "1.19"), 100 * M: ("16.3", "11.9")}
 """Backlog -> dense bytes in BookKeeper, transient heap; MiB, as printed in the issue."""
