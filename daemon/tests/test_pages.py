@@ -22,7 +22,6 @@ PAGES = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
-    "docs/migrate/assess.md",
     "docs/migrate/migration.md",
     "docs/reference/data-format.md",
     "docs/reference/pulsar-format.md",
@@ -258,7 +257,6 @@ def test_pages_install_the_wheel_and_from_no_index() -> None:
         "docs/run/install.md",
         "docs/migrate/migration.md",
         "docs/run/pipeline.md",
-        "docs/migrate/assess.md",
     ):
         assert f"cursorkeeper-{version[1]}-py3-none-any.whl" in (ROOT / name).read_text(), name
 

@@ -7,10 +7,11 @@ and the hot path touches two metrics per record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from platform import python_version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
@@ -25,6 +26,8 @@ from cursorkeeper.telemetry import pages
 if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper
 
+PREFIX = "cursorkeeper_"
+M = TypeVar("M", Counter, Gauge, Histogram)
 _SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.125, 0.25, 0.5, 1, 2, 4, 8, 16)
 _RECOVERY_SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200)
 _BYTES = tuple(float(64 * 2 ** (step / 2)) for step in range(29))
@@ -72,67 +75,57 @@ class DaemonTelemetry:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._append_seconds = Histogram(
-            "cursorkeeper_append_seconds",
+        self._append_seconds = self._made(
+            Histogram,
+            "append_seconds",
             "From sending a record to its ack by the quorum.",
             buckets=_SECONDS,
-            registry=self.registry,
         )
-        self._append_bytes = Histogram(
-            "cursorkeeper_append_bytes",
+        append_bytes = self._made(
+            Histogram,
+            "append_bytes",
             "Stored bytes of acknowledged records.",
-            ["kind"],
+            "kind",
             buckets=_BYTES,
-            registry=self.registry,
         )
-        self._bytes_of = {kind: self._append_bytes.labels(kind) for kind in KINDS.values()}
-        self._events = Counter(
-            "cursorkeeper_events", "What the log told, by event.", ["event"], registry=self.registry
-        )
-        ended = Counter(
-            "cursorkeeper_cursors_ended",
+        self._bytes_of = {kind: append_bytes.labels(kind) for kind in KINDS.values()}
+        self._events = self._made(Counter, "events", "What the log told, by event.", "event")
+        ended = self._made(
+            Counter,
+            "cursors_ended",
             "Cursors that ended here, by the state they ended in.",
-            ["state"],
-            registry=self.registry,
+            "state",
         )
         # there from the start: an alert sees the first one only as a step up from 0
         self._ended = {
             str(state): ended.labels(str(state)) for state in (State.CLOSED, *sorted(ENDED))
         }
-        opens = Counter(
-            "cursorkeeper_opens",
-            "Opens of sources, by how they were answered.",
-            ["result"],
-            registry=self.registry,
+        opens = self._made(
+            Counter, "opens", "Opens of sources, by how they were answered.", "result"
         )
         self._opens = {str(result): opens.labels(str(result)) for result in (*OpenResult, *Refusal)}
-        refusals = Counter(
-            "cursorkeeper_refusals",
-            "What sources were told Refused, by code.",
-            ["code"],
-            registry=self.registry,
+        refusals = self._made(
+            Counter, "refusals", "What sources were told Refused, by code.", "code"
         )
         self._refusals = {str(code): refusals.labels(str(code)) for code in Refusal}
-        self._recovery_seconds = Histogram(
-            "cursorkeeper_recovery_seconds",
+        self._recovery_seconds = self._made(
+            Histogram,
+            "recovery_seconds",
             "From asking for a cursor that was not held here to its state.",
             buckets=_RECOVERY_SECONDS,
-            registry=self.registry,
         )
-        self._orphans = Gauge(
-            "cursorkeeper_orphans",
+        self._orphans = self._made(
+            Gauge,
+            "orphans",
             "Cursors that Pulsar has no more, as of the last search; 0 where pulsar_metadata is "
             "not set.",
-            registry=self.registry,
         )
-        build = Gauge(
-            "cursorkeeper_build_info",
-            "1; what runs, as labels.",
-            ["version", "python"],
-            registry=self.registry,
-        )
+        build = self._made(Gauge, "build_info", "1; what runs, as labels.", "version", "python")
         build.labels(version("cursorkeeper"), python_version()).set(1)
         ProcessCollector(registry=self.registry)
+
+    def _made(self, kind: type[M], name: str, help: str, *labels: str, **more: Any) -> M:
+        return kind(f"{PREFIX}{name}", help, labels, registry=self.registry, **more)
 
     def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
         self._append_seconds.observe(seconds)
@@ -180,73 +173,76 @@ class _CursorCollector(Collector):
         self._keeper = keeper
 
     def collect(self) -> Iterator[Metric]:
-        states: dict[str, int] = {}
-        ended, runners = self._keeper.counted()
-        sums = {name: getattr(ended, name) for name in SUMMED}
-        chain_max = paused = size_sum = size_max = truncated = 0
-        waiting = self._keeper.ends_waited_for
-        for runner in runners:
-            machine = runner.machine
-            states[str(machine.state)] = states.get(str(machine.state), 0) + 1
-            chain_max = max(chain_max, len(machine.chain))
-            paused += bool(machine.pause.paused_for)
-            waiting += machine.questions.waiting
-            size_sum += machine.form.metadata_bytes
-            size_max = max(size_max, machine.form.metadata_bytes)
-            truncated += machine.flow.truncated_acks
-            for name in sums:
-                sums[name] += getattr(machine.counters, name)
-        cursors = GaugeMetricFamily(
-            "cursorkeeper_cursors", "Cursors held, by state.", labels=["state"]
+        keeper = self._keeper
+        sums, runners = keeper.counted()
+        machines = [runner.machine for runner in runners]
+        for machine in machines:
+            sums.add(machine.counters)
+        yield _by(
+            "cursors",
+            "Cursors held, by state.",
+            "state",
+            dict(sorted(Tally(str(machine.state) for machine in machines).items())),
         )
-        for state, count in sorted(states.items()):
-            cursors.add_metric([state], count)
-        yield cursors
-        yield GaugeMetricFamily(
-            "cursorkeeper_cursors_paused", "Cursors whose acks wait too long.", value=paused
-        )
-        yield GaugeMetricFamily(
-            "cursorkeeper_answers_waiting",
-            "Opens and questions that wait for ZooKeeper to say that the cursor is held here, "
-            "and deletes that wait for their end.",
-            value=waiting,
-        )
-        yield GaugeMetricFamily(
-            "cursorkeeper_chain_ledgers_longest", "Ledgers in the longest chain.", value=chain_max
-        )
-        yield GaugeMetricFamily(
-            "cursorkeeper_appends_in_flight",
-            "Records sent and not answered.",
-            value=self._keeper.appends_in_flight,
-        )
-        yield GaugeMetricFamily(
-            "cursorkeeper_flush_interval_seconds",
-            "The longest wait of an ack before it is sent: with the append, what a crash can "
-            "cost of acks not confirmed yet.",
-            value=self._keeper.flush_interval_ms / 1000,
-        )
-        yield GaugeMetricFamily(
-            "cursorkeeper_oldest_unconfirmed_seconds",
-            "How long the oldest accepted message of all cursors has waited to be durable.",
-            value=self._keeper.oldest_unconfirmed_s,
-        )
-        size = GaugeMetricFamily(
-            "cursorkeeper_cursor_metadata_size_in_memory_bytes",
+        sizes = [machine.form.metadata_bytes for machine in machines]
+        yield _by(
+            "cursor_metadata_size_in_memory_bytes",
             "Encoded state of the cursors held, each as of its last flush: the sum, and the "
             "largest.",
-            labels=["over"],
+            "over",
+            {"sum": sum(sizes), "max": max(sizes, default=0)},
         )
-        size.add_metric(["sum"], size_sum)
-        size.add_metric(["max"], size_max)
-        yield size
-        yield GaugeMetricFamily(
-            "cursorkeeper_truncated_acks",
-            "Acks that the stored states leave out, by the operator's leave.",
-            value=truncated,
-        )
-        for name, value in sums.items():
+        waiting = sum(machine.questions.waiting for machine in machines)
+        for name, value, help in (
+            (
+                "cursors_paused",
+                sum(bool(machine.pause.paused_for) for machine in machines),
+                "Cursors whose acks wait too long.",
+            ),
+            (
+                "answers_waiting",
+                keeper.ends_waited_for + waiting,
+                "Opens and questions that wait for ZooKeeper to say that the cursor is held here, "
+                "and deletes that wait for their end.",
+            ),
+            (
+                "chain_ledgers_longest",
+                max((len(machine.chain) for machine in machines), default=0),
+                "Ledgers in the longest chain.",
+            ),
+            (
+                "appends_in_flight",
+                keeper.appends_in_flight,
+                "Records sent and not answered.",
+            ),
+            (
+                "flush_interval_seconds",
+                keeper.flush_interval_ms / 1000,
+                "The longest wait of an ack before it is sent: with the append, what a crash can "
+                "cost of acks not confirmed yet.",
+            ),
+            (
+                "oldest_unconfirmed_seconds",
+                keeper.oldest_unconfirmed_s,
+                "How long the oldest accepted message of all cursors has waited to be durable.",
+            ),
+            (
+                "truncated_acks",
+                sum(machine.flow.truncated_acks for machine in machines),
+                "Acks that the stored states leave out, by the operator's leave.",
+            ),
+        ):
+            yield GaugeMetricFamily(PREFIX + name, help, value=value)
+        for name in SUMMED:
             yield CounterMetricFamily(
-                f"cursorkeeper_{name}",
+                PREFIX + name,
                 f"{name.replace('_', ' ')} of all cursors since the start.",
-                value=value,
+                value=getattr(sums, name),
             )
+
+
+def _by(name: str, help: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(PREFIX + name, help, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
