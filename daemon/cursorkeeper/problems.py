@@ -38,8 +38,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong and what to do, for people. `cursor` and `where` (a znode, or "ledger L entry
-    E"): empty if the message says it.
+    """What is wrong and what to do, for people. `cursor` and `where` (a znode, "ledger L entry E",
+    or whose footer it is): empty if the message says it.
     """
 
     message: str
@@ -113,16 +113,18 @@ def problem_of(error: BaseException) -> Problem:
             return _of_explained(error)
         case TooNewError():
             return Problem(
-                str(error),
+                error.message,
                 "upgrade this program: older ones must not touch what newer ones wrote",
                 Kind.TOO_NEW,
+                error.place,
             )
         case DamageError():
             return Problem(
-                str(error),
+                error.message,
                 "look closer with `cursorkeeper inspect` and `cursorkeeper verify`; change "
                 "nothing before",
                 Kind.DAMAGED,
+                error.place,
             )
         case OSError() if error.filename is not None:
             return Problem(

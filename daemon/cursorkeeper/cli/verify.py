@@ -14,7 +14,7 @@ from cursorkeeper.cli.frame import opened
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.inspection.checks import Progress, Report, check
+from cursorkeeper.inspection.checks import Report, check
 from cursorkeeper.problems import Kind, NotFound, ProblemError, problem_of
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import FooterStore
@@ -41,9 +41,7 @@ async def verify_one(ports: Ports, name: CursorName, bar: Bar) -> Report:
     away.
     """
     try:
-        return await check(
-            ports.footers, ports.ledgers, name, Progress(bar.grow, bar.advance, bar.say)
-        )
+        return await check(ports.footers, ports.ledgers, name, bar)
     except NotFound:
         raise
     except CursorKeeperError as e:
@@ -51,7 +49,7 @@ async def verify_one(ports: Ports, name: CursorName, bar: Bar) -> Report:
         if problem.kind is Kind.AWAY:
             raise
         report = Report(name.display)
-        report.found(problem.message.removeprefix(f"{name}: "))
+        report.found(problem.message)
         report.remedy = problem.remedy
         return report
 

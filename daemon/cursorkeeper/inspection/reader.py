@@ -71,7 +71,7 @@ async def read_footer(footers: FooterStore, name: CursorName) -> tuple[Footer, i
         case ev.FooterRead(footer=footer, version=version) if footer is not None:
             return footer, version
         case ev.FooterUnreadable(reason=reason, too_new=too_new):
-            raise (TooNewError if too_new else DamageError)(f"{name}: {reason}")
+            raise (TooNewError if too_new else DamageError)(reason, str(name))
     assert isinstance(answer, ev.FooterReadFailed)
     raise ProblemError(
         f"{name}: its footer cannot be read: {answer.reason}",
@@ -104,10 +104,11 @@ async def steadily(
             now, _ = await live_footer(footers, name)
             if now.is_same_write(footer):
                 raise ProblemError(
-                    f"{name}: {e}, and the footer names it",
+                    f"{e}, and the footer names it",
                     "find out who deleted it (the footer shows which snapshot needs it: "
                     "`cursorkeeper inspect --no-records`); "
                     "unless only the previous snapshot needs it, a cursor opened now is refused",
+                    where=str(name),
                 ) from e
     raise ProblemError(
         f"{name}: its footer changes faster than it can be read",

@@ -8,7 +8,7 @@ nobody can see them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,12 @@ _DIFFERENCES_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Numbers of what lies above mark-delete."""
+    """Numbers of what lies above mark-delete, by the names of the file of `export`."""
 
     ledgers: int
     acked: int
     holes: int
     partials: int
-
-    def as_json(self) -> dict[str, int]:
-        """Names as in the file of `export`."""
-        return asdict(self)
 
 
 def first_entry(state: AckState, ledger: int) -> int:

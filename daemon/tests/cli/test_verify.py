@@ -5,6 +5,7 @@ changes anything.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -34,7 +35,7 @@ async def test_a_closed_cursor(world: CliWorld) -> None:
     await world.closed(l7=((1, 3), (5, 9)), l8=((0, 1),))
     report = await checked(world)
     assert report.is_good and not report.at_least and report.previous == "none"
-    assert report.totals is not None and report.totals.as_json() == {
+    assert report.totals is not None and asdict(report.totals) == {
         "ledgers": 2,
         "acked": 10,
         "holes": 2,

@@ -75,7 +75,7 @@ def _checked(batch: Batch, mode: Mode) -> list[Read]:
             if isinstance(footer, DamageError):
                 problem = problem_of(footer)
                 raise ProblemError(
-                    f"{name}: {problem.message}",
+                    f"{name}: {problem}",
                     f"{problem.remedy}; mode permissive makes it a row",
                     problem.kind,
                 )
