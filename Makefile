@@ -20,7 +20,7 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' daemon/pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-java check docs mutants bench images up down clean
+.PHONY: help setup jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-java format-java check docs mutants bench images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
@@ -96,7 +96,7 @@ $(PLUGIN): $(PLUGIN_SOURCES)
 plugin-jar: $(PLUGIN)
 
 test-plugin:
-	mvn -q -B -f java/pulsar-plugin/pom.xml -Dtest='org.apache.bookkeeper.mledger.impl.*Test,io.cursorkeeper.pulsar.**.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
+	mvn -q -B -Pchecked -f java/pulsar-plugin/pom.xml -Dtest='org.apache.bookkeeper.mledger.impl.*Test,io.cursorkeeper.pulsar.**.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
 
 demo: setup $(JAR)
 	$(BIN)/cursorkeeper demo
@@ -125,7 +125,11 @@ test-fast: setup
 	$(PYTEST) -m 'not jvm and not slow'
 
 test-java:
-	mvn -q -B -f java/pom.xml verify
+	mvn -q -B -Pchecked -f java/pom.xml verify
+
+# The layout of all Java, written; `make test-java` checks it.
+format-java:
+	mvn -q -B -N -f java/pom.xml spotless:apply
 
 test: setup check test-java interop-classes broker-classes test-plugin $(SPARK_CLASSES)
 	@touch $(JAR) $(PLUGIN)

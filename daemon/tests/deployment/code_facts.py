@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from pathlib import Path
 
 from cursorkeeper.settings import SETTINGS
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
@@ -29,9 +30,18 @@ GATEWAY_METRICS = "cursorkeeper_gateway_"
 
 
 @cache
+def java(path: Path) -> str:
+    """A source with each text, and each call's first argument, on one line."""
+    text = re.sub(r'"\s*\n\s*\+ "', "", path.read_text())
+    return re.sub(
+        r"(?<=[(=])\s*\n\s*", lambda gap: "" if gap.string[gap.start() - 1] == "(" else " ", text
+    )
+
+
+@cache
 def java_source() -> str:
     """All of the jar's."""
-    return "\n".join(path.read_text() for path in sorted(JAVA.rglob("*.java")))
+    return "\n".join(java(path) for path in sorted(JAVA.rglob("*.java")))
 
 
 @cache
@@ -78,21 +88,21 @@ def gateway_metrics() -> set[str]:
 def broker_source() -> str:
     """All that runs in a Pulsar broker."""
     return "\n".join(
-        path.read_text() for folder in IN_THE_BROKER for path in sorted(folder.rglob("*.java"))
+        java(path) for folder in IN_THE_BROKER for path in sorted(folder.rglob("*.java"))
     )
 
 
 @cache
 def plugin_settings() -> set[str]:
     """Of the plugin, by its own list."""
-    source = (PLUGIN / "main/java/io/cursorkeeper/pulsar/Settings.java").read_text()
+    source = java(PLUGIN / "main/java/io/cursorkeeper/pulsar/Settings.java")
     return {f"cursorKeeper{name}" for name in re.findall(r' = PREFIX \+ "(\w+)";', source)}
 
 
 @cache
 def plugin_metrics() -> set[str]:
     """What the plugin shows on the broker's page: by its table of figures."""
-    table = (PLUGIN / "main/java/io/cursorkeeper/pulsar/Figures.java").read_text()
+    table = java(PLUGIN / "main/java/io/cursorkeeper/pulsar/Figures.java")
     names = re.findall(r'gauge\("(\w+)"', table) + [
         name + "_total" for name in re.findall(r'counter\("(\w+)"', table)
     ]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, SETTINGS
+from daemon.tests.deployment import code_facts
 from daemon.tests.deployment.cluster import (
     Cluster,
     container,
@@ -34,7 +35,7 @@ SPARE_S = 5.0
 
 def java_number(file: str, name: str) -> int:
     """A constant of the gateway's sources."""
-    (value,) = re.findall(rf"\b{name} = ([\d_]+);", (JAVA / file).read_text())
+    (value,) = re.findall(rf"\b{name} = ([\d_]+);", code_facts.java(JAVA / file))
     return int(value.replace("_", ""))
 
 
@@ -194,7 +195,8 @@ def test_the_gateway_listens_where_its_ports_are(target: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_flags_of_the_gateway_are_flags(target: str) -> None:
     known = re.findall(
-        r'Flag\.(?:text|number)\("([a-z-]+)"', (JAVA / "service/GatewaySettings.java").read_text()
+        r'Flag\.(?:text|number)\("([a-z-]+)"',
+        code_facts.java(JAVA / "service/GatewaySettings.java"),
     )
     assert len(known) > 20
     assert set(Cluster.of(target).gateway_flags()) <= {*known, "metadata-service-uri"}
@@ -225,7 +227,7 @@ def test_liveness_of_the_gateway_does_not_ask_for_its_neighbours(target: str) ->
     asked = probes(container(Cluster.of(target).gateway, "gateway"))
     assert asked["liveness"]["httpGet"]["path"] == asked["startup"]["httpGet"]["path"] == "/metrics"
     assert set(asked["readiness"]) & {"grpc", "httpGet", "exec"} == {"grpc"}
-    assert 'path.equals("/metrics")' in (JAVA / "service/MetricsServer.java").read_text()
+    assert 'path.equals("/metrics")' in code_facts.java(JAVA / "service/MetricsServer.java")
 
 
 @pytest.mark.parametrize("target", TARGETS)

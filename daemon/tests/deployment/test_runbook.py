@@ -178,7 +178,7 @@ async def test_names_in_backticks_exist(page: Page) -> None:
 
 @each_page
 def test_exit_codes_are_those_of_the_programs(page: Page) -> None:
-    main = (code_facts.JAVA / "io/cursorkeeper/gateway/Main.java").read_text()
+    main = code_facts.java(code_facts.JAVA / "io/cursorkeeper/gateway/Main.java")
     jar = {int(code) for code in re.findall(r"halt\((\d)", main)}
     assert jar == {1, 2} and "ExitOnOutOfMemoryError" in (ROOT / "java/Dockerfile").read_text()
     known = {

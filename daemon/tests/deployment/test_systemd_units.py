@@ -14,6 +14,7 @@ import pytest
 
 from cursorkeeper import settings
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
+from daemon.tests.deployment import code_facts
 from daemon.tests.deployment.places import DOCS, ROOT, SYSTEMD
 from daemon.tests.deployment.units import Unit, UnitError, _parse, environment_file, properties
 
@@ -60,7 +61,7 @@ def flags_of_the_gateway() -> set[str]:
     return {
         *re.findall(
             r'Flag\.(?:text|number|yesNo)\("([a-z-]+)"',
-            (JAVA / "service/GatewaySettings.java").read_text(),
+            code_facts.java(JAVA / "service/GatewaySettings.java"),
         ),
         "metadata-service-uri",
     }
@@ -68,7 +69,7 @@ def flags_of_the_gateway() -> set[str]:
 
 def java_default(flag: str) -> int:
     (value,) = re.findall(
-        rf'Flag.number\("{flag}", ([\d_]+),', (JAVA / "service/GatewaySettings.java").read_text()
+        rf'Flag.number\("{flag}", ([\d_]+),', code_facts.java(JAVA / "service/GatewaySettings.java")
     )
     return int(value.replace("_", ""))
 
@@ -107,7 +108,7 @@ def test_nobody_starts_what_cannot_start(name: str) -> None:
     assert unit.one("RestartPreventExitStatus") == "2", (
         "wrong settings or flags: a person must mend them"
     )
-    assert "halt(2, command, wrong)" in (JAVA / "Main.java").read_text()
+    assert "halt(2, command, wrong)" in code_facts.java(JAVA / "Main.java")
     assert "2 settings" in (ROOT / "daemon/cursorkeeper/cli/run.py").read_text()
 
 
@@ -140,7 +141,9 @@ def test_the_daemon_has_time_to_close_its_cursors(daemon_settings: Settings) -> 
 
 def test_the_gateway_has_time_to_stop_and_ends_well() -> None:
     unit = Unit.of("cursorkeeper-gateway")
-    (own_ms,) = re.findall(r"STOP_MAX_MS = ([\d_]+);", (JAVA / "process/Lifetime.java").read_text())
+    (own_ms,) = re.findall(
+        r"STOP_MAX_MS = ([\d_]+);", code_facts.java(JAVA / "process/Lifetime.java")
+    )
     assert unit.seconds("TimeoutStopSec") >= int(own_ms.replace("_", "")) / 1000 + SPARE_S
     assert unit.one("SuccessExitStatus") == "143"
 

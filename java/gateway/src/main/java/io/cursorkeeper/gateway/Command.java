@@ -19,7 +19,10 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 
-/** The commands of the jar: a word, its flags, and what it starts. Every long-running one prints one ready line. */
+/**
+ * The commands of the jar: a word, its flags, and what it starts. Every long-running one prints one
+ * ready line.
+ */
 enum Command {
   GATEWAY("gateway") {
     @Override
@@ -31,7 +34,8 @@ enum Command {
 
     @Override
     void start(Flags flags, Lifetime lifetime) throws Exception {
-      Gateway gateway = Gateway.start(GatewaySettings.of(flags), flags.text("metadata-service-uri"));
+      Gateway gateway =
+          Gateway.start(GatewaySettings.of(flags), flags.text("metadata-service-uri"));
       lifetime.add("gateway", gateway::stop);
       Ready ready = new Ready(word()).with("gateway", gateway.address());
       gateway.metricsAddress().ifPresent(address -> ready.with("metrics", address));
@@ -100,20 +104,24 @@ enum Command {
   INIT_CLUSTER("init-cluster") {
     @Override
     List<Flag> ownFlags() {
-      return List.of(Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers"),
+      return List.of(
+          Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers"),
           Flag.number("wait-s", 0, "let ZooKeeper take this long to answer"));
     }
 
     @Override
     void start(Flags flags, Lifetime lifetime) throws Exception {
-      boolean created = Cluster.initialise(
-          flags.text("metadata-service-uri"), TimeUnit.SECONDS.toMillis(flags.integer("wait-s", 0, 86_400)));
+      boolean created =
+          Cluster.initialise(
+              flags.text("metadata-service-uri"),
+              TimeUnit.SECONDS.toMillis(flags.integer("wait-s", 0, 86_400)));
       new Ready(word()).with("created", created).print();
       System.exit(0);
     }
   };
 
-  private static final Flag PARENT = Flag.number("parent-pid", 0, "end when this process is gone; 0: never");
+  private static final Flag PARENT =
+      Flag.number("parent-pid", 0, "end when this process is gone; 0: never");
 
   private final String word;
 
@@ -145,9 +153,16 @@ enum Command {
   }
 
   static Command named(String word) {
-    return Arrays.stream(values()).filter(command -> command.word.equals(word)).findFirst()
-        .orElseThrow(() -> new IllegalArgumentException("commands are "
-            + Arrays.stream(values()).map(Command::word).collect(Collectors.joining(", "))
-            + "; COMMAND --help lists the flags"));
+    return Arrays.stream(values())
+        .filter(command -> command.word.equals(word))
+        .findFirst()
+        .orElseThrow(
+            () ->
+                new IllegalArgumentException(
+                    "commands are "
+                        + Arrays.stream(values())
+                            .map(Command::word)
+                            .collect(Collectors.joining(", "))
+                        + "; COMMAND --help lists the flags"));
   }
 }

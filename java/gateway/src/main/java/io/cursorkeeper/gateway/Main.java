@@ -9,7 +9,8 @@ import java.util.logging.Level;
 import java.util.logging.Logger;
 
 /**
- * Entry of the jar: picks the command, and turns a failing start into one line on stderr and a halt.
+ * Entry of the jar: picks the command, and turns a failing start into one line on stderr and a
+ * halt.
  *
  * <p>Halt, not exit: a half-started server leaves threads that would keep the process alive.
  */
@@ -18,10 +19,12 @@ public final class Main {
   private static final Logger GRPC_LOG = Logger.getLogger("io.grpc");
 
   static {
-    // The JDK keeps a name's address for 30 s and a missing name for 10 s; a restarted container has a new address.
+    // The JDK keeps a name's address for 30 s and a missing name for 10 s; a restarted container
+    // has a new address.
     Security.setProperty("networkaddress.cache.ttl", "1");
     Security.setProperty("networkaddress.cache.negative.ttl", "0");
-    // Before any class of the servers is loaded: with IPv6 the interface `lo` resolves to an address bookies refuse.
+    // Before any class of the servers is loaded: with IPv6 the interface `lo` resolves to an
+    // address bookies refuse.
     preset("java.net.preferIPv4Stack", "true");
     preset("io.netty.tryReflectionSetAccessible", "true");
     preset("log4j2.configurationFile", "cursorkeeper-log4j2.xml");
@@ -53,8 +56,11 @@ public final class Main {
   }
 
   private static void halt(int status, Command command, Throwable failure) {
-    System.err.println("cursorkeeper-gateway" + (command == null ? "" : " " + command.word()) + ": "
-        + Failed.inOneLine(failure));
+    System.err.println(
+        "cursorkeeper-gateway"
+            + (command == null ? "" : " " + command.word())
+            + ": "
+            + Failed.inOneLine(failure));
     System.err.flush();
     Runtime.getRuntime().halt(status);
   }

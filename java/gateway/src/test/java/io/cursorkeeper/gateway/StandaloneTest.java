@@ -47,13 +47,15 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** A real ZooKeeper, three real bookies and the gateway in a process of their own, killed while it is written to. */
+/**
+ * A real ZooKeeper, three real bookies and the gateway in a process of their own, killed while it
+ * is written to.
+ */
 @Timeout(300)
 class StandaloneTest {
   private static final long ANSWER_MAX_S = 120;
 
-  @TempDir
-  Path parent;
+  @TempDir Path parent;
 
   private Path folder;
 
@@ -66,14 +68,27 @@ class StandaloneTest {
 
   private void start() throws Exception {
     folder = parent.resolve("data");
-    process = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "java").toString(), "-Xmx192m",
-        "-Djava.io.tmpdir=" + System.getProperty("java.io.tmpdir"),
-        "--add-opens=java.base/java.nio=ALL-UNNAMED", "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
-        "--add-opens=java.base/java.io=ALL-UNNAMED", "--add-opens=java.base/java.util.zip=ALL-UNNAMED",
-        "-cp", System.getProperty("java.class.path"), "io.cursorkeeper.gateway.Main",
-        "standalone", "--data-dir", folder.toString(), "--warm-up-entries", "20",
-        "--parent-pid", Long.toString(ProcessHandle.current().pid()))
-        .redirectError(ProcessBuilder.Redirect.DISCARD).start();
+    process =
+        new ProcessBuilder(
+                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                "-Xmx192m",
+                "-Djava.io.tmpdir=" + System.getProperty("java.io.tmpdir"),
+                "--add-opens=java.base/java.nio=ALL-UNNAMED",
+                "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
+                "--add-opens=java.base/java.io=ALL-UNNAMED",
+                "--add-opens=java.base/java.util.zip=ALL-UNNAMED",
+                "-cp",
+                System.getProperty("java.class.path"),
+                "io.cursorkeeper.gateway.Main",
+                "standalone",
+                "--data-dir",
+                folder.toString(),
+                "--warm-up-entries",
+                "20",
+                "--parent-pid",
+                Long.toString(ProcessHandle.current().pid()))
+            .redirectError(ProcessBuilder.Redirect.DISCARD)
+            .start();
     BufferedReader out = process.inputReader();
     ready = String.valueOf(out.readLine());
     channel = NettyChannelBuilder.forTarget(address(ready, "gateway")).usePlaintext().build();
@@ -82,23 +97,27 @@ class StandaloneTest {
     var role = MetadataUtils.newAttachHeadersInterceptor(headers);
     writer = LedgersGrpc.newBlockingStub(channel).withInterceptors(role);
     answers.clear();
-    requests = LedgersGrpc.newStub(channel).withInterceptors(role).append(new StreamObserver<>() {
-      @Override
-      public void onNext(AppendReply reply) {
-        answers.addAll(reply.getAppendedList());
-        answers.addAll(reply.getFailuresList());
-      }
+    requests =
+        LedgersGrpc.newStub(channel)
+            .withInterceptors(role)
+            .append(
+                new StreamObserver<>() {
+                  @Override
+                  public void onNext(AppendReply reply) {
+                    answers.addAll(reply.getAppendedList());
+                    answers.addAll(reply.getFailuresList());
+                  }
 
-      @Override
-      public void onError(Throwable failure) {
-        answers.add(failure);
-      }
+                  @Override
+                  public void onError(Throwable failure) {
+                    answers.add(failure);
+                  }
 
-      @Override
-      public void onCompleted() {
-        answers.add("completed");
-      }
-    });
+                  @Override
+                  public void onCompleted() {
+                    answers.add("completed");
+                  }
+                });
   }
 
   @AfterEach
@@ -118,13 +137,26 @@ class StandaloneTest {
   }
 
   private long create() {
-    return writer.create(CreateRequest.newBuilder().setEnsemble(3).setWriteQuorum(3).setAckQuorum(2)
-        .putCustomMetadata("application", ByteString.copyFromUtf8("cursorkeeper")).build()).getLedgerId();
+    return writer
+        .create(
+            CreateRequest.newBuilder()
+                .setEnsemble(3)
+                .setWriteQuorum(3)
+                .setAckQuorum(2)
+                .putCustomMetadata("application", ByteString.copyFromUtf8("cursorkeeper"))
+                .build())
+        .getLedgerId();
   }
 
   private void append(long ledgerId, long first, List<ByteString> payloads) {
-    requests.onNext(AppendRequest.newBuilder().addAppends(LedgerAppend.newBuilder()
-        .setLedgerId(ledgerId).setFirstEntryId(first).addAllPayloads(payloads)).build());
+    requests.onNext(
+        AppendRequest.newBuilder()
+            .addAppends(
+                LedgerAppend.newBuilder()
+                    .setLedgerId(ledgerId)
+                    .setFirstEntryId(first)
+                    .addAllPayloads(payloads))
+            .build());
   }
 
   private Object answer() throws InterruptedException {
@@ -144,11 +176,17 @@ class StandaloneTest {
   private List<ByteString> read(long ledgerId) {
     List<ByteString> payloads = new ArrayList<>();
     LedgersGrpc.newBlockingStub(channel)
-        .read(ReadRequest.newBuilder().setLedgerId(ledgerId).setLastEntryId(-1).setMaxBytes(4_000).build())
-        .forEachRemaining(chunk -> {
-          assertEquals(payloads.size(), chunk.getFirstEntryId());
-          payloads.addAll(chunk.getPayloadsList());
-        });
+        .read(
+            ReadRequest.newBuilder()
+                .setLedgerId(ledgerId)
+                .setLastEntryId(-1)
+                .setMaxBytes(4_000)
+                .build())
+        .forEachRemaining(
+            chunk -> {
+              assertEquals(payloads.size(), chunk.getFirstEntryId());
+              payloads.addAll(chunk.getPayloadsList());
+            });
     return payloads;
   }
 
@@ -168,15 +206,20 @@ class StandaloneTest {
   }
 
   private static Failure failure(StatusRuntimeException thrown) throws Exception {
-    return Failure.parseFrom(thrown.getTrailers().get(
-        Metadata.Key.of("cursorkeeper-failure-bin", Metadata.BINARY_BYTE_MARSHALLER)));
+    return Failure.parseFrom(
+        thrown
+            .getTrailers()
+            .get(Metadata.Key.of("cursorkeeper-failure-bin", Metadata.BINARY_BYTE_MARSHALLER)));
   }
 
   @Test
   void appendFenceReadAndSurviveAKill() throws Exception {
     start();
-    assertEquals(ServingStatus.SERVING,
-        HealthGrpc.newBlockingStub(channel).check(HealthCheckRequest.getDefaultInstance()).getStatus());
+    assertEquals(
+        ServingStatus.SERVING,
+        HealthGrpc.newBlockingStub(channel)
+            .check(HealthCheckRequest.getDefaultInstance())
+            .getStatus());
     String firstInstance = writer.describe(DescribeRequest.getDefaultInstance()).getInstance();
 
     // Appended in pieces, fenced by a recovery, read back byte by byte.
@@ -195,14 +238,20 @@ class StandaloneTest {
     assertEquals(Outcome.UNKNOWN, deposed.getFailure().getOutcome());
 
     // A reader may not fence; a ledger that is not there is refused; deleting it is success.
-    StatusRuntimeException denied = assertThrows(StatusRuntimeException.class,
-        () -> LedgersGrpc.newBlockingStub(channel).fence(FenceRequest.newBuilder().setLedgerId(fenced).build()));
+    StatusRuntimeException denied =
+        assertThrows(
+            StatusRuntimeException.class,
+            () ->
+                LedgersGrpc.newBlockingStub(channel)
+                    .fence(FenceRequest.newBuilder().setLedgerId(fenced).build()));
     assertEquals("READERS_MAY_NOT", failure(denied).getReason());
     StatusRuntimeException missing = assertThrows(StatusRuntimeException.class, () -> fence(4_711));
     assertEquals("NO_SUCH_LEDGER", failure(missing).getReason());
-    assertTrue(writer.delete(DeleteRequest.newBuilder().setLedgerId(4_711).build()).getAlreadyGone());
+    assertTrue(
+        writer.delete(DeleteRequest.newBuilder().setLedgerId(4_711).build()).getAlreadyGone());
 
-    // Killed while it writes: whatever was acknowledged is there after a recovery, in the same bytes.
+    // Killed while it writes: whatever was acknowledged is there after a recovery, in the same
+    // bytes.
     long killed = create();
     List<ByteString> more = payloads(2_000, 2);
     for (int at = 0; at < 2_000; at += 20) {
@@ -218,12 +267,20 @@ class StandaloneTest {
     String before = ready;
     start();
     for (String server : new String[] {"gateway", "metrics", "zookeeper"}) {
-      assertEquals(address(before, server), address(ready, server), "whoever was connected finds it again");
+      assertEquals(
+          address(before, server), address(ready, server), "whoever was connected finds it again");
     }
-    for (String data : new String[] {"", "zookeeper", "zookeeper/data", "bookie-1", "bookie-1/journal", "bookie-3/ledgers"}) {
-      assertEquals("rwx------", PosixFilePermissions.toString(Files.getPosixFilePermissions(folder.resolve(data))), data);
+    for (String data :
+        new String[] {
+          "", "zookeeper", "zookeeper/data", "bookie-1", "bookie-1/journal", "bookie-3/ledgers"
+        }) {
+      assertEquals(
+          "rwx------",
+          PosixFilePermissions.toString(Files.getPosixFilePermissions(folder.resolve(data))),
+          data);
     }
-    assertTrue(!firstInstance.equals(writer.describe(DescribeRequest.getDefaultInstance()).getInstance()));
+    assertTrue(
+        !firstInstance.equals(writer.describe(DescribeRequest.getDefaultInstance()).getInstance()));
     append(killed, acknowledged + 1, more.subList(0, 1));
     assertEquals("NO_HANDLE", ((AppendFailure) answer()).getFailure().getReason());
     long last = fence(killed).getLastEntryId();
@@ -232,9 +289,13 @@ class StandaloneTest {
     assertEquals(written, read(fenced));
 
     List<Long> ours = new ArrayList<>();
-    writer.list(ListRequest.newBuilder()
-        .putCustomMetadata("application", ByteString.copyFromUtf8("cursorkeeper")).build())
-        .forEachRemaining(reply -> reply.getLedgersList().forEach(ledger -> ours.add(ledger.getLedgerId())));
+    writer
+        .list(
+            ListRequest.newBuilder()
+                .putCustomMetadata("application", ByteString.copyFromUtf8("cursorkeeper"))
+                .build())
+        .forEachRemaining(
+            reply -> reply.getLedgersList().forEach(ledger -> ours.add(ledger.getLedgerId())));
     assertEquals(List.of(fenced, killed), ours.stream().sorted().toList());
 
     process.destroy();

@@ -39,532 +39,624 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 
 /**
- * The stream over time, and the turns of cursors on it. One thread does everything, gRPC's callbacks included; callers only join their
- * changes to a cursor's and wake it.
+ * The stream over time, and the turns of cursors on it. One thread does everything, gRPC's
+ * callbacks included; callers only join their changes to a cursor's and wake it.
  *
- * <p>Invariants: nothing is made to be sent while the network does not take it, so what waits is joined; a message follows another at
- * once after a silence, and after {@code GAP} otherwise, because it costs either side about 100 us, whatever it holds.
+ * <p>Invariants: nothing is made to be sent while the network does not take it, so what waits is
+ * joined; a message follows another at once after a silence, and after {@code GAP} otherwise,
+ * because it costs either side about 100 us, whatever it holds.
  */
 final class Link implements KeeperLink {
 
-    private static final Logger LOG = System.getLogger("io.cursorkeeper.client");
-    private static final long GAP_NS = TimeUnit.MILLISECONDS.toNanos(2);
-    private static final Metadata.Key<String> AUTHORIZATION = Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
-    private static final Duration HELLO_TIMEOUT = Duration.ofSeconds(10);
-    /** A stream that ends with one of these would end so again. Every other status is a broken connection. */
-    private static final Set<Status.Code> REFUSING = Set.of(
-            Status.Code.INVALID_ARGUMENT, Status.Code.PERMISSION_DENIED, Status.Code.UNAUTHENTICATED, Status.Code.UNIMPLEMENTED,
-            Status.Code.FAILED_PRECONDITION);
+  private static final Logger LOG = System.getLogger("io.cursorkeeper.client");
+  private static final long GAP_NS = TimeUnit.MILLISECONDS.toNanos(2);
+  private static final Metadata.Key<String> AUTHORIZATION =
+      Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
+  private static final Duration HELLO_TIMEOUT = Duration.ofSeconds(10);
 
-    final LinkSettings settings;
-    private final ScheduledThreadPoolExecutor thread;
-    private final ConcurrentLinkedQueue<Cursor> queue = new ConcurrentLinkedQueue<>();
-    private final AtomicBoolean isFlushing = new AtomicBoolean();
-    private final AtomicLong pending = new AtomicLong();
-    private final AtomicBoolean isCounting = new AtomicBoolean();
-    private volatile boolean isMemoryFull;
-    private volatile boolean isClosed;
-    private volatile LinkStatus status = new LinkStatus(false, "", 0, 0, 0, false, Optional.of("no connection yet"));
+  /**
+   * A stream that ends with one of these would end so again. Every other status is a broken
+   * connection.
+   */
+  private static final Set<Status.Code> REFUSING =
+      Set.of(
+          Status.Code.INVALID_ARGUMENT,
+          Status.Code.PERMISSION_DENIED,
+          Status.Code.UNAUTHENTICATED,
+          Status.Code.UNIMPLEMENTED,
+          Status.Code.FAILED_PRECONDITION);
 
-    // Of the thread.
-    private final Set<Cursor> cursors = new LinkedHashSet<>();
-    private final Consumer<String> told;
-    private String toldProblem;
-    private final Map<Integer, Cursor> handles = new HashMap<>();
-    private final ArrayDeque<SourceMessage> first = new ArrayDeque<>();
-    private ManagedChannel channel;
-    private Stream stream;
-    private long streams;
-    private int nextHandle = 1;
-    private Limits limits = Limits.NOT_TOLD;
-    /** Null: the last stream did not end because the keeper or this client refused the other one. */
-    private KeeperException refusal;
-    private int attempts;
-    private long gapUntilNs;
+  final LinkSettings settings;
+  private final ScheduledThreadPoolExecutor thread;
+  private final ConcurrentLinkedQueue<Cursor> queue = new ConcurrentLinkedQueue<>();
+  private final AtomicBoolean isFlushing = new AtomicBoolean();
+  private final AtomicLong pending = new AtomicLong();
+  private final AtomicBoolean isCounting = new AtomicBoolean();
+  private volatile boolean isMemoryFull;
+  private volatile boolean isClosed;
+  private volatile LinkStatus status =
+      new LinkStatus(false, "", 0, 0, 0, false, Optional.of("no connection yet"));
 
-    Link(LinkSettings settings, Consumer<String> told) {
-        this.settings = settings;
-        this.told = told;
-        thread = new ScheduledThreadPoolExecutor(1, task -> {
-            Thread made = new Thread(task, "cursorkeeper-link");
-            made.setDaemon(true);
-            return made;
-        }, new ThreadPoolExecutor.DiscardPolicy());
-        thread.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
-        thread.setRemoveOnCancelPolicy(true);
-        gapUntilNs = System.nanoTime();
-        run(this::dial);
-    }
+  // Of the thread.
+  private final Set<Cursor> cursors = new LinkedHashSet<>();
+  private final Consumer<String> told;
+  private String toldProblem;
+  private final Map<Integer, Cursor> handles = new HashMap<>();
+  private final ArrayDeque<SourceMessage> first = new ArrayDeque<>();
+  private ManagedChannel channel;
+  private Stream stream;
+  private long streams;
+  private int nextHandle = 1;
+  private Limits limits = Limits.NOT_TOLD;
 
-    // ---- for the program
+  /** Null: the last stream did not end because the keeper or this client refused the other one. */
+  private KeeperException refusal;
 
-    @Override
-    public CompletableFuture<OpenedCursor> open(OpenRequest request, CursorListener listener) {
-        Cursor cursor = new Cursor(this, request, listener);
-        CompletableFuture<OpenedCursor> opened = cursor.opened();
-        begin(cursor);
-        return opened;
-    }
+  private int attempts;
+  private long gapUntilNs;
 
-    @Override
-    public CompletableFuture<Void> delete(String topic, String subscription, long fencingToken) {
-        OpenRequest request = OpenRequest.of(topic, subscription).withFencingToken(fencingToken);
-        Cursor cursor = new Cursor(this, request, why -> {});
-        Answer<Void> answer = cursor.asDeletion();
-        begin(cursor);
+  Link(LinkSettings settings, Consumer<String> told) {
+    this.settings = settings;
+    this.told = told;
+    thread =
+        new ScheduledThreadPoolExecutor(
+            1,
+            task -> {
+              Thread made = new Thread(task, "cursorkeeper-link");
+              made.setDaemon(true);
+              return made;
+            },
+            new ThreadPoolExecutor.DiscardPolicy());
+    thread.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
+    thread.setRemoveOnCancelPolicy(true);
+    gapUntilNs = System.nanoTime();
+    run(this::dial);
+  }
+
+  // ---- for the program
+
+  @Override
+  public CompletableFuture<OpenedCursor> open(OpenRequest request, CursorListener listener) {
+    Cursor cursor = new Cursor(this, request, listener);
+    CompletableFuture<OpenedCursor> opened = cursor.opened();
+    begin(cursor);
+    return opened;
+  }
+
+  @Override
+  public CompletableFuture<Void> delete(String topic, String subscription, long fencingToken) {
+    OpenRequest request = OpenRequest.of(topic, subscription).withFencingToken(fencingToken);
+    Cursor cursor = new Cursor(this, request, why -> {});
+    Answer<Void> answer = cursor.asDeletion();
+    begin(cursor);
+    return answer;
+  }
+
+  @Override
+  public CompletableFuture<CursorState> read(String topic, String subscription) {
+    Answer<CursorState> answer = new Answer<>();
+    synchronized (thread) {
+      if (!isClosed) {
+        run(() -> read(topic, subscription, answer));
         return answer;
+      }
     }
+    answer.fail(closedHere());
+    return answer;
+  }
 
-    @Override
-    public CompletableFuture<CursorState> read(String topic, String subscription) {
-        Answer<CursorState> answer = new Answer<>();
-        synchronized (thread) {
-            if (!isClosed) {
-                run(() -> read(topic, subscription, answer));
-                return answer;
-            }
-        }
-        answer.fail(closedHere());
-        return answer;
+  private void read(String topic, String subscription, Answer<CursorState> answer) {
+    String display = topic + "|" + subscription;
+    Metadata headers = new Metadata();
+    try {
+      if (!isUp()) {
+        throw new KeeperException(
+            Code.AWAY, display, problem(), "start the daemon, or correct the address");
+      }
+      byte[] token = settings.credentials().get();
+      if (token.length > 0) {
+        headers.put(AUTHORIZATION, "Bearer " + new String(token, StandardCharsets.UTF_8));
+      }
+    } catch (RuntimeException failed) {
+      KeeperException why =
+          failed instanceof KeeperException said
+              ? said
+              : new KeeperException(
+                  Code.LINK_REFUSED,
+                  display,
+                  "the credentials cannot be had: " + failed,
+                  "correct them");
+      settings.executor().execute(() -> answer.fail(why));
+      return;
     }
+    CallOptions options =
+        CallOptions.DEFAULT.withDeadlineAfter(
+            settings.answerTimeout().toNanos(), TimeUnit.NANOSECONDS);
+    new StateCall(channel.newCall(Wire.EXPORT, options), display, settings.executor(), answer)
+        .ask(
+            ExportRequest.newBuilder()
+                .setCursor(CursorRef.newBuilder().setTopic(topic).setSubscription(subscription))
+                .build(),
+            headers);
+  }
 
-    private void read(String topic, String subscription, Answer<CursorState> answer) {
-        String display = topic + "|" + subscription;
-        Metadata headers = new Metadata();
-        try {
-            if (!isUp()) {
-                throw new KeeperException(Code.AWAY, display, problem(), "start the daemon, or correct the address");
-            }
-            byte[] token = settings.credentials().get();
-            if (token.length > 0) {
-                headers.put(AUTHORIZATION, "Bearer " + new String(token, StandardCharsets.UTF_8));
-            }
-        } catch (RuntimeException failed) {
-            KeeperException why = failed instanceof KeeperException said
-                    ? said
-                    : new KeeperException(Code.LINK_REFUSED, display, "the credentials cannot be had: " + failed, "correct them");
-            settings.executor().execute(() -> answer.fail(why));
-            return;
-        }
-        CallOptions options = CallOptions.DEFAULT.withDeadlineAfter(settings.answerTimeout().toNanos(), TimeUnit.NANOSECONDS);
-        new StateCall(channel.newCall(Wire.EXPORT, options), display, settings.executor(), answer).ask(
-                ExportRequest.newBuilder()
-                        .setCursor(CursorRef.newBuilder().setTopic(topic).setSubscription(subscription))
-                        .build(),
-                headers);
-    }
-
-    private void begin(Cursor cursor) {
-        synchronized (thread) {
-            if (!isClosed) {
-                run(() -> {
-                    cursors.add(cursor);
-                    cursor.begin(settings.openTimeout());
-                    tell();
-                });
-                return;
-            }
-        }
-        cursor.refuse(closedHere());
-    }
-
-    @Override
-    public LinkStatus status() {
-        LinkStatus told = status;
-        return new LinkStatus(told.up(), told.keeper(), told.connects(), told.cursors(), pending.get(), isMemoryFull, told.problem());
-    }
-
-    @Override
-    public void close() {
-        synchronized (thread) {
-            if (isClosed) {
-                return;
-            }
-            isClosed = true;
-            run(() -> {
-                KeeperException why = closedHere();
-                List.copyOf(cursors).forEach(each -> each.end(why));
-                drop("the link was closed");
-                thread.shutdown();
+  private void begin(Cursor cursor) {
+    synchronized (thread) {
+      if (!isClosed) {
+        run(
+            () -> {
+              cursors.add(cursor);
+              cursor.begin(settings.openTimeout());
+              tell();
             });
-        }
+        return;
+      }
     }
+    cursor.refuse(closedHere());
+  }
 
-    private static KeeperException closedHere() {
-        return new KeeperException(Code.LINK_CLOSED, "", "the link was closed here", "connect again");
+  @Override
+  public LinkStatus status() {
+    LinkStatus told = status;
+    return new LinkStatus(
+        told.up(),
+        told.keeper(),
+        told.connects(),
+        told.cursors(),
+        pending.get(),
+        isMemoryFull,
+        told.problem());
+  }
+
+  @Override
+  public void close() {
+    synchronized (thread) {
+      if (isClosed) {
+        return;
+      }
+      isClosed = true;
+      run(
+          () -> {
+            KeeperException why = closedHere();
+            List.copyOf(cursors).forEach(each -> each.end(why));
+            drop("the link was closed");
+            thread.shutdown();
+          });
     }
+  }
 
-    // ---- for cursors
+  private static KeeperException closedHere() {
+    return new KeeperException(Code.LINK_CLOSED, "", "the link was closed here", "connect again");
+  }
 
-    void wake(Cursor cursor) {
-        if (cursor.isQueued.compareAndSet(false, true)) {
-            queue.add(cursor);
-            flushSoon();
-        }
+  // ---- for cursors
+
+  void wake(Cursor cursor) {
+    if (cursor.isQueued.compareAndSet(false, true)) {
+      queue.add(cursor);
+      flushSoon();
     }
+  }
 
-    void count(long grown) {
-        long now = pending.addAndGet(grown);
-        boolean isOver = now > settings.memoryBytesMax();
-        boolean isUnder = now <= settings.memoryBytesMax() / 2;
-        if ((isMemoryFull ? isUnder : isOver) && isCounting.compareAndSet(false, true)) {
-            run(() -> {
-                isCounting.set(false);
-                isMemoryFull = pending.get() > (isMemoryFull ? settings.memoryBytesMax() / 2 : settings.memoryBytesMax());
-                cursors.forEach(Cursor::tellPause);
-            });
-        }
+  void count(long grown) {
+    long now = pending.addAndGet(grown);
+    boolean isOver = now > settings.memoryBytesMax();
+    boolean isUnder = now <= settings.memoryBytesMax() / 2;
+    if ((isMemoryFull ? isUnder : isOver) && isCounting.compareAndSet(false, true)) {
+      run(
+          () -> {
+            isCounting.set(false);
+            isMemoryFull =
+                pending.get()
+                    > (isMemoryFull ? settings.memoryBytesMax() / 2 : settings.memoryBytesMax());
+            cursors.forEach(Cursor::tellPause);
+          });
     }
+  }
 
-    boolean isMemoryFull() {
-        return isMemoryFull;
+  boolean isMemoryFull() {
+    return isMemoryFull;
+  }
+
+  // Of the thread.
+
+  boolean isUp() {
+    return stream != null && stream.isGreeted;
+  }
+
+  String problem() {
+    return status.problem().orElse("");
+  }
+
+  /** What an opening fails with while there is no link: {@code LINK_REFUSED}, or {@code AWAY}. */
+  KeeperException noLink(String display, String text) {
+    return refusal != null
+        ? refusal
+        : new KeeperException(
+            Code.AWAY,
+            display,
+            text + ": " + problem(),
+            "start the daemon, or correct the address");
+  }
+
+  Limits limits() {
+    return limits;
+  }
+
+  long stream() {
+    return streams;
+  }
+
+  int register(Cursor cursor) {
+    int handle = nextHandle++;
+    handles.put(handle, cursor);
+    return handle;
+  }
+
+  void forget(int handle) {
+    handles.remove(handle);
+  }
+
+  void ended(Cursor cursor) {
+    cursors.remove(cursor);
+    tell();
+  }
+
+  void sendFirst(SourceMessage message) {
+    if (isUp()) {
+      first.add(message);
+      flushSoon();
     }
+  }
 
-    // Of the thread.
+  Future<?> later(Duration delay, Runnable task) {
+    return thread.schedule(guarded(task), delay.toNanos(), TimeUnit.NANOSECONDS);
+  }
 
-    boolean isUp() {
-        return stream != null && stream.isGreeted;
+  /** Unless the answer is there before: then nothing of the task is kept. */
+  void unless(Answer<?> answer, Duration delay, Runnable task) {
+    Future<?> timer = thread.schedule(guarded(task), delay.toNanos(), TimeUnit.NANOSECONDS);
+    answer.whenComplete((value, failure) -> timer.cancel(false));
+  }
+
+  /** Doubles from the minimum to the maximum; each between half of the step and all of it. */
+  Duration pause(int attempt) {
+    long step = settings.backOffMin().toNanos();
+    for (int at = 0; at < attempt && step < settings.backOffMax().toNanos(); at++) {
+      step *= 2;
     }
+    step = Math.min(step, settings.backOffMax().toNanos());
+    return Duration.ofNanos(step / 2 + ThreadLocalRandom.current().nextLong(step / 2 + 1));
+  }
 
-    String problem() {
-        return status.problem().orElse("");
+  // ---- the stream
+
+  private void dial() {
+    if (isClosed) {
+      return;
     }
-
-    /** What an opening fails with while there is no link: {@code LINK_REFUSED}, or {@code AWAY}. */
-    KeeperException noLink(String display, String text) {
-        return refusal != null
-                ? refusal
-                : new KeeperException(Code.AWAY, display, text + ": " + problem(), "start the daemon, or correct the address");
+    Hello.Builder hello =
+        Hello.newBuilder()
+            .setName(settings.name())
+            .setIncarnation(settings.incarnation())
+            .addProtocolVersions(Wire.PROTOCOL_VERSION)
+            .setGroupMessagesMax(Wire.GROUP_MESSAGES_MAX);
+    try {
+      hello.setCredentials(ByteString.copyFrom(settings.credentials().get()));
+    } catch (RuntimeException unreadable) {
+      again("the credentials cannot be had: " + unreadable);
+      return;
     }
-
-    Limits limits() {
-        return limits;
-    }
-
-    long stream() {
-        return streams;
-    }
-
-    int register(Cursor cursor) {
-        int handle = nextHandle++;
-        handles.put(handle, cursor);
-        return handle;
-    }
-
-    void forget(int handle) {
-        handles.remove(handle);
-    }
-
-    void ended(Cursor cursor) {
-        cursors.remove(cursor);
-        tell();
-    }
-
-    void sendFirst(SourceMessage message) {
-        if (isUp()) {
-            first.add(message);
-            flushSoon();
-        }
-    }
-
-    Future<?> later(Duration delay, Runnable task) {
-        return thread.schedule(guarded(task), delay.toNanos(), TimeUnit.NANOSECONDS);
-    }
-
-    /** Unless the answer is there before: then nothing of the task is kept. */
-    void unless(Answer<?> answer, Duration delay, Runnable task) {
-        Future<?> timer = thread.schedule(guarded(task), delay.toNanos(), TimeUnit.NANOSECONDS);
-        answer.whenComplete((value, failure) -> timer.cancel(false));
-    }
-
-    /** Doubles from the minimum to the maximum; each between half of the step and all of it. */
-    Duration pause(int attempt) {
-        long step = settings.backOffMin().toNanos();
-        for (int at = 0; at < attempt && step < settings.backOffMax().toNanos(); at++) {
-            step *= 2;
-        }
-        step = Math.min(step, settings.backOffMax().toNanos());
-        return Duration.ofNanos(step / 2 + ThreadLocalRandom.current().nextLong(step / 2 + 1));
-    }
-
-    // ---- the stream
-
-    private void dial() {
-        if (isClosed) {
-            return;
-        }
-        Hello.Builder hello = Hello.newBuilder()
-                .setName(settings.name())
-                .setIncarnation(settings.incarnation())
-                .addProtocolVersions(Wire.PROTOCOL_VERSION)
-                .setGroupMessagesMax(Wire.GROUP_MESSAGES_MAX);
-        try {
-            hello.setCredentials(ByteString.copyFrom(settings.credentials().get()));
-        } catch (RuntimeException unreadable) {
-            again("the credentials cannot be had: " + unreadable);
-            return;
-        }
-        streams++;
-        channel = OkHttpChannelBuilder.forTarget("dns:///" + settings.address(), InsecureChannelCredentials.create())
-                .executor(this::run)
-                .proxyDetector(address -> null)
-                .disableRetry()
-                .keepAliveTime(settings.keepAlive().toNanos(), TimeUnit.NANOSECONDS)
-                .keepAliveTimeout(settings.keepAlive().toNanos() / 2, TimeUnit.NANOSECONDS)
-                .keepAliveWithoutCalls(true)
-                .maxInboundMessageSize(Wire.RECEIVE_BYTES_MAX)
-                .build();
-        Stream made = new Stream(channel.newCall(Wire.PUBLISH, CallOptions.DEFAULT));
-        stream = made;
-        made.call.start(made, new Metadata());
-        made.call.request(2);
-        made.call.sendMessage(SourceMessage.newBuilder().setHello(hello).build());
-        later(HELLO_TIMEOUT, () -> {
-            if (!made.isGreeted) {
-                made.end(Status.DEADLINE_EXCEEDED.withDescription("no Hello within " + HELLO_TIMEOUT.toSeconds() + " s"));
-            }
+    streams++;
+    channel =
+        OkHttpChannelBuilder.forTarget(
+                "dns:///" + settings.address(), InsecureChannelCredentials.create())
+            .executor(this::run)
+            .proxyDetector(address -> null)
+            .disableRetry()
+            .keepAliveTime(settings.keepAlive().toNanos(), TimeUnit.NANOSECONDS)
+            .keepAliveTimeout(settings.keepAlive().toNanos() / 2, TimeUnit.NANOSECONDS)
+            .keepAliveWithoutCalls(true)
+            .maxInboundMessageSize(Wire.RECEIVE_BYTES_MAX)
+            .build();
+    Stream made = new Stream(channel.newCall(Wire.PUBLISH, CallOptions.DEFAULT));
+    stream = made;
+    made.call.start(made, new Metadata());
+    made.call.request(2);
+    made.call.sendMessage(SourceMessage.newBuilder().setHello(hello).build());
+    later(
+        HELLO_TIMEOUT,
+        () -> {
+          if (!made.isGreeted) {
+            made.end(
+                Status.DEADLINE_EXCEEDED.withDescription(
+                    "no Hello within " + HELLO_TIMEOUT.toSeconds() + " s"));
+          }
         });
+  }
+
+  /** One stream; after its end nothing of it counts. */
+  private final class Stream extends ClientCall.Listener<KeeperMessage> {
+    private final ClientCall<SourceMessage, KeeperMessage> call;
+    private boolean isGreeted;
+
+    Stream(ClientCall<SourceMessage, KeeperMessage> call) {
+      this.call = call;
     }
 
-    /** One stream; after its end nothing of it counts. */
-    private final class Stream extends ClientCall.Listener<KeeperMessage> {
-        private final ClientCall<SourceMessage, KeeperMessage> call;
-        private boolean isGreeted;
-
-        Stream(ClientCall<SourceMessage, KeeperMessage> call) {
-            this.call = call;
-        }
-
-        @Override
-        public void onMessage(KeeperMessage message) {
-            if (stream != this) {
-                return;
-            }
-            call.request(1);
-            if (message.getMessageCase() == KeeperMessage.MessageCase.GROUP) {
-                message.getGroup().getMessagesList().forEach(this::receive);
-            } else {
-                receive(message);
-            }
-        }
-
-        private void receive(KeeperMessage message) {
-            if (message.getMessageCase() == KeeperMessage.MessageCase.HELLO) {
-                greeted(message.getHello());
-                return;
-            }
-            int handle = handleOf(message);
-            Cursor cursor = handles.get(handle);
-            if (cursor == null) {
-                return; // it has just ended here
-            }
-            try {
-                cursor.receive(message);
-            } catch (RuntimeException wrong) {
-                LOG.log(Level.ERROR, "a message of the keeper could not be taken", wrong);
-                cursor.giveUp(new KeeperException(Code.BAD_MESSAGE, cursor.topic() + "|" + cursor.subscription(),
-                        "a message of the keeper could not be taken: " + wrong, "report this; open it again"));
-            }
-        }
-
-        private void greeted(Hello hello) {
-            if (isGreeted) {
-                return;
-            }
-            if (!hello.getProtocolVersionsList().contains(Wire.PROTOCOL_VERSION)) {
-                end(Status.FAILED_PRECONDITION.withDescription("keeper " + hello.getName() + " speaks the protocol versions "
-                        + hello.getProtocolVersionsList() + ", this client " + Wire.PROTOCOL_VERSION + "; upgrade one of the two"));
-                return;
-            }
-            if (hello.getLayoutLedgersMax() == 0) {
-                end(Status.FAILED_PRECONDITION.withDescription("keeper " + hello.getName() + " is of release 0.1, which knows no fencing tokens:"
-                        + " who was replaced could take acks back; upgrade it"));
-                return;
-            }
-            isGreeted = true;
-            attempts = 0;
-            limits = Limits.of(hello);
-            LinkStatus before = status;
-            status = new LinkStatus(true, hello.getName() + "/" + hello.getIncarnation(), before.connects() + 1, cursors.size(), 0,
-                    false, Optional.empty());
-            tell("");
-            cursors.forEach(Cursor::up);
-            flushSoon();
-        }
-
-        @Override
-        public void onReady() {
-            if (stream == this) {
-                flushSoon();
-            }
-        }
-
-        @Override
-        public void onClose(Status ended, Metadata trailers) {
-            end(ended);
-        }
-
-        private void end(Status ended) {
-            if (stream != this) {
-                return;
-            }
-            String text = ended.getCode() + (ended.getDescription() == null ? "" : ": " + ended.getDescription())
-                    + (ended.getCause() == null ? "" : " (" + ended.getCause().getMessage() + ")");
-            drop(text);
-            if (REFUSING.contains(ended.getCode())) {
-                refusal = new KeeperException(Code.LINK_REFUSED, "", text, "correct credentials or version");
-                List.copyOf(cursors).forEach(each -> each.refusedLink(refusal));
-            } else {
-                refusal = null;
-            }
-            again(text);
-        }
+    @Override
+    public void onMessage(KeeperMessage message) {
+      if (stream != this) {
+        return;
+      }
+      call.request(1);
+      if (message.getMessageCase() == KeeperMessage.MessageCase.GROUP) {
+        message.getGroup().getMessagesList().forEach(this::receive);
+      } else {
+        receive(message);
+      }
     }
 
-    private void drop(String why) {
-        Stream before = stream;
-        stream = null;
-        if (before != null) {
-            before.call.cancel(why, null);
-        }
-        if (channel != null) {
-            channel.shutdownNow();
-            channel = null;
-        }
-        handles.clear();
-        first.clear();
-        limits = Limits.NOT_TOLD;
-        List.copyOf(cursors).forEach(Cursor::down);
+    private void receive(KeeperMessage message) {
+      if (message.getMessageCase() == KeeperMessage.MessageCase.HELLO) {
+        greeted(message.getHello());
+        return;
+      }
+      int handle = handleOf(message);
+      Cursor cursor = handles.get(handle);
+      if (cursor == null) {
+        return; // it has just ended here
+      }
+      try {
+        cursor.receive(message);
+      } catch (RuntimeException wrong) {
+        LOG.log(Level.ERROR, "a message of the keeper could not be taken", wrong);
+        cursor.giveUp(
+            new KeeperException(
+                Code.BAD_MESSAGE,
+                cursor.topic() + "|" + cursor.subscription(),
+                "a message of the keeper could not be taken: " + wrong,
+                "report this; open it again"));
+      }
     }
 
-    private void again(String problem) {
-        LinkStatus before = status;
-        status = new LinkStatus(false, before.keeper(), before.connects(), cursors.size(), 0, false, Optional.of(problem));
-        tell(problem);
-        later(pause(attempts++), this::dial);
+    private void greeted(Hello hello) {
+      if (isGreeted) {
+        return;
+      }
+      if (!hello.getProtocolVersionsList().contains(Wire.PROTOCOL_VERSION)) {
+        end(
+            Status.FAILED_PRECONDITION.withDescription(
+                "keeper "
+                    + hello.getName()
+                    + " speaks the protocol versions "
+                    + hello.getProtocolVersionsList()
+                    + ", this client "
+                    + Wire.PROTOCOL_VERSION
+                    + "; upgrade one of the two"));
+        return;
+      }
+      if (hello.getLayoutLedgersMax() == 0) {
+        end(
+            Status.FAILED_PRECONDITION.withDescription(
+                "keeper "
+                    + hello.getName()
+                    + " is of release 0.1, which knows no fencing tokens:"
+                    + " who was replaced could take acks back; upgrade it"));
+        return;
+      }
+      isGreeted = true;
+      attempts = 0;
+      limits = Limits.of(hello);
+      LinkStatus before = status;
+      status =
+          new LinkStatus(
+              true,
+              hello.getName() + "/" + hello.getIncarnation(),
+              before.connects() + 1,
+              cursors.size(),
+              0,
+              false,
+              Optional.empty());
+      tell("");
+      cursors.forEach(Cursor::up);
+      flushSoon();
     }
 
-    private void tell(String problem) {
-        if (!problem.equals(toldProblem)) {
-            toldProblem = problem;
-            told.accept(problem);
-        }
+    @Override
+    public void onReady() {
+      if (stream == this) {
+        flushSoon();
+      }
     }
 
-    private void tell() {
-        LinkStatus now = status;
-        status = new LinkStatus(now.up(), now.keeper(), now.connects(), cursors.size(), 0, false, now.problem());
+    @Override
+    public void onClose(Status ended, Metadata trailers) {
+      end(ended);
     }
 
-    private static int handleOf(KeeperMessage message) {
-        return switch (message.getMessageCase()) {
-            case OPENED -> message.getOpened().getHandle();
-            case STATE_PART -> message.getStatePart().getHandle();
-            case STATE_END -> message.getStateEnd().getHandle();
-            case DURABLE -> message.getDurable().getHandle();
-            case CREDIT -> message.getCredit().getHandle();
-            case PAUSE -> message.getPause().getHandle();
-            case RESUME -> message.getResume().getHandle();
-            case REFUSED -> message.getRefused().getHandle();
-            case DEPOSED -> message.getDeposed().getHandle();
-            case CLOSED -> message.getClosed().getHandle();
-            case DELETED -> message.getDeleted().getHandle();
-            case RESET_DONE -> message.getResetDone().getHandle();
-            default -> 0; // of a newer version
-        };
+    private void end(Status ended) {
+      if (stream != this) {
+        return;
+      }
+      String text =
+          ended.getCode()
+              + (ended.getDescription() == null ? "" : ": " + ended.getDescription())
+              + (ended.getCause() == null ? "" : " (" + ended.getCause().getMessage() + ")");
+      drop(text);
+      if (REFUSING.contains(ended.getCode())) {
+        refusal =
+            new KeeperException(Code.LINK_REFUSED, "", text, "correct credentials or version");
+        List.copyOf(cursors).forEach(each -> each.refusedLink(refusal));
+      } else {
+        refusal = null;
+      }
+      again(text);
     }
+  }
 
-    // ---- sending
-
-    private void flushSoon() {
-        if (isFlushing.compareAndSet(false, true)) {
-            run(this::flush);
-        }
+  private void drop(String why) {
+    Stream before = stream;
+    stream = null;
+    if (before != null) {
+      before.call.cancel(why, null);
     }
+    if (channel != null) {
+      channel.shutdownNow();
+      channel = null;
+    }
+    handles.clear();
+    first.clear();
+    limits = Limits.NOT_TOLD;
+    List.copyOf(cursors).forEach(Cursor::down);
+  }
 
-    private void flush() {
-        long now = System.nanoTime();
-        if (now - gapUntilNs < 0) {
-            thread.schedule(guarded(this::flush), gapUntilNs - now, TimeUnit.NANOSECONDS);
-            return;
-        }
-        isFlushing.set(false); // who wakes a cursor from now on asks for another turn
-        if (!isUp()) {
-            return;
-        }
-        List<SourceMessage> group = new ArrayList<>();
-        int bytes = 0;
-        boolean isAny = false;
-        while (stream.call.isReady()) {
-            SourceMessage message = nextMessage();
-            if (message == null) {
-                break;
-            }
-            int size = Wire.groupedBytes(message);
-            if (!group.isEmpty() && (bytes + size > Wire.GROUP_BYTES || group.size() >= limits.groupMessages())) {
-                send(group);
-                bytes = 0;
-            }
-            group.add(message);
-            bytes += size;
-            isAny = true;
-        }
+  private void again(String problem) {
+    LinkStatus before = status;
+    status =
+        new LinkStatus(
+            false,
+            before.keeper(),
+            before.connects(),
+            cursors.size(),
+            0,
+            false,
+            Optional.of(problem));
+    tell(problem);
+    later(pause(attempts++), this::dial);
+  }
+
+  private void tell(String problem) {
+    if (!problem.equals(toldProblem)) {
+      toldProblem = problem;
+      told.accept(problem);
+    }
+  }
+
+  private void tell() {
+    LinkStatus now = status;
+    status =
+        new LinkStatus(
+            now.up(), now.keeper(), now.connects(), cursors.size(), 0, false, now.problem());
+  }
+
+  private static int handleOf(KeeperMessage message) {
+    return switch (message.getMessageCase()) {
+      case OPENED -> message.getOpened().getHandle();
+      case STATE_PART -> message.getStatePart().getHandle();
+      case STATE_END -> message.getStateEnd().getHandle();
+      case DURABLE -> message.getDurable().getHandle();
+      case CREDIT -> message.getCredit().getHandle();
+      case PAUSE -> message.getPause().getHandle();
+      case RESUME -> message.getResume().getHandle();
+      case REFUSED -> message.getRefused().getHandle();
+      case DEPOSED -> message.getDeposed().getHandle();
+      case CLOSED -> message.getClosed().getHandle();
+      case DELETED -> message.getDeleted().getHandle();
+      case RESET_DONE -> message.getResetDone().getHandle();
+      default -> 0; // of a newer version
+    };
+  }
+
+  // ---- sending
+
+  private void flushSoon() {
+    if (isFlushing.compareAndSet(false, true)) {
+      run(this::flush);
+    }
+  }
+
+  private void flush() {
+    long now = System.nanoTime();
+    if (now - gapUntilNs < 0) {
+      thread.schedule(guarded(this::flush), gapUntilNs - now, TimeUnit.NANOSECONDS);
+      return;
+    }
+    isFlushing.set(false); // who wakes a cursor from now on asks for another turn
+    if (!isUp()) {
+      return;
+    }
+    List<SourceMessage> group = new ArrayList<>();
+    int bytes = 0;
+    boolean isAny = false;
+    while (stream.call.isReady()) {
+      SourceMessage message = nextMessage();
+      if (message == null) {
+        break;
+      }
+      int size = Wire.groupedBytes(message);
+      if (!group.isEmpty()
+          && (bytes + size > Wire.GROUP_BYTES || group.size() >= limits.groupMessages())) {
         send(group);
-        if (isAny) {
-            gapUntilNs = System.nanoTime() + GAP_NS;
-        }
+        bytes = 0;
+      }
+      group.add(message);
+      bytes += size;
+      isAny = true;
     }
+    send(group);
+    if (isAny) {
+      gapUntilNs = System.nanoTime() + GAP_NS;
+    }
+  }
 
-    private SourceMessage nextMessage() {
-        if (!first.isEmpty()) {
-            return first.poll();
+  private SourceMessage nextMessage() {
+    if (!first.isEmpty()) {
+      return first.poll();
+    }
+    Cursor cursor;
+    while ((cursor = queue.poll()) != null) {
+      cursor.isQueued.set(false);
+      SourceMessage message = next(cursor);
+      if (message != null) {
+        if (cursor.isQueued.compareAndSet(false, true)) {
+          queue.add(cursor); // behind the others, for what it has beside this
         }
-        Cursor cursor;
-        while ((cursor = queue.poll()) != null) {
-            cursor.isQueued.set(false);
-            SourceMessage message = next(cursor);
-            if (message != null) {
-                if (cursor.isQueued.compareAndSet(false, true)) {
-                    queue.add(cursor); // behind the others, for what it has beside this
-                }
-                return message;
-            }
-        }
-        return null;
+        return message;
+      }
     }
+    return null;
+  }
 
-    private static SourceMessage next(Cursor cursor) {
-        try {
-            return cursor.next();
-        } catch (RuntimeException wrong) { // costs this cursor, and nobody else's turn
-            LOG.log(Level.ERROR, "bug: a message could not be made", wrong);
-            cursor.giveUp(new KeeperException(Code.BAD_MESSAGE, cursor.topic() + "|" + cursor.subscription(),
-                    "a message could not be made: " + wrong, "report this; open it again"));
-            return null;
-        }
+  private static SourceMessage next(Cursor cursor) {
+    try {
+      return cursor.next();
+    } catch (RuntimeException wrong) { // costs this cursor, and nobody else's turn
+      LOG.log(Level.ERROR, "bug: a message could not be made", wrong);
+      cursor.giveUp(
+          new KeeperException(
+              Code.BAD_MESSAGE,
+              cursor.topic() + "|" + cursor.subscription(),
+              "a message could not be made: " + wrong,
+              "report this; open it again"));
+      return null;
     }
+  }
 
-    private void send(List<SourceMessage> group) {
-        if (group.isEmpty()) {
-            return;
-        }
-        stream.call.sendMessage(group.size() == 1
-                ? group.get(0)
-                : SourceMessage.newBuilder().setGroup(SourceGroup.newBuilder().addAllMessages(group)).build());
-        group.clear();
+  private void send(List<SourceMessage> group) {
+    if (group.isEmpty()) {
+      return;
     }
+    stream.call.sendMessage(
+        group.size() == 1
+            ? group.get(0)
+            : SourceMessage.newBuilder()
+                .setGroup(SourceGroup.newBuilder().addAllMessages(group))
+                .build());
+    group.clear();
+  }
 
-    private void run(Runnable task) {
-        thread.execute(guarded(task));
-    }
+  private void run(Runnable task) {
+    thread.execute(guarded(task));
+  }
 
-    private static Runnable guarded(Runnable task) {
-        return () -> {
-            try {
-                task.run();
-            } catch (RuntimeException | Error wrong) {
-                LOG.log(Level.ERROR, "bug: a task of the link failed", wrong);
-            }
-        };
-    }
+  private static Runnable guarded(Runnable task) {
+    return () -> {
+      try {
+        task.run();
+      } catch (RuntimeException | Error wrong) {
+        LOG.log(Level.ERROR, "bug: a task of the link failed", wrong);
+      }
+    };
+  }
 }

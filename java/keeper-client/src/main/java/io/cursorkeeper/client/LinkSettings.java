@@ -7,110 +7,218 @@ import java.util.concurrent.Executor;
 import java.util.function.Supplier;
 
 /**
- * The numbers and parts of a link. Made by {@link #of} and the methods that return a changed copy. IllegalArgumentException, with name
- * and value, if one is wrong.
+ * The numbers and parts of a link. Made by {@link #of} and the methods that return a changed copy.
+ * IllegalArgumentException, with name and value, if one is wrong.
  *
  * @param address {@code host:port} of the daemon's ack stream
  * @param name of this source, in the daemon's logs
  * @param incarnation new in every process
- * @param credentials asked at every connection: the content of the daemon's source token file, or empty
+ * @param credentials asked at every connection: the content of the daemon's source token file, or
+ *     empty
  * @param executor completes futures and calls listeners
- * @param memoryBytesMax unconfirmed acks of all cursors; beyond it {@link KeptCursor#persistable} is false until half of it is free.
- *     Acks are still taken, and joined
+ * @param memoryBytesMax unconfirmed acks of all cursors; beyond it {@link KeptCursor#persistable}
+ *     is false until half of it is free. Acks are still taken, and joined
  * @param openTimeout an opening, the daemon's being away included, fails after it
  * @param answerTimeout of a close and a delete
  * @param backOffMin first pause before something is tried again; doubled each time
  * @param backOffMax longest pause
- * @param keepAlive a stream that is silent for so long is asked, and given up after half of it again
- * @param patience what nobody waits for ({@link Acks#patient}) is joined for so long before it is sent
+ * @param keepAlive a stream that is silent for so long is asked, and given up after half of it
+ *     again
+ * @param patience what nobody waits for ({@link Acks#patient}) is joined for so long before it is
+ *     sent
  */
 public record LinkSettings(
-        String address,
-        String name,
-        String incarnation,
-        Supplier<byte[]> credentials,
-        Executor executor,
-        long memoryBytesMax,
-        Duration openTimeout,
-        Duration answerTimeout,
-        Duration backOffMin,
-        Duration backOffMax,
-        Duration keepAlive,
-        Duration patience) {
+    String address,
+    String name,
+    String incarnation,
+    Supplier<byte[]> credentials,
+    Executor executor,
+    long memoryBytesMax,
+    Duration openTimeout,
+    Duration answerTimeout,
+    Duration backOffMin,
+    Duration backOffMax,
+    Duration keepAlive,
+    Duration patience) {
 
-    public LinkSettings {
-        int colon = address.lastIndexOf(':');
-        if (colon < 1 || !address.substring(colon + 1).matches("[0-9]{1,5}") || Integer.parseInt(address.substring(colon + 1)) > 65_535) {
-            throw new IllegalArgumentException("address is \"" + address + "\", must be host:port");
-        }
-        Objects.requireNonNull(name, "name");
-        Objects.requireNonNull(incarnation, "incarnation");
-        Objects.requireNonNull(credentials, "credentials");
-        Objects.requireNonNull(executor, "executor");
-        if (memoryBytesMax <= 0) {
-            throw new IllegalArgumentException("memoryBytesMax is " + memoryBytesMax + ", must be above 0");
-        }
-        positive("openTimeout", openTimeout);
-        positive("answerTimeout", answerTimeout);
-        positive("backOffMin", backOffMin);
-        positive("backOffMax", backOffMax);
-        positive("keepAlive", keepAlive);
-        positive("patience", patience);
-        if (backOffMin.compareTo(backOffMax) > 0) {
-            throw new IllegalArgumentException("backOffMin " + backOffMin + " is above backOffMax " + backOffMax);
-        }
+  public LinkSettings {
+    int colon = address.lastIndexOf(':');
+    if (colon < 1
+        || !address.substring(colon + 1).matches("[0-9]{1,5}")
+        || Integer.parseInt(address.substring(colon + 1)) > 65_535) {
+      throw new IllegalArgumentException("address is \"" + address + "\", must be host:port");
     }
+    Objects.requireNonNull(name, "name");
+    Objects.requireNonNull(incarnation, "incarnation");
+    Objects.requireNonNull(credentials, "credentials");
+    Objects.requireNonNull(executor, "executor");
+    if (memoryBytesMax <= 0) {
+      throw new IllegalArgumentException(
+          "memoryBytesMax is " + memoryBytesMax + ", must be above 0");
+    }
+    positive("openTimeout", openTimeout);
+    positive("answerTimeout", answerTimeout);
+    positive("backOffMin", backOffMin);
+    positive("backOffMax", backOffMax);
+    positive("keepAlive", keepAlive);
+    positive("patience", patience);
+    if (backOffMin.compareTo(backOffMax) > 0) {
+      throw new IllegalArgumentException(
+          "backOffMin " + backOffMin + " is above backOffMax " + backOffMax);
+    }
+  }
 
-    /** 64 MiB of memory, 25 s for an opening, 10 s for an answer, pauses of 100 ms to 5 s, keep-alive of 10 s, patience of 100 ms. */
-    public static LinkSettings of(String address, Executor executor) {
-        return new LinkSettings(
-                address, "java-source", UUID.randomUUID().toString(), () -> new byte[0], executor, 64L << 20,
-                Duration.ofSeconds(25), Duration.ofSeconds(10), Duration.ofMillis(100), Duration.ofSeconds(5), Duration.ofSeconds(10), Duration.ofMillis(100));
-    }
+  /**
+   * 64 MiB of memory, 25 s for an opening, 10 s for an answer, pauses of 100 ms to 5 s, keep-alive
+   * of 10 s, patience of 100 ms.
+   */
+  public static LinkSettings of(String address, Executor executor) {
+    return new LinkSettings(
+        address,
+        "java-source",
+        UUID.randomUUID().toString(),
+        () -> new byte[0],
+        executor,
+        64L << 20,
+        Duration.ofSeconds(25),
+        Duration.ofSeconds(10),
+        Duration.ofMillis(100),
+        Duration.ofSeconds(5),
+        Duration.ofSeconds(10),
+        Duration.ofMillis(100));
+  }
 
-    public LinkSettings withName(String value) {
-        return new LinkSettings(address, value, incarnation, credentials, executor, memoryBytesMax, openTimeout, answerTimeout,
-                backOffMin, backOffMax, keepAlive, patience);
-    }
+  public LinkSettings withName(String value) {
+    return new LinkSettings(
+        address,
+        value,
+        incarnation,
+        credentials,
+        executor,
+        memoryBytesMax,
+        openTimeout,
+        answerTimeout,
+        backOffMin,
+        backOffMax,
+        keepAlive,
+        patience);
+  }
 
-    public LinkSettings withIncarnation(String value) {
-        return new LinkSettings(address, name, value, credentials, executor, memoryBytesMax, openTimeout, answerTimeout,
-                backOffMin, backOffMax, keepAlive, patience);
-    }
+  public LinkSettings withIncarnation(String value) {
+    return new LinkSettings(
+        address,
+        name,
+        value,
+        credentials,
+        executor,
+        memoryBytesMax,
+        openTimeout,
+        answerTimeout,
+        backOffMin,
+        backOffMax,
+        keepAlive,
+        patience);
+  }
 
-    public LinkSettings withCredentials(Supplier<byte[]> value) {
-        return new LinkSettings(address, name, incarnation, value, executor, memoryBytesMax, openTimeout, answerTimeout,
-                backOffMin, backOffMax, keepAlive, patience);
-    }
+  public LinkSettings withCredentials(Supplier<byte[]> value) {
+    return new LinkSettings(
+        address,
+        name,
+        incarnation,
+        value,
+        executor,
+        memoryBytesMax,
+        openTimeout,
+        answerTimeout,
+        backOffMin,
+        backOffMax,
+        keepAlive,
+        patience);
+  }
 
-    public LinkSettings withMemoryBytesMax(long value) {
-        return new LinkSettings(address, name, incarnation, credentials, executor, value, openTimeout, answerTimeout,
-                backOffMin, backOffMax, keepAlive, patience);
-    }
+  public LinkSettings withMemoryBytesMax(long value) {
+    return new LinkSettings(
+        address,
+        name,
+        incarnation,
+        credentials,
+        executor,
+        value,
+        openTimeout,
+        answerTimeout,
+        backOffMin,
+        backOffMax,
+        keepAlive,
+        patience);
+  }
 
-    public LinkSettings withTimeouts(Duration open, Duration answer) {
-        return new LinkSettings(address, name, incarnation, credentials, executor, memoryBytesMax, open, answer,
-                backOffMin, backOffMax, keepAlive, patience);
-    }
+  public LinkSettings withTimeouts(Duration open, Duration answer) {
+    return new LinkSettings(
+        address,
+        name,
+        incarnation,
+        credentials,
+        executor,
+        memoryBytesMax,
+        open,
+        answer,
+        backOffMin,
+        backOffMax,
+        keepAlive,
+        patience);
+  }
 
-    public LinkSettings withBackOff(Duration min, Duration max) {
-        return new LinkSettings(address, name, incarnation, credentials, executor, memoryBytesMax, openTimeout, answerTimeout,
-                min, max, keepAlive, patience);
-    }
+  public LinkSettings withBackOff(Duration min, Duration max) {
+    return new LinkSettings(
+        address,
+        name,
+        incarnation,
+        credentials,
+        executor,
+        memoryBytesMax,
+        openTimeout,
+        answerTimeout,
+        min,
+        max,
+        keepAlive,
+        patience);
+  }
 
-    public LinkSettings withKeepAlive(Duration value) {
-        return new LinkSettings(address, name, incarnation, credentials, executor, memoryBytesMax, openTimeout, answerTimeout,
-                backOffMin, backOffMax, value, patience);
-    }
+  public LinkSettings withKeepAlive(Duration value) {
+    return new LinkSettings(
+        address,
+        name,
+        incarnation,
+        credentials,
+        executor,
+        memoryBytesMax,
+        openTimeout,
+        answerTimeout,
+        backOffMin,
+        backOffMax,
+        value,
+        patience);
+  }
 
-    public LinkSettings withPatience(Duration value) {
-        return new LinkSettings(address, name, incarnation, credentials, executor, memoryBytesMax, openTimeout, answerTimeout,
-                backOffMin, backOffMax, keepAlive, value);
-    }
+  public LinkSettings withPatience(Duration value) {
+    return new LinkSettings(
+        address,
+        name,
+        incarnation,
+        credentials,
+        executor,
+        memoryBytesMax,
+        openTimeout,
+        answerTimeout,
+        backOffMin,
+        backOffMax,
+        keepAlive,
+        value);
+  }
 
-    private static void positive(String name, Duration value) {
-        if (value.isNegative() || value.isZero()) {
-            throw new IllegalArgumentException(name + " is " + value + ", must be above 0");
-        }
+  private static void positive(String name, Duration value) {
+    if (value.isNegative() || value.isZero()) {
+      throw new IllegalArgumentException(name + " is " + value + ", must be above 0");
     }
+  }
 }

@@ -10,8 +10,15 @@ import java.util.Optional;
  * @param connects streams that came so far
  * @param cursors open, or being opened
  * @param pendingBytes of all cursors, see {@link KeptCursor#pendingBytes}
- * @param memoryFull whether these are too many, as the cursors' listeners hear: every change of it is told to them afterwards
+ * @param memoryFull whether these are too many, as the cursors' listeners hear: every change of it
+ *     is told to them afterwards
  * @param problem why the newest stream ended or did not come; empty while up
  */
 public record LinkStatus(
-        boolean up, String keeper, long connects, int cursors, long pendingBytes, boolean memoryFull, Optional<String> problem) {}
+    boolean up,
+    String keeper,
+    long connects,
+    int cursors,
+    long pendingBytes,
+    boolean memoryFull,
+    Optional<String> problem) {}

@@ -5,15 +5,15 @@ import org.junit.jupiter.api.AfterEach;
 /** The contract, with the fake. */
 class FakeContractTest extends KeeperContract {
 
-    final FakeKeeper fake = new FakeKeeper();
+  final FakeKeeper fake = new FakeKeeper();
 
-    @Override
-    Keeper keeper() {
-        return Keeper.of(fake.start());
-    }
+  @Override
+  Keeper keeper() {
+    return Keeper.of(fake.start());
+  }
 
-    @AfterEach
-    void stop() {
-        fake.close();
-    }
+  @AfterEach
+  void stop() {
+    fake.close();
+  }
 }

@@ -6,10 +6,10 @@ import org.junit.jupiter.api.condition.EnabledIfSystemProperty;
 @EnabledIfSystemProperty(named = "cursorkeeper.address", matches = ".+")
 class RealContractTest extends KeeperContract {
 
-    private static final Keeper PARENT = Keeper.ofParent(System.getProperty("cursorkeeper.address"));
+  private static final Keeper PARENT = Keeper.ofParent(System.getProperty("cursorkeeper.address"));
 
-    @Override
-    Keeper keeper() {
-        return PARENT;
-    }
+  @Override
+  Keeper keeper() {
+    return PARENT;
+  }
 }

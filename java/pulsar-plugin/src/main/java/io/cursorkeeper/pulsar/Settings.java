@@ -13,164 +13,227 @@ import java.util.TreeSet;
 /**
  * The plugin's lines of broker.conf. Made by {@link #read}, which refuses what it does not know.
  *
- * @param mode KEEP: the keeper holds the cursors. SHADOW: Pulsar does, and the keeper has copies, which are compared. OFF: the plugin does nothing
+ * @param mode KEEP: the keeper holds the cursors. SHADOW: Pulsar does, and the keeper has copies,
+ *     which are compared. OFF: the plugin does nothing
  * @param address {@code host:port} of the daemon's ack stream; empty when OFF
  * @param tokenFile what the daemon wants of its sources; empty: nothing
  * @param namespaces whose topics are kept
- * @param receipts DURABLE: an ack is answered when the keeper has it durable. MEMORY: at once, as Pulsar does
+ * @param receipts DURABLE: an ack is answered when the keeper has it durable. MEMORY: at once, as
+ *     Pulsar does
  * @param openTimeout how long the load of a topic waits for the keeper; then it fails
  * @param closeTimeout how long an unload waits for the keeper to have everything durable
  * @param onStale what a load does when Pulsar itself changed the cursor since the keeper held it
  * @param onFailedLoad what the load of a topic does when the keeper did not answer
- * @param waitingAcksMax acks of one cursor that wait for their answer, in calls of the broker; at it dispatch pauses, beyond it an ack is
- *     answered by a failure
+ * @param waitingAcksMax acks of one cursor that wait for their answer, in calls of the broker; at
+ *     it dispatch pauses, beyond it an ack is answered by a failure
  * @param waitingAcksBrokerMax the same, of all cursors of the broker
- * @param cursorMetricsMax cursors with figures of their own on the metrics pages: those with the most waiting acks
+ * @param cursorMetricsMax cursors with figures of their own on the metrics pages: those with the
+ *     most waiting acks
  * @param shadowCompare how often each copy is compared, about
- * @param onUnsupported whether a broker starts with Pulsar's own behaviour when the plugin cannot serve it
+ * @param onUnsupported whether a broker starts with Pulsar's own behaviour when the plugin cannot
+ *     serve it
  */
 public record Settings(
-        Mode mode,
-        String address,
-        Optional<Path> tokenFile,
-        Namespaces namespaces,
-        Receipts receipts,
-        Duration openTimeout,
-        Duration closeTimeout,
-        OnStale onStale,
-        OnFailedLoad onFailedLoad,
-        int waitingAcksMax,
-        int waitingAcksBrokerMax,
-        int cursorMetricsMax,
-        Duration shadowCompare,
-        OnUnsupported onUnsupported) {
+    Mode mode,
+    String address,
+    Optional<Path> tokenFile,
+    Namespaces namespaces,
+    Receipts receipts,
+    Duration openTimeout,
+    Duration closeTimeout,
+    OnStale onStale,
+    OnFailedLoad onFailedLoad,
+    int waitingAcksMax,
+    int waitingAcksBrokerMax,
+    int cursorMetricsMax,
+    Duration shadowCompare,
+    OnUnsupported onUnsupported) {
 
-    public enum Mode { KEEP, SHADOW, OFF }
+  public enum Mode {
+    KEEP,
+    SHADOW,
+    OFF
+  }
 
-    public enum Receipts { DURABLE, MEMORY }
+  public enum Receipts {
+    DURABLE,
+    MEMORY
+  }
 
-    /** REFUSE: the load fails. IMPORT: Pulsar's own state replaces the keeper's. KEEPER: the keeper's replaces Pulsar's. */
-    public enum OnStale { REFUSE, IMPORT, KEEPER }
+  /**
+   * REFUSE: the load fails. IMPORT: Pulsar's own state replaces the keeper's. KEEPER: the keeper's
+   * replaces Pulsar's.
+   */
+  public enum OnStale {
+    REFUSE,
+    IMPORT,
+    KEEPER
+  }
 
-    /** FAIL: the load fails, and is tried again. STOCK: it goes on with Pulsar's own cursors, which may be older. */
-    public enum OnFailedLoad { FAIL, STOCK }
+  /**
+   * FAIL: the load fails, and is tried again. STOCK: it goes on with Pulsar's own cursors, which
+   * may be older.
+   */
+  public enum OnFailedLoad {
+    FAIL,
+    STOCK
+  }
 
-    /** REFUSE: the broker does not start. STOCK: it starts with Pulsar's own cursors. */
-    public enum OnUnsupported { REFUSE, STOCK }
+  /** REFUSE: the broker does not start. STOCK: it starts with Pulsar's own cursors. */
+  public enum OnUnsupported {
+    REFUSE,
+    STOCK
+  }
 
-    static final String PREFIX = "cursorKeeper";
-    public static final String MODE = PREFIX + "Mode";
-    public static final String ADDRESS = PREFIX + "Address";
-    public static final String TOKEN_FILE = PREFIX + "TokenFile";
-    public static final String NAMESPACES = PREFIX + "Namespaces";
-    public static final String RECEIPTS = PREFIX + "Receipts";
-    public static final String OPEN_TIMEOUT_MS = PREFIX + "OpenTimeoutMs";
-    public static final String CLOSE_TIMEOUT_MS = PREFIX + "CloseTimeoutMs";
-    public static final String ON_STALE = PREFIX + "OnStale";
-    public static final String ON_FAILED_LOAD = PREFIX + "OnFailedLoad";
-    public static final String WAITING_ACKS_MAX = PREFIX + "WaitingAcksMax";
-    public static final String WAITING_ACKS_BROKER_MAX = PREFIX + "WaitingAcksBrokerMax";
-    public static final String CURSOR_METRICS_MAX = PREFIX + "CursorMetricsMax";
-    public static final String SHADOW_COMPARE_MS = PREFIX + "ShadowCompareMs";
-    public static final String ON_UNSUPPORTED = PREFIX + "OnUnsupported";
+  static final String PREFIX = "cursorKeeper";
+  public static final String MODE = PREFIX + "Mode";
+  public static final String ADDRESS = PREFIX + "Address";
+  public static final String TOKEN_FILE = PREFIX + "TokenFile";
+  public static final String NAMESPACES = PREFIX + "Namespaces";
+  public static final String RECEIPTS = PREFIX + "Receipts";
+  public static final String OPEN_TIMEOUT_MS = PREFIX + "OpenTimeoutMs";
+  public static final String CLOSE_TIMEOUT_MS = PREFIX + "CloseTimeoutMs";
+  public static final String ON_STALE = PREFIX + "OnStale";
+  public static final String ON_FAILED_LOAD = PREFIX + "OnFailedLoad";
+  public static final String WAITING_ACKS_MAX = PREFIX + "WaitingAcksMax";
+  public static final String WAITING_ACKS_BROKER_MAX = PREFIX + "WaitingAcksBrokerMax";
+  public static final String CURSOR_METRICS_MAX = PREFIX + "CursorMetricsMax";
+  public static final String SHADOW_COMPARE_MS = PREFIX + "ShadowCompareMs";
+  public static final String ON_UNSUPPORTED = PREFIX + "OnUnsupported";
 
-    private static final Set<String> NAMES = new TreeSet<>(
-            Set.of(MODE, ADDRESS, TOKEN_FILE, NAMESPACES, RECEIPTS, OPEN_TIMEOUT_MS, CLOSE_TIMEOUT_MS, ON_STALE, ON_FAILED_LOAD,
-                    WAITING_ACKS_MAX, WAITING_ACKS_BROKER_MAX, CURSOR_METRICS_MAX, SHADOW_COMPARE_MS, ON_UNSUPPORTED));
+  private static final Set<String> NAMES =
+      new TreeSet<>(
+          Set.of(
+              MODE,
+              ADDRESS,
+              TOKEN_FILE,
+              NAMESPACES,
+              RECEIPTS,
+              OPEN_TIMEOUT_MS,
+              CLOSE_TIMEOUT_MS,
+              ON_STALE,
+              ON_FAILED_LOAD,
+              WAITING_ACKS_MAX,
+              WAITING_ACKS_BROKER_MAX,
+              CURSOR_METRICS_MAX,
+              SHADOW_COMPARE_MS,
+              ON_UNSUPPORTED));
 
-    /** Pulsar gives up the load of a topic after 60 s, and says less about why. */
-    private static final int OPEN_TIMEOUT_MS_MAX = 55_000;
+  /** Pulsar gives up the load of a topic after 60 s, and says less about why. */
+  private static final int OPEN_TIMEOUT_MS_MAX = 55_000;
 
-    private static final int CLOSE_TIMEOUT_MS_MAX = 55_000;
+  private static final int CLOSE_TIMEOUT_MS_MAX = 55_000;
 
-    private static final int SHADOW_COMPARE_MS_MAX = 86_400_000;
+  private static final int SHADOW_COMPARE_MS_MAX = 86_400_000;
 
-    /** Of all properties of broker.conf. Raises SettingsException. */
-    public static Settings read(Properties all) {
-        for (String name : all.stringPropertyNames()) {
-            if (name.startsWith(PREFIX) && !NAMES.contains(name)) {
-                throw new SettingsException(name, all.getProperty(name), "there is no such setting", "use one of " + NAMES);
-            }
-        }
-        Mode mode = choice(all, MODE, Mode.KEEP);
-        String address = value(all, ADDRESS);
-        if (mode != Mode.OFF) {
-            checkAddress(address);
-        }
-        return new Settings(
-                mode,
-                address,
-                tokenFile(value(all, TOKEN_FILE)),
-                Namespaces.of(NAMESPACES, value(all, NAMESPACES)),
-                choice(all, RECEIPTS, Receipts.DURABLE),
-                milliseconds(all, OPEN_TIMEOUT_MS, 25_000, OPEN_TIMEOUT_MS_MAX),
-                milliseconds(all, CLOSE_TIMEOUT_MS, 10_000, CLOSE_TIMEOUT_MS_MAX),
-                choice(all, ON_STALE, OnStale.REFUSE),
-                choice(all, ON_FAILED_LOAD, OnFailedLoad.FAIL),
-                number(all, WAITING_ACKS_MAX, 50_000, 1, 10_000_000),
-                number(all, WAITING_ACKS_BROKER_MAX, 200_000, 1, 10_000_000),
-                number(all, CURSOR_METRICS_MAX, 0, 0, 1_000),
-                milliseconds(all, SHADOW_COMPARE_MS, 60_000, SHADOW_COMPARE_MS_MAX),
-                onUnsupported(all));
+  /** Of all properties of broker.conf. Raises SettingsException. */
+  public static Settings read(Properties all) {
+    for (String name : all.stringPropertyNames()) {
+      if (name.startsWith(PREFIX) && !NAMES.contains(name)) {
+        throw new SettingsException(
+            name, all.getProperty(name), "there is no such setting", "use one of " + NAMES);
+      }
     }
-
-    /** Alone, because it says what happens when the others are wrong. Raises SettingsException. */
-    public static OnUnsupported onUnsupported(Properties all) {
-        return choice(all, ON_UNSUPPORTED, OnUnsupported.REFUSE);
+    Mode mode = choice(all, MODE, Mode.KEEP);
+    String address = value(all, ADDRESS);
+    if (mode != Mode.OFF) {
+      checkAddress(address);
     }
+    return new Settings(
+        mode,
+        address,
+        tokenFile(value(all, TOKEN_FILE)),
+        Namespaces.of(NAMESPACES, value(all, NAMESPACES)),
+        choice(all, RECEIPTS, Receipts.DURABLE),
+        milliseconds(all, OPEN_TIMEOUT_MS, 25_000, OPEN_TIMEOUT_MS_MAX),
+        milliseconds(all, CLOSE_TIMEOUT_MS, 10_000, CLOSE_TIMEOUT_MS_MAX),
+        choice(all, ON_STALE, OnStale.REFUSE),
+        choice(all, ON_FAILED_LOAD, OnFailedLoad.FAIL),
+        number(all, WAITING_ACKS_MAX, 50_000, 1, 10_000_000),
+        number(all, WAITING_ACKS_BROKER_MAX, 200_000, 1, 10_000_000),
+        number(all, CURSOR_METRICS_MAX, 0, 0, 1_000),
+        milliseconds(all, SHADOW_COMPARE_MS, 60_000, SHADOW_COMPARE_MS_MAX),
+        onUnsupported(all));
+  }
 
-    private static String value(Properties all, String name) {
-        return all.getProperty(name, "").trim();
-    }
+  /** Alone, because it says what happens when the others are wrong. Raises SettingsException. */
+  public static OnUnsupported onUnsupported(Properties all) {
+    return choice(all, ON_UNSUPPORTED, OnUnsupported.REFUSE);
+  }
 
-    private static Optional<Path> tokenFile(String given) {
-        if (given.isEmpty()) {
-            return Optional.empty();
-        }
-        Path file = Path.of(given);
-        if (!Files.isReadable(file)) {
-            throw new SettingsException(TOKEN_FILE, given, "it cannot be read",
-                    "name the daemon's source_token_file, readable by the broker, or leave it out if the daemon has none");
-        }
-        return Optional.of(file);
-    }
+  private static String value(Properties all, String name) {
+    return all.getProperty(name, "").trim();
+  }
 
-    private static void checkAddress(String address) {
-        int colon = address.lastIndexOf(':');
-        String port = address.substring(colon + 1);
-        if (colon < 1 || !port.matches("[0-9]{1,5}") || Integer.parseInt(port) < 1 || Integer.parseInt(port) > 65_535) {
-            throw new SettingsException(ADDRESS, address, "it is not host:port",
-                    "name the ack stream of the CursorKeeper daemon, as 127.0.0.1:7650, or set " + MODE + "=off");
-        }
+  private static Optional<Path> tokenFile(String given) {
+    if (given.isEmpty()) {
+      return Optional.empty();
     }
+    Path file = Path.of(given);
+    if (!Files.isReadable(file)) {
+      throw new SettingsException(
+          TOKEN_FILE,
+          given,
+          "it cannot be read",
+          "name the daemon's source_token_file, readable by the broker, or leave it out if the"
+              + " daemon has none");
+    }
+    return Optional.of(file);
+  }
 
-    private static <E extends Enum<E>> E choice(Properties all, String name, E otherwise) {
-        String given = value(all, name);
-        if (given.isEmpty()) {
-            return otherwise;
-        }
-        E[] choices = otherwise.getDeclaringClass().getEnumConstants();
-        for (E each : choices) {
-            if (each.name().equalsIgnoreCase(given)) {
-                return each;
-            }
-        }
-        String names = String.join(", ", Arrays.stream(choices).map(each -> each.name().toLowerCase(Locale.ROOT)).toList());
-        throw new SettingsException(name, given, "there is no such choice", "use one of " + names);
+  private static void checkAddress(String address) {
+    int colon = address.lastIndexOf(':');
+    String port = address.substring(colon + 1);
+    if (colon < 1
+        || !port.matches("[0-9]{1,5}")
+        || Integer.parseInt(port) < 1
+        || Integer.parseInt(port) > 65_535) {
+      throw new SettingsException(
+          ADDRESS,
+          address,
+          "it is not host:port",
+          "name the ack stream of the CursorKeeper daemon, as 127.0.0.1:7650, or set "
+              + MODE
+              + "=off");
     }
+  }
 
-    private static Duration milliseconds(Properties all, String name, int otherwise, int max) {
-        return Duration.ofMillis(number(all, name, otherwise, 1, max));
+  private static <E extends Enum<E>> E choice(Properties all, String name, E otherwise) {
+    String given = value(all, name);
+    if (given.isEmpty()) {
+      return otherwise;
     }
+    E[] choices = otherwise.getDeclaringClass().getEnumConstants();
+    for (E each : choices) {
+      if (each.name().equalsIgnoreCase(given)) {
+        return each;
+      }
+    }
+    String names =
+        String.join(
+            ", ",
+            Arrays.stream(choices).map(each -> each.name().toLowerCase(Locale.ROOT)).toList());
+    throw new SettingsException(name, given, "there is no such choice", "use one of " + names);
+  }
 
-    private static int number(Properties all, String name, int otherwise, int min, int max) {
-        String given = value(all, name);
-        if (given.isEmpty()) {
-            return otherwise;
-        }
-        if (!given.matches("[0-9]{1,9}") || Integer.parseInt(given) < min || Integer.parseInt(given) > max) {
-            throw new SettingsException(name, given, "it is no number from " + min + " to " + max, "leave it out for " + otherwise);
-        }
-        return Integer.parseInt(given);
+  private static Duration milliseconds(Properties all, String name, int otherwise, int max) {
+    return Duration.ofMillis(number(all, name, otherwise, 1, max));
+  }
+
+  private static int number(Properties all, String name, int otherwise, int min, int max) {
+    String given = value(all, name);
+    if (given.isEmpty()) {
+      return otherwise;
     }
+    if (!given.matches("[0-9]{1,9}")
+        || Integer.parseInt(given) < min
+        || Integer.parseInt(given) > max) {
+      throw new SettingsException(
+          name,
+          given,
+          "it is no number from " + min + " to " + max,
+          "leave it out for " + otherwise);
+    }
+    return Integer.parseInt(given);
+  }
 }

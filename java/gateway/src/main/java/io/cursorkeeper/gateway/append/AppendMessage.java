@@ -13,8 +13,8 @@ import java.io.IOException;
 import java.io.InputStream;
 
 /**
- * One message of an append stream, counted before it is taken apart: an empty append of two bytes becomes an object of a
- * hundred, so a message that is small as bytes may be larger than the heap.
+ * One message of an append stream, counted before it is taken apart: an empty append of two bytes
+ * becomes an object of a hundred, so a message that is small as bytes may be larger than the heap.
  *
  * @param request null if it is refused
  * @param refusal null if it is taken
@@ -22,10 +22,14 @@ import java.io.InputStream;
  * @param entries in it
  */
 public record AppendMessage(AppendRequest request, LedgerFailure refusal, int bytes, int entries) {
-  private static final Parser<AppendRequest> PARSER = DiscardUnknownFieldsParser.wrap(AppendRequest.parser());
+  private static final Parser<AppendRequest> PARSER =
+      DiscardUnknownFieldsParser.wrap(AppendRequest.parser());
 
-  /** Reads messages; one beyond a limit comes out as a refusal, not as an error of the transport. */
-  public static MethodDescriptor.Marshaller<AppendMessage> marshaller(int entriesMax, int ledgersMax) {
+  /**
+   * Reads messages; one beyond a limit comes out as a refusal, not as an error of the transport.
+   */
+  public static MethodDescriptor.Marshaller<AppendMessage> marshaller(
+      int entriesMax, int ledgersMax) {
     return new MethodDescriptor.Marshaller<>() {
       @Override
       public InputStream stream(AppendMessage message) {
@@ -37,7 +41,8 @@ public record AppendMessage(AppendRequest request, LedgerFailure refusal, int by
         try {
           return of(stream.readAllBytes(), entriesMax, ledgersMax);
         } catch (IOException broken) {
-          return refused("BAD_REQUEST", "the message is not an AppendRequest: " + broken.getMessage());
+          return refused(
+              "BAD_REQUEST", "the message is not an AppendRequest: " + broken.getMessage());
         }
       }
     };
@@ -56,20 +61,26 @@ public record AppendMessage(AppendRequest request, LedgerFailure refusal, int by
       ledgers++;
       int outer = message.pushLimit(message.readRawVarint32());
       for (int inner = message.readTag(); inner != 0; inner = message.readTag()) {
-        entries += WireFormat.getTagFieldNumber(inner) == LedgerAppend.PAYLOADS_FIELD_NUMBER ? 1 : 0;
+        entries +=
+            WireFormat.getTagFieldNumber(inner) == LedgerAppend.PAYLOADS_FIELD_NUMBER ? 1 : 0;
         message.skipField(inner);
       }
       message.popLimit(outer);
       if (ledgers > ledgersMax || entries > entriesMax) {
-        return refused("MESSAGE_TOO_MANY",
-            "a message holds more than " + (ledgers > ledgersMax ? ledgersMax + " ledgers (message_ledgers_max)"
-                : entriesMax + " entries (message_entries_max)") + "; Describe tells the limits: send smaller messages");
+        return refused(
+            "MESSAGE_TOO_MANY",
+            "a message holds more than "
+                + (ledgers > ledgersMax
+                    ? ledgersMax + " ledgers (message_ledgers_max)"
+                    : entriesMax + " entries (message_entries_max)")
+                + "; Describe tells the limits: send smaller messages");
       }
     }
     return new AppendMessage(PARSER.parseFrom(bytes), null, bytes.length, entries);
   }
 
   private static AppendMessage refused(String code, String why) {
-    return new AppendMessage(null, LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, code, why), 0, 0);
+    return new AppendMessage(
+        null, LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, code, why), 0, 0);
   }
 }

@@ -15,11 +15,11 @@ import java.util.function.BiPredicate;
 import java.util.function.Consumer;
 
 /**
- * One Append stream: hands entries over to their ledgers, asks for the next message when the window has room, and
- * sends gathered replies. When it ends, the handles bound to it are released.
+ * One Append stream: hands entries over to their ledgers, asks for the next message when the window
+ * has room, and sends gathered replies. When it ends, the handles bound to it are released.
  *
- * <p>Three kinds of threads come here: the network's (onNext and the ends), the BookKeeper client's (acknowledged,
- * failed), and the one reply thread, which alone writes to the stream.
+ * <p>Three kinds of threads come here: the network's (onNext and the ends), the BookKeeper client's
+ * (acknowledged, failed), and the one reply thread, which alone writes to the stream.
  */
 public final class AppendStream implements StreamObserver<AppendMessage>, OpenLedger.Listener {
   private final Shared shared;
@@ -29,8 +29,10 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
   private final ServerCallStreamObserver<AppendReply> replies;
   private final ReplyQueue queue = new ReplyQueue();
   private final Set<OpenLedger> bound = new HashSet<>();
+
   /** Waits for room in the window; null: none does. */
   private AppendMessage waiting;
+
   private boolean isLast;
   private boolean flushing;
   private boolean parked;
@@ -40,8 +42,15 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
   private long unreadSinceNanos;
 
   /** What all streams have in common. */
-  public record Shared(OpenLedgers ledgers, Window window, ScheduledExecutorService replyThread, long lingerMs,
-      Consumer<LedgerFailure> failures, Set<AppendStream> open, int streamsMax, long stallMaxMs) {
+  public record Shared(
+      OpenLedgers ledgers,
+      Window window,
+      ScheduledExecutorService replyThread,
+      long lingerMs,
+      Consumer<LedgerFailure> failures,
+      Set<AppendStream> open,
+      int streamsMax,
+      long stallMaxMs) {
 
     /** Cuts off clients that take no answers: called every second or so. */
     public void look() {
@@ -49,13 +58,17 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
     }
 
     /** Whether a new stream has a place. One that appends to no ledger gives up its own. */
+    @SuppressWarnings("ModifyCollectionInEnhancedForLoop") // It ends with the first one.
     private boolean hasPlace(AppendStream of) {
       if (open.size() <= streamsMax) {
         return true;
       }
       for (AppendStream other : open) {
         if (other != of && other.isIdle() && open.remove(other)) {
-          other.refuse(LedgerFailure.later("TOO_MANY_STREAMS", "it appended to no ledger while another stream waited for its place"));
+          other.refuse(
+              LedgerFailure.later(
+                  "TOO_MANY_STREAMS",
+                  "it appended to no ledger while another stream waited for its place"));
           return true;
         }
       }
@@ -64,11 +77,15 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
   }
 
   /**
-   * {@code mayAppend} says of whose handles it may use any: the role of whoever created the ledger, and the ledger's
-   * deployment. {@code cut} ends the call at once, whatever lies ready for it; it is told why. {@code taken} is run when a
-   * message is in the window.
+   * {@code mayAppend} says of whose handles it may use any: the role of whoever created the ledger,
+   * and the ledger's deployment. {@code cut} ends the call at once, whatever lies ready for it; it
+   * is told why. {@code taken} is run when a message is in the window.
    */
-  public AppendStream(Shared shared, BiPredicate<String, String> mayAppend, Consumer<String> cut, Runnable taken,
+  public AppendStream(
+      Shared shared,
+      BiPredicate<String, String> mayAppend,
+      Consumer<String> cut,
+      Runnable taken,
       ServerCallStreamObserver<AppendReply> replies) {
     this.shared = shared;
     this.mayAppend = mayAppend;
@@ -80,7 +97,10 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
     replies.setOnReadyHandler(() -> flushAfter(0));
     replies.setOnCancelHandler(this::end);
     if (!shared.hasPlace(this)) {
-      refuse(LedgerFailure.later("TOO_MANY_STREAMS", "this gateway serves " + shared.streamsMax() + " append streams"));
+      refuse(
+          LedgerFailure.later(
+              "TOO_MANY_STREAMS",
+              "this gateway serves " + shared.streamsMax() + " append streams"));
       return;
     }
     replies.request(1);
@@ -98,7 +118,8 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
     shared.window().whenRoom(message.bytes(), message.entries(), this::take);
   }
 
-  // Here there is room. The next message is asked for when this one is in the window, so one for each stream waits at most.
+  // Here there is room. The next message is asked for when this one is in the window, so one for
+  // each stream waits at most.
   private void take() {
     AppendMessage message;
     synchronized (this) {
@@ -149,13 +170,16 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
       mine = List.copyOf(bound);
     }
     // Not under the lock: a ledger answers while holding its own, and comes here with it.
-    CompletableFuture<?>[] draining = mine.stream().map(OpenLedger::drain).toArray(CompletableFuture[]::new);
-    CompletableFuture.allOf(draining).whenComplete((nothing, never) -> {
-      synchronized (this) {
-        answered = true;
-      }
-      flushAfter(0);
-    });
+    CompletableFuture<?>[] draining =
+        mine.stream().map(OpenLedger::drain).toArray(CompletableFuture[]::new);
+    CompletableFuture.allOf(draining)
+        .whenComplete(
+            (nothing, never) -> {
+              synchronized (this) {
+                answered = true;
+              }
+              flushAfter(0);
+            });
   }
 
   @Override
@@ -179,7 +203,10 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
   private void append(LedgerAppend append) {
     OpenLedger ledger = shared.ledgers().get(append.getLedgerId());
     if (ledger == null || !ledger.isFor(mayAppend) || !bind(ledger)) {
-      failed(append.getLedgerId(), append.getFirstEntryId(), OpenLedgers.noHandle(append.getLedgerId()));
+      failed(
+          append.getLedgerId(),
+          append.getFirstEntryId(),
+          OpenLedgers.noHandle(append.getLedgerId()));
       return;
     }
     ledger.append(this, append.getFirstEntryId(), append.getPayloadsList());
@@ -222,7 +249,8 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
     synchronized (this) {
       since = unreadSinceNanos;
     }
-    if (since != 0 && System.nanoTime() - since > TimeUnit.MILLISECONDS.toNanos(shared.stallMaxMs())) {
+    if (since != 0
+        && System.nanoTime() - since > TimeUnit.MILLISECONDS.toNanos(shared.stallMaxMs())) {
       cut.accept("took no answers of its append stream for " + shared.stallMaxMs() + " ms");
     }
   }
@@ -230,14 +258,18 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
   // The stream is over, and said why. On the reply thread, which alone writes to it.
   private void refuse(LedgerFailure refusal) {
     shared.failures().accept(refusal);
-    shared.replyThread().execute(() -> {
-      if (end()) {
-        replies.onError(refusal.toStatus());
-      }
-    });
+    shared
+        .replyThread()
+        .execute(
+            () -> {
+              if (end()) {
+                replies.onError(refusal.toStatus());
+              }
+            });
   }
 
-  // On the reply thread only. A client that does not read leaves the rest in the queue; onReady comes back here.
+  // On the reply thread only. A client that does not read leaves the rest in the queue; onReady
+  // comes back here.
   private void flush() {
     synchronized (this) {
       flushing = false;
@@ -254,7 +286,10 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
     boolean complete;
     boolean empty = queue.isEmpty();
     synchronized (this) {
-      unreadSinceNanos = empty ? 0 : sent || unreadSinceNanos == 0 ? Math.max(1, System.nanoTime()) : unreadSinceNanos;
+      unreadSinceNanos =
+          empty
+              ? 0
+              : sent || unreadSinceNanos == 0 ? Math.max(1, System.nanoTime()) : unreadSinceNanos;
       resume = parked && !queue.crowded();
       parked = parked && !resume;
       complete = answered && queue.isEmpty();

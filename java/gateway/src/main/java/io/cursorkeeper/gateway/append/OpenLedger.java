@@ -15,16 +15,19 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * One write handle: numbers its entries, binds it to the first stream that appends, answers in order, and stops for
- * good at the first failed add.
+ * One write handle: numbers its entries, binds it to the first stream that appends, answers in
+ * order, and stops for good at the first failed add.
  *
- * <p>Invariants: {@code acknowledged <= pushed}; an answer for an entry is given after the answers of all earlier ones;
- * after {@code failure} is set nothing is sent to a bookie.
+ * <p>Invariants: {@code acknowledged <= pushed}; an answer for an entry is given after the answers
+ * of all earlier ones; after {@code failure} is set nothing is sent to a bookie.
  */
 public final class OpenLedger {
   private static final Logger LOG = LoggerFactory.getLogger(OpenLedger.class);
 
-  /** Who hears of the entries; called in order, on a thread of the BookKeeper client or of the caller. */
+  /**
+   * Who hears of the entries; called in order, on a thread of the BookKeeper client or of the
+   * caller.
+   */
   public interface Listener {
     void acknowledged(long ledgerId, long lastEntryId);
 
@@ -42,7 +45,7 @@ public final class OpenLedger {
   private final Window window;
   private final AppendMeter meter;
   private final int entryBytesMax;
-    // Refusals wait for the answers of earlier entries, else they would seem to be about those.
+  // Refusals wait for the answers of earlier entries, else they would seem to be about those.
   private final Queue<Refusal> refusals = new ArrayDeque<>();
   private Listener listener;
   private long pushed = -1;
@@ -54,7 +57,12 @@ public final class OpenLedger {
   private CompletableFuture<Void> drained;
 
   OpenLedger(
-      WriteHandle handle, String role, String deployment, Window window, AppendMeter meter, int entryBytesMax) {
+      WriteHandle handle,
+      String role,
+      String deployment,
+      Window window,
+      AppendMeter meter,
+      int entryBytesMax) {
     this.handle = handle;
     this.role = role;
     this.deployment = deployment;
@@ -80,7 +88,10 @@ public final class OpenLedger {
     return listener == to;
   }
 
-  /** Appends payloads that the caller numbers from {@code firstEntryId}; every answer goes to the listener. */
+  /**
+   * Appends payloads that the caller numbers from {@code firstEntryId}; every answer goes to the
+   * listener.
+   */
   synchronized void append(Listener from, long firstEntryId, Iterable<ByteString> payloads) {
     if (listener != from) {
       from.failed(id(), firstEntryId, OpenLedgers.noHandle(id()));
@@ -97,7 +108,10 @@ public final class OpenLedger {
     }
   }
 
-  /** Ends the handle once everything in flight is answered; the ledger is closed at its last acknowledged entry. */
+  /**
+   * Ends the handle once everything in flight is answered; the ledger is closed at its last
+   * acknowledged entry.
+   */
   CompletableFuture<Void> close() {
     CompletableFuture<Void> idle;
     synchronized (this) {
@@ -106,18 +120,21 @@ public final class OpenLedger {
       }
       idle = drained();
     }
-    return idle.thenCompose(nothing -> {
-      LedgerFailure failed;
-      Listener last;
-      synchronized (this) {
-        failed = failure;
-        last = listener;
-      }
-      if (last != null) {
-        last.ended(this);
-      }
-      return failed == null ? handle.closeAsync() : CompletableFuture.failedFuture(failed.afterwards(id()));
-    });
+    return idle.thenCompose(
+        nothing -> {
+          LedgerFailure failed;
+          Listener last;
+          synchronized (this) {
+            failed = failure;
+            last = listener;
+          }
+          if (last != null) {
+            last.ended(this);
+          }
+          return failed == null
+              ? handle.closeAsync()
+              : CompletableFuture.failedFuture(failed.afterwards(id()));
+        });
   }
 
   /** Done when everything in flight is answered; from now on it takes no more entries. */
@@ -126,8 +143,9 @@ public final class OpenLedger {
   }
 
   /**
-   * Lets go of the handle: its stream is gone, so nobody hears of its entries any more. Closing it in the background
-   * only frees what the client holds; the ledger ends at an acknowledged entry, and a recovery finds all of them.
+   * Lets go of the handle: its stream is gone, so nobody hears of its entries any more. Closing it
+   * in the background only frees what the client holds; the ledger ends at an acknowledged entry,
+   * and a recovery finds all of them.
    */
   void release() {
     CompletableFuture<Void> idle;
@@ -145,11 +163,16 @@ public final class OpenLedger {
     if (last != null) {
       last.ended(this);
     }
-    idle.whenComplete((nothing, never) -> handle.closeAsync().whenComplete((closed, failed) -> {
-      if (failed != null) {
-        LOG.debug("abandoned ledger {} was not closed", id(), failed);
-      }
-    }));
+    idle.whenComplete(
+        (nothing, never) ->
+            handle
+                .closeAsync()
+                .whenComplete(
+                    (closed, failed) -> {
+                      if (failed != null) {
+                        LOG.debug("abandoned ledger {} was not closed", id(), failed);
+                      }
+                    }));
   }
 
   /** Whether it is of no use for this long: no stream appended to it, or it failed. */
@@ -163,15 +186,34 @@ public final class OpenLedger {
       return failure.afterwards(id());
     }
     if (drained != null) {
-      return LedgerFailure.roll("CLOSING", "ledger " + id() + " is being closed and takes no more entries");
+      return LedgerFailure.roll(
+          "CLOSING", "ledger " + id() + " is being closed and takes no more entries");
     }
     if (entryId != pushed + 1) {
-      return LedgerFailure.refused(Status.Code.FAILED_PRECONDITION, "UNEXPECTED_ENTRY_ID", "ledger " + id()
-          + " continues with entry " + (pushed + 1) + ", not " + entryId + ": a repeated or a lost request");
+      return LedgerFailure.refused(
+          Status.Code.FAILED_PRECONDITION,
+          "UNEXPECTED_ENTRY_ID",
+          "ledger "
+              + id()
+              + " continues with entry "
+              + (pushed + 1)
+              + ", not "
+              + entryId
+              + ": a repeated or a lost request");
     }
     if (size > entryBytesMax) {
-      return LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "ENTRY_TOO_LARGE", "entry " + entryId + " of ledger "
-          + id() + " has " + size + " bytes, the limit is " + entryBytesMax + "; write smaller entries");
+      return LedgerFailure.refused(
+          Status.Code.INVALID_ARGUMENT,
+          "ENTRY_TOO_LARGE",
+          "entry "
+              + entryId
+              + " of ledger "
+              + id()
+              + " has "
+              + size
+              + " bytes, the limit is "
+              + entryBytesMax
+              + "; write smaller entries");
     }
     return null;
   }
@@ -179,10 +221,13 @@ public final class OpenLedger {
   private void push(long entryId, byte[] entry) {
     pushed = entryId;
     long startNanos = System.nanoTime();
-    handle.appendAsync(new Payload(entry, window)).whenComplete((id, thrown) -> {
-      meter.answered(entry.length, System.nanoTime() - startNanos, thrown);
-      answered(entryId, id, thrown);
-    });
+    handle
+        .appendAsync(new Payload(entry, window))
+        .whenComplete(
+            (id, thrown) -> {
+              meter.answered(entry.length, System.nanoTime() - startNanos, thrown);
+              answered(entryId, id, thrown);
+            });
   }
 
   private void answered(long entryId, Long id, Throwable thrown) {

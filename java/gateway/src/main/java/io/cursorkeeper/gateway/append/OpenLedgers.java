@@ -7,8 +7,8 @@ import java.util.concurrent.ConcurrentMap;
 import org.apache.bookkeeper.client.api.WriteHandle;
 
 /**
- * The write handles of this process. They exist nowhere else: with the process they are gone, and a ledger that is
- * not here can only be recovered, never continued.
+ * The write handles of this process. They exist nowhere else: with the process they are gone, and a
+ * ledger that is not here can only be recovered, never continued.
  */
 public final class OpenLedgers {
   private final ConcurrentMap<Long, OpenLedger> ledgers = new ConcurrentHashMap<>();
@@ -25,21 +25,31 @@ public final class OpenLedgers {
   }
 
   static LedgerFailure noHandle(long ledgerId) {
-    return LedgerFailure.roll("NO_HANDLE", "ledger " + ledgerId + " is not open for this stream in this gateway: it was"
-        + " created elsewhere, belongs to another stream, or its stream ended. Fence it, continue in a new one.");
+    return LedgerFailure.roll(
+        "NO_HANDLE",
+        "ledger "
+            + ledgerId
+            + " is not open for this stream in this gateway: it was created elsewhere, belongs to"
+            + " another stream, or its stream ended. Fence it, continue in a new one.");
   }
 
   /** Throws if no further handle may be opened. */
   public void requireRoom() {
     if (ledgers.size() >= handlesMax) {
-      throw LedgerFailure.later("TOO_MANY_HANDLES", "this gateway holds " + ledgers.size()
-          + " open ledgers, the limit is " + handlesMax + "; close some");
+      throw LedgerFailure.later(
+          "TOO_MANY_HANDLES",
+          "this gateway holds "
+              + ledgers.size()
+              + " open ledgers, the limit is "
+              + handlesMax
+              + "; close some");
     }
   }
 
   /** A new one, created by a caller of this role; empty if its metadata names no deployment. */
   public void add(WriteHandle handle, String role, String deployment) {
-    ledgers.put(handle.getId(), new OpenLedger(handle, role, deployment, window, meter, entryBytesMax));
+    ledgers.put(
+        handle.getId(), new OpenLedger(handle, role, deployment, window, meter, entryBytesMax));
   }
 
   /** The ledger or null. */
@@ -50,12 +60,14 @@ public final class OpenLedgers {
   /** The ledger, if a stream or a caller of this process may still end it here. */
   public CompletableFuture<OpenLedger> held(long ledgerId) {
     OpenLedger ledger = ledgers.get(ledgerId);
-    return ledger == null ? CompletableFuture.failedFuture(noHandle(ledgerId)) : CompletableFuture.completedFuture(ledger);
+    return ledger == null
+        ? CompletableFuture.failedFuture(noHandle(ledgerId))
+        : CompletableFuture.completedFuture(ledger);
   }
 
   /**
-   * Drains and closes. The handle stays here until then, so that its stream hears CLOSING; after a failed close it is
-   * gone too, and only a recovery helps.
+   * Drains and closes. The handle stays here until then, so that its stream hears CLOSING; after a
+   * failed close it is gone too, and only a recovery helps.
    */
   public CompletableFuture<Void> close(long ledgerId) {
     OpenLedger ledger = ledgers.get(ledgerId);
@@ -75,11 +87,14 @@ public final class OpenLedgers {
 
   /** Lets go of handles whose creator never appended, or that failed this long ago. */
   public void releaseUseless(long millis) {
-    ledgers.values().forEach(ledger -> {
-      if (ledger.uselessFor(millis)) {
-        release(ledger.id());
-      }
-    });
+    ledgers
+        .values()
+        .forEach(
+            ledger -> {
+              if (ledger.uselessFor(millis)) {
+                release(ledger.id());
+              }
+            });
   }
 
   public int size() {

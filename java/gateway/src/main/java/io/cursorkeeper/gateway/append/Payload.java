@@ -4,8 +4,9 @@ import io.netty.buffer.UnpooledByteBufAllocator;
 import io.netty.buffer.UnpooledHeapByteBuf;
 
 /**
- * The bytes of one entry, counted in the window for as long as anybody holds them. The BookKeeper client answers an add and
- * may go on holding its bytes: in the connection to a bookie that takes none, until that ends.
+ * The bytes of one entry, counted in the window for as long as anybody holds them. The BookKeeper
+ * client answers an add and may go on holding its bytes: in the connection to a bookie that takes
+ * none, until that ends.
  */
 final class Payload extends UnpooledHeapByteBuf {
   private final Window window;

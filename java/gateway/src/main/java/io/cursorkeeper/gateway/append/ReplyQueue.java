@@ -12,8 +12,9 @@ import java.util.Map;
 import java.util.Queue;
 
 /**
- * The answers of one stream that are not sent yet. Acknowledgements are cumulative, so they take one place per ledger
- * however long the client does not read; failures are few, and {@link #crowded} says when to stop reading requests.
+ * The answers of one stream that are not sent yet. Acknowledgements are cumulative, so they take
+ * one place per ledger however long the client does not read; failures are few, and {@link
+ * #crowded} says when to stop reading requests.
  */
 final class ReplyQueue {
   private static final int APPENDED_PER_MESSAGE_MAX = 8_192;
@@ -29,12 +30,17 @@ final class ReplyQueue {
 
   synchronized void failed(long ledgerId, long firstEntryId, Failure failure) {
     AppendFailure waiting = newest.get(ledgerId);
-    if (waiting != null && waiting.getFirstEntryId() <= firstEntryId
+    if (waiting != null
+        && waiting.getFirstEntryId() <= firstEntryId
         && waiting.getFailure().getReason().equals(failure.getReason())) {
       return; // Said already: it stands for every later entry too.
     }
-    AppendFailure entry = AppendFailure.newBuilder()
-        .setLedgerId(ledgerId).setFirstEntryId(firstEntryId).setFailure(failure).build();
+    AppendFailure entry =
+        AppendFailure.newBuilder()
+            .setLedgerId(ledgerId)
+            .setFirstEntryId(firstEntryId)
+            .setFailure(failure)
+            .build();
     failures.add(entry);
     newest.put(ledgerId, entry);
   }
@@ -53,10 +59,13 @@ final class ReplyQueue {
     Iterator<Map.Entry<Long, Long>> ledgers = acknowledged.entrySet().iterator();
     while (ledgers.hasNext() && reply.getAppendedCount() < APPENDED_PER_MESSAGE_MAX) {
       Map.Entry<Long, Long> ledger = ledgers.next();
-      reply.addAppended(Appended.newBuilder().setLedgerId(ledger.getKey()).setLastEntryId(ledger.getValue()));
+      reply.addAppended(
+          Appended.newBuilder().setLedgerId(ledger.getKey()).setLastEntryId(ledger.getValue()));
       ledgers.remove();
     }
-    while (acknowledged.isEmpty() && !failures.isEmpty() && reply.getFailuresCount() < FAILURES_PER_MESSAGE_MAX) {
+    while (acknowledged.isEmpty()
+        && !failures.isEmpty()
+        && reply.getFailuresCount() < FAILURES_PER_MESSAGE_MAX) {
       AppendFailure failure = failures.poll();
       newest.remove(failure.getLedgerId(), failure);
       reply.addFailures(failure);

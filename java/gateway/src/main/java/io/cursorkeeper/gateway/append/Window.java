@@ -4,12 +4,13 @@ import java.util.ArrayDeque;
 import java.util.Queue;
 
 /**
- * Bytes and entries in flight between all streams and the bookies, from the moment they are handed over until the BookKeeper
- * client holds them no more. Overload stops here: a stream hands its message over only when both are under their bound, so at
- * most one message comes on top.
+ * Bytes and entries in flight between all streams and the bookies, from the moment they are handed
+ * over until the BookKeeper client holds them no more. Overload stops here: a stream hands its
+ * message over only when both are under their bound, so at most one message comes on top.
  *
- * <p>Invariants: a stream is in the queue of waiting ones at most once, and is resumed in order of waiting. What a resumed stream
- * is about to hand over is counted as promised until it has done so, or the room would be promised to each thread.
+ * <p>Invariants: a stream is in the queue of waiting ones at most once, and is resumed in order of
+ * waiting. What a resumed stream is about to hand over is counted as promised until it has done so,
+ * or the room would be promised to each thread.
  */
 public final class Window {
   private final long bytesMax;
@@ -45,7 +46,10 @@ public final class Window {
     resume();
   }
 
-  /** Runs {@code more}, which takes so many bytes and entries before it returns, as soon as there is room: now, or later. */
+  /**
+   * Runs {@code more}, which takes so many bytes and entries before it returns, as soon as there is
+   * room: now, or later.
+   */
   public void whenRoom(long moreBytes, long moreEntries, Runnable more) {
     synchronized (this) {
       waiting.add(new Waiting(moreBytes, moreEntries, more));

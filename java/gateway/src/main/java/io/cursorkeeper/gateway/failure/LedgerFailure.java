@@ -11,8 +11,9 @@ import io.grpc.StatusRuntimeException;
 import org.apache.bookkeeper.client.api.BKException;
 
 /**
- * A failed operation in the words of the contract: what a call ends with, or what an append stream carries as a
- * message. Made from a BookKeeper failure by {@link CodeTable}, or by the gateway's own refusals below.
+ * A failed operation in the words of the contract: what a call ends with, or what an append stream
+ * carries as a message. Made from a BookKeeper failure by {@link CodeTable}, or by the gateway's
+ * own refusals below.
  */
 public final class LedgerFailure extends RuntimeException {
   private static final long serialVersionUID = 1;
@@ -35,17 +36,22 @@ public final class LedgerFailure extends RuntimeException {
     if (cause instanceof LedgerFailure known) {
       return known;
     }
-    int code = cause instanceof BKException bookkeeper
-        ? bookkeeper.getCode() : BKException.Code.UnexpectedConditionException;
+    int code =
+        cause instanceof BKException bookkeeper
+            ? bookkeeper.getCode()
+            : BKException.Code.UnexpectedConditionException;
     CodeTable.Row row = CodeTable.row(code);
-    String detail = cause instanceof BKException ? BKException.getMessage(code) : Failed.inOneLine(cause);
-    return new LedgerFailure(row.status(), Failure.newBuilder()
-        .setBookkeeperCode(code)
-        .setReaction(row.reaction(operation))
-        .setOutcome(row.outcome(operation))
-        .setReason(row.reason())
-        .setMessage(operation + subject(ledgerId) + " failed: " + detail + ". " + row.advice())
-        .build());
+    String detail =
+        cause instanceof BKException ? BKException.getMessage(code) : Failed.inOneLine(cause);
+    return new LedgerFailure(
+        row.status(),
+        Failure.newBuilder()
+            .setBookkeeperCode(code)
+            .setReaction(row.reaction(operation))
+            .setOutcome(row.outcome(operation))
+            .setReason(row.reason())
+            .setMessage(operation + subject(ledgerId) + " failed: " + detail + ". " + row.advice())
+            .build());
   }
 
   /** The gateway's own refusal of something that cannot become right by repeating it. */
@@ -66,12 +72,18 @@ public final class LedgerFailure extends RuntimeException {
   /** What a handle answers after it failed: nothing was even tried. */
   public LedgerFailure afterwards(long ledgerId) {
     Reaction reaction = failure.getReaction() == Reaction.FENCED ? Reaction.FENCED : Reaction.ROLL;
-    return new LedgerFailure(Status.Code.FAILED_PRECONDITION, failure.toBuilder()
-        .setReaction(reaction)
-        .setOutcome(Outcome.NOT_DONE)
-        .setMessage("ledger " + ledgerId + " failed before (" + failure.getReason()
-            + ") and takes no more entries. Fence it, continue in a new one.")
-        .build());
+    return new LedgerFailure(
+        Status.Code.FAILED_PRECONDITION,
+        failure.toBuilder()
+            .setReaction(reaction)
+            .setOutcome(Outcome.NOT_DONE)
+            .setMessage(
+                "ledger "
+                    + ledgerId
+                    + " failed before ("
+                    + failure.getReason()
+                    + ") and takes no more entries. Fence it, continue in a new one.")
+            .build());
   }
 
   public Failure failure() {
@@ -84,7 +96,9 @@ public final class LedgerFailure extends RuntimeException {
 
   /** The end of a call: status, and the failure in its trailers. */
   public StatusRuntimeException toStatus() {
-    return Status.fromCode(status).withDescription(failure.getMessage()).asRuntimeException(trailers());
+    return Status.fromCode(status)
+        .withDescription(failure.getMessage())
+        .asRuntimeException(trailers());
   }
 
   /** Status and trailers for places that have no exception, such as an interceptor. */
@@ -98,9 +112,16 @@ public final class LedgerFailure extends RuntimeException {
     return trailers;
   }
 
-  private static LedgerFailure own(Status.Code status, Reaction reaction, String reason, String message) {
-    return new LedgerFailure(status, Failure.newBuilder()
-        .setReaction(reaction).setOutcome(Outcome.NOT_DONE).setReason(reason).setMessage(message).build());
+  private static LedgerFailure own(
+      Status.Code status, Reaction reaction, String reason, String message) {
+    return new LedgerFailure(
+        status,
+        Failure.newBuilder()
+            .setReaction(reaction)
+            .setOutcome(Outcome.NOT_DONE)
+            .setReason(reason)
+            .setMessage(message)
+            .build());
   }
 
   private static String subject(long ledgerId) {

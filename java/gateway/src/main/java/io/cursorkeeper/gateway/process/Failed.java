@@ -13,7 +13,8 @@ public final class Failed {
   /** The failure without the wrappers that futures put around it. */
   public static Throwable cause(Throwable failure) {
     Throwable inner = failure;
-    while ((inner instanceof CompletionException || inner instanceof ExecutionException) && inner.getCause() != null) {
+    while ((inner instanceof CompletionException || inner instanceof ExecutionException)
+        && inner.getCause() != null) {
       inner = inner.getCause();
     }
     return inner;
@@ -36,6 +37,8 @@ public final class Failed {
     String name = failure.getClass().getSimpleName();
     // Of a file system's failures the message is often the path alone.
     boolean onlyPath = failure instanceof FileSystemException file && file.getReason() == null;
-    return failure.getMessage() == null ? name : onlyPath ? name + " " + failure.getMessage() : failure.getMessage();
+    return failure.getMessage() == null
+        ? name
+        : onlyPath ? name + " " + failure.getMessage() : failure.getMessage();
   }
 }

@@ -19,7 +19,10 @@ public record Flag(String name, String fallback, String about) {
     return new Flag(name, Long.toString(fallback), about);
   }
 
-  /** A flag that is {@code true} or {@code false}, false if absent; alone, without a value, it means true. */
+  /**
+   * A flag that is {@code true} or {@code false}, false if absent; alone, without a value, it means
+   * true.
+   */
   public static Flag yesNo(String name, String about) {
     return new Flag(name, "false", about);
   }
@@ -35,9 +38,11 @@ public record Flag(String name, String fallback, String about) {
 
   /** The help page of a command. */
   public static String help(String command, List<Flag> flags) {
-    StringBuilder page = new StringBuilder("Usage: java -jar cursorkeeper-gateway.jar " + command + " [flags]\n");
+    StringBuilder page =
+        new StringBuilder("Usage: java -jar cursorkeeper-gateway.jar " + command + " [flags]\n");
     for (Flag flag : flags) {
-      String value = flag.fallback == null ? "required" : flag.fallback.isEmpty() ? "empty" : flag.fallback;
+      String value =
+          flag.fallback == null ? "required" : flag.fallback.isEmpty() ? "empty" : flag.fallback;
       page.append(String.format("  --%-28s %s (%s)%n", flag.name, flag.about, value));
     }
     return page.toString();

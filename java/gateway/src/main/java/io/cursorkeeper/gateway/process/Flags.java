@@ -10,8 +10,9 @@ import java.util.Map;
 import java.util.Properties;
 
 /**
- * The values of a command's flags. The command line wins over {@code --config FILE} (properties, names without
- * dashes), which wins over the defaults. An unknown or repeated name is an error, never ignored.
+ * The values of a command's flags. The command line wins over {@code --config FILE} (properties,
+ * names without dashes), which wins over the defaults. An unknown or repeated name is an error,
+ * never ignored.
  */
 public final class Flags {
   /** Understood by every command. */
@@ -37,7 +38,8 @@ public final class Flags {
     }
     given.putAll(file);
     if (!given.isEmpty()) {
-      throw new IllegalArgumentException("unknown flag --" + given.keySet().iterator().next() + "; see --help");
+      throw new IllegalArgumentException(
+          "unknown flag --" + given.keySet().iterator().next() + "; see --help");
     }
     return flags;
   }
@@ -62,14 +64,16 @@ public final class Flags {
     } catch (NumberFormatException notANumber) {
       // Falls through to the same message: both say what is allowed.
     }
-    throw new IllegalArgumentException("--" + name + " is " + value + ", allowed is " + min + " to " + max);
+    throw new IllegalArgumentException(
+        "--" + name + " is " + value + ", allowed is " + min + " to " + max);
   }
 
   /** Whether it is {@code true}; only {@code true} and {@code false} are allowed. */
   public boolean yes(String name) {
     String value = text(name).trim();
     if (!value.equals("true") && !value.equals("false")) {
-      throw new IllegalArgumentException("--" + name + " is " + value + ", allowed is true or false");
+      throw new IllegalArgumentException(
+          "--" + name + " is " + value + ", allowed is true or false");
     }
     return value.equals("true");
   }
@@ -110,9 +114,12 @@ public final class Flags {
     try (Reader reader = Files.newBufferedReader(Path.of(file))) {
       properties.load(reader);
     } catch (IOException unreadable) {
-      throw new IllegalArgumentException("--config " + file + " cannot be read: " + unreadable.getMessage());
+      throw new IllegalArgumentException(
+          "--config " + file + " cannot be read: " + unreadable.getMessage());
     }
-    properties.stringPropertyNames().forEach(name -> values.put(name, properties.getProperty(name).trim()));
+    properties
+        .stringPropertyNames()
+        .forEach(name -> values.put(name, properties.getProperty(name).trim()));
     return values;
   }
 }

@@ -10,8 +10,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * How a long-running command ends: what was started last is stopped first, by SIGTERM or when the parent is gone, and
- * a stop that hangs is cut off. Steps must not depend on the order of other hooks.
+ * How a long-running command ends: what was started last is stopped first, by SIGTERM or when the
+ * parent is gone, and a stop that hangs is cut off. Steps must not depend on the order of other
+ * hooks.
  */
 public final class Lifetime {
   private static final Logger LOG = LoggerFactory.getLogger(Lifetime.class);
@@ -44,19 +45,23 @@ public final class Lifetime {
     if (parentPid == 0) {
       return;
     }
-    Thread watch = new Thread(() -> {
-      // Asked by id every time: the handle of a process also knows whether the id was given to another one.
-      ProcessHandle parent = ProcessHandle.of(parentPid).orElse(null);
-      while (parent != null && parent.isAlive()) {
-        try {
-          Thread.sleep(PARENT_POLL_MS);
-        } catch (InterruptedException stopping) {
-          return;
-        }
-      }
-      LOG.warn("parent process {} is gone, ending", parentPid);
-      System.exit(0);
-    }, "parent-watch");
+    Thread watch =
+        new Thread(
+            () -> {
+              // Asked by id every time: the handle of a process also knows whether the id was given
+              // to another one.
+              ProcessHandle parent = ProcessHandle.of(parentPid).orElse(null);
+              while (parent != null && parent.isAlive()) {
+                try {
+                  Thread.sleep(PARENT_POLL_MS);
+                } catch (InterruptedException stopping) {
+                  return;
+                }
+              }
+              LOG.warn("parent process {} is gone, ending", parentPid);
+              System.exit(0);
+            },
+            "parent-watch");
     watch.setDaemon(true);
     watch.start();
   }
@@ -67,8 +72,9 @@ public final class Lifetime {
   }
 
   /**
-   * Ends the process because what it runs has ended by itself: a server's other threads would keep it alive, of use
-   * to nobody, and no restart policy would see it. Does nothing while the process stops anyway.
+   * Ends the process because what it runs has ended by itself: a server's other threads would keep
+   * it alive, of use to nobody, and no restart policy would see it. Does nothing while the process
+   * stops anyway.
    */
   public void died(String reason) {
     if (!stopping) {
@@ -80,16 +86,20 @@ public final class Lifetime {
 
   private void stop() {
     stopping = true;
-    // Servers in one process stop each other's helpers and complain about it; nothing here can be lost by it.
+    // Servers in one process stop each other's helpers and complain about it; nothing here can be
+    // lost by it.
     Configurator.setLevel("org.apache", Level.OFF);
-    Thread cutOff = new Thread(() -> {
-      try {
-        Thread.sleep(STOP_MAX_MS);
-      } catch (InterruptedException unexpected) {
-        return;
-      }
-      Runtime.getRuntime().halt(1);
-    }, "shutdown-limit");
+    Thread cutOff =
+        new Thread(
+            () -> {
+              try {
+                Thread.sleep(STOP_MAX_MS);
+              } catch (InterruptedException unexpected) {
+                return;
+              }
+              Runtime.getRuntime().halt(1);
+            },
+            "shutdown-limit");
     cutOff.setDaemon(true);
     cutOff.start();
     Step step;
@@ -97,7 +107,10 @@ public final class Lifetime {
       long startNanos = System.nanoTime();
       try {
         step.stop().run();
-        LOG.info("stopped {} in {} ms", step.name(), TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startNanos));
+        LOG.info(
+            "stopped {} in {} ms",
+            step.name(),
+            TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - startNanos));
       } catch (Exception | LinkageError failure) {
         LOG.warn("stopping {} failed: {}", step.name(), Failed.inOneLine(failure));
       }

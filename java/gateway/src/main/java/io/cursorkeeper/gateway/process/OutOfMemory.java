@@ -11,14 +11,16 @@ import org.apache.logging.log4j.core.appender.AbstractAppender;
 import org.apache.logging.log4j.core.config.Property;
 
 /**
- * Memory that has run out ends the process, so that it is started again: what is left of it fails calls for ever and looks
- * alive. The JVM's own flag (-XX:+ExitOnOutOfMemoryError) knows the heap only; Netty keeps accounts of its own beside it.
+ * Memory that has run out ends the process, so that it is started again: what is left of it fails
+ * calls for ever and looks alive. The JVM's own flag (-XX:+ExitOnOutOfMemoryError) knows the heap
+ * only; Netty keeps accounts of its own beside it.
  *
- * <p>Whoever sees a failure asks {@link #look}; libraries that keep one to themselves at least log it.
+ * <p>Whoever sees a failure asks {@link #look}; libraries that keep one to themselves at least log
+ * it.
  */
 public final class OutOfMemory {
   private static final int CAUSES_MAX = 10;
-  private static volatile Consumer<String> end = reason -> { };
+  private static volatile Consumer<String> end = reason -> {};
 
   private OutOfMemory() {}
 
@@ -26,24 +28,27 @@ public final class OutOfMemory {
   public static void endWith(Consumer<String> died) {
     end = died;
     Thread.setDefaultUncaughtExceptionHandler((thread, thrown) -> look(thrown));
-    Logger.getLogger("").addHandler(new Handler() {
-      @Override
-      public void publish(LogRecord line) {
-        look(line.getThrown());
-      }
+    Logger.getLogger("")
+        .addHandler(
+            new Handler() {
+              @Override
+              public void publish(LogRecord line) {
+                look(line.getThrown());
+              }
 
-      @Override
-      public void flush() {}
+              @Override
+              public void flush() {}
 
-      @Override
-      public void close() {}
-    });
-    AbstractAppender appender = new AbstractAppender("out-of-memory", null, null, true, Property.EMPTY_ARRAY) {
-      @Override
-      public void append(LogEvent line) {
-        look(line.getThrown());
-      }
-    };
+              @Override
+              public void close() {}
+            });
+    AbstractAppender appender =
+        new AbstractAppender("out-of-memory", null, null, true, Property.EMPTY_ARRAY) {
+          @Override
+          public void append(LogEvent line) {
+            look(line.getThrown());
+          }
+        };
     appender.start();
     LoggerContext context = (LoggerContext) LogManager.getContext(false);
     context.getConfiguration().addAppender(appender);
@@ -55,8 +60,11 @@ public final class OutOfMemory {
     Throwable at = thrown;
     for (int depth = 0; at != null && depth < CAUSES_MAX; depth++, at = at.getCause()) {
       if (at instanceof OutOfMemoryError) {
-        end.accept("out of memory: " + at.getMessage() + ". Give it more (-Xmx, -XX:MaxDirectMemorySize), or lower"
-            + " --in-flight-bytes-max and --read-bytes-max");
+        end.accept(
+            "out of memory: "
+                + at.getMessage()
+                + ". Give it more (-Xmx, -XX:MaxDirectMemorySize), or lower"
+                + " --in-flight-bytes-max and --read-bytes-max");
       }
     }
   }

@@ -3,7 +3,10 @@ package io.cursorkeeper.gateway.process;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** The one line on stdout that says a command is ready: a flat JSON object, keys in the order they were put. */
+/**
+ * The one line on stdout that says a command is ready: a flat JSON object, keys in the order they
+ * were put.
+ */
 public final class Ready {
   private final Map<String, Object> fields = new LinkedHashMap<>();
 
@@ -25,20 +28,22 @@ public final class Ready {
 
   String json() {
     StringBuilder json = new StringBuilder("{");
-    fields.forEach((key, value) -> {
-      json.append(json.length() == 1 ? "" : ",").append('"').append(key).append("\":");
-      if (value instanceof Number || value instanceof Boolean) {
-        json.append(value);
-      } else {
-        json.append('"').append(escaped(value.toString())).append('"');
-      }
-    });
+    fields.forEach(
+        (key, value) -> {
+          json.append(json.length() == 1 ? "" : ",").append('"').append(key).append("\":");
+          if (value instanceof Number || value instanceof Boolean) {
+            json.append(value);
+          } else {
+            json.append('"').append(escaped(value.toString())).append('"');
+          }
+        });
     return json.append('}').toString();
   }
 
   private static String escaped(String text) {
     StringBuilder out = new StringBuilder();
-    for (char c : text.toCharArray()) {
+    for (int at = 0; at < text.length(); at++) {
+      char c = text.charAt(at);
       if (c == '"' || c == '\\') {
         out.append('\\').append(c);
       } else if (c < ' ') {

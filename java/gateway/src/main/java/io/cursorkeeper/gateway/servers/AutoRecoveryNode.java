@@ -13,23 +13,26 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * BookKeeper's own AutoRecovery: an auditor, one at a time in a cluster, that finds ledgers of lost bookies, and a
- * worker that copies their entries to others. It holds nothing durable.
+ * BookKeeper's own AutoRecovery: an auditor, one at a time in a cluster, that finds ledgers of lost
+ * bookies, and a worker that copies their entries to others. It holds nothing durable.
  *
- * <p>It also fences ledgers that are open for writing on a lost bookie, after their grace period. BookKeeper ends it
- * when its ZooKeeper session expires; it is then started anew here. If that fails for minutes, or it ends at
- * once, {@code died} is told.
+ * <p>It also fences ledgers that are open for writing on a lost bookie, after their grace period.
+ * BookKeeper ends it when its ZooKeeper session expires; it is then started anew here. If that
+ * fails for minutes, or it ends at once, {@code died} is told.
  */
 public final class AutoRecoveryNode {
   private static final Logger LOG = LoggerFactory.getLogger(AutoRecoveryNode.class);
 
   /** Flags of the command. */
-  public static final List<Flag> FLAGS = List.of(
-      Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers; more hosts after ;"),
-      Flag.number("zookeeper-timeout-ms", 10_000, "session"),
-      Flag.number("lost-bookie-delay-s", 0, "a bookie may be away this long"),
-      Flag.number("open-ledger-grace-ms", 30_000, "before a ledger open on a lost bookie is fenced"),
-      Flag.number("audit-interval-s", 604_800, "between checks of all ledgers; 0: none"));
+  public static final List<Flag> FLAGS =
+      List.of(
+          Flag.required(
+              "metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers; more hosts after ;"),
+          Flag.number("zookeeper-timeout-ms", 10_000, "session"),
+          Flag.number("lost-bookie-delay-s", 0, "a bookie may be away this long"),
+          Flag.number(
+              "open-ledger-grace-ms", 30_000, "before a ledger open on a lost bookie is fenced"),
+          Flag.number("audit-interval-s", 604_800, "between checks of all ledgers; 0: none"));
 
   private static final long ZOOKEEPER_AWAY_MAX_MS = 600_000;
   private static final long RETRY_MS = 500;

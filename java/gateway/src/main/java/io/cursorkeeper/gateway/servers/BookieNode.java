@@ -11,7 +11,10 @@ import org.apache.bookkeeper.proto.BookieServer;
 import org.apache.bookkeeper.server.EmbeddedServer;
 import org.apache.bookkeeper.server.conf.BookieConfiguration;
 
-/** One real bookie. It registers again by itself after ZooKeeper was away; when it ends, {@code died} is told. */
+/**
+ * One real bookie. It registers again by itself after ZooKeeper was away; when it ends, {@code
+ * died} is told.
+ */
 public final class BookieNode {
   private static final long NAME_MAX_MS = 30_000;
   private static final long NAME_POLL_MS = 200;
@@ -27,16 +30,29 @@ public final class BookieNode {
   /** Starts and returns once the bookie is registered and serves. */
   public static BookieNode start(BookieSettings settings, Consumer<String> died) throws Exception {
     awaitName(settings.advertisedAddress());
-    EmbeddedServer server = EmbeddedServer.builder(new BookieConfiguration(settings.configuration())).build();
+    EmbeddedServer server =
+        EmbeddedServer.builder(new BookieConfiguration(settings.configuration())).build();
     BookieServer bookie = server.getBookieService().getServer();
     LifecycleComponentStack stack = server.getLifecycleComponentStack();
-    stack.setExceptionHandler((thread, failure) -> died.accept("bookie " + settings.identity() + " ended: "
-        + reason(bookie.getBookie().getExitCode()) + " (" + Failed.inOneLine(failure) + ")"));
+    stack.setExceptionHandler(
+        (thread, failure) ->
+            died.accept(
+                "bookie "
+                    + settings.identity()
+                    + " ended: "
+                    + reason(bookie.getBookie().getExitCode())
+                    + " ("
+                    + Failed.inOneLine(failure)
+                    + ")"));
     stack.start();
-    // A bookie that cannot replay its journal or register says so in its log only, and starts nothing.
+    // A bookie that cannot replay its journal or register says so in its log only, and starts
+    // nothing.
     if (!bookie.isRunning()) {
-      throw new IllegalStateException("bookie " + settings.identity() + " did not start: "
-          + reason(bookie.getBookie().getExitCode()));
+      throw new IllegalStateException(
+          "bookie "
+              + settings.identity()
+              + " did not start: "
+              + reason(bookie.getBookie().getExitCode()));
     }
     return new BookieNode(stack, settings);
   }
@@ -51,13 +67,16 @@ public final class BookieNode {
 
   private static String reason(int code) {
     return switch (code) {
-      case ExitCode.BOOKIE_EXCEPTION -> "its disk cannot be written or read; is there room, and what do the lines above say?";
-      case ExitCode.ZK_REG_FAIL -> "it could not be registered in ZooKeeper; does another bookie use its identity?";
+      case ExitCode.BOOKIE_EXCEPTION ->
+          "its disk cannot be written or read; is there room, and what do the lines above say?";
+      case ExitCode.ZK_REG_FAIL ->
+          "it could not be registered in ZooKeeper; does another bookie use its identity?";
       default -> "code " + code;
     };
   }
 
-  // A new container's or pod's own name may be known to the resolver some seconds later than to itself.
+  // A new container's or pod's own name may be known to the resolver some seconds later than to
+  // itself.
   private static void awaitName(String name) throws Exception {
     long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(NAME_MAX_MS);
     while (!name.isEmpty()) {
@@ -66,8 +85,12 @@ public final class BookieNode {
         return;
       } catch (UnknownHostException unknown) {
         if (System.nanoTime() > until) {
-          throw new IllegalStateException("--advertised-address " + name + " does not resolve here; it must be the "
-              + "name of this machine, container or pod in a network that all clients share", unknown);
+          throw new IllegalStateException(
+              "--advertised-address "
+                  + name
+                  + " does not resolve here; it must be the "
+                  + "name of this machine, container or pod in a network that all clients share",
+              unknown);
         }
       }
       Thread.sleep(NAME_POLL_MS);

@@ -4,15 +4,15 @@ import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
 import java.net.InetAddress;
 import java.net.NetworkInterface;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 import org.apache.bookkeeper.bookie.SortedLedgerStorage;
 import org.apache.bookkeeper.conf.ServerConfiguration;
 
 /**
- * What one bookie needs to know, as BookKeeper's configuration: kept small, one thread per pool, small journals and
- * logs, no statistics, no HTTP, no auto-recovery. It syncs its journal like any bookie.
+ * What one bookie needs to know, as BookKeeper's configuration: kept small, one thread per pool,
+ * small journals and logs, no statistics, no HTTP, no auto-recovery. It syncs its journal like any
+ * bookie.
  *
  * @param host address to bind and to be known by, unless there is an advertised one
  * @param advertisedAddress name to be known by while it listens everywhere; empty: the host
@@ -38,29 +38,52 @@ public record BookieSettings(
   private static final int GC_INTERVAL_MS = 600_000;
 
   /** Flags of the command. */
-  public static final List<Flag> FLAGS = List.of(
-      Flag.required("data-dir", "folder of the bookie"),
-      Flag.required("port", "port of the bookie; part of its identity"),
-      Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers; more hosts after ;"),
-      Flag.text("host", "127.0.0.1", "address to bind, and identity"),
-      Flag.text("advertised-address", "", "name that is the identity instead; binds all addresses"),
-      Flag.number("zookeeper-timeout-ms", 10_000, "session; a killed bookie stays registered that long"),
-      Flag.number("disk-usage-threshold-percent", DISK_USAGE_THRESHOLD_PERCENT, "fuller: read-only until it is not"),
-      Flag.number("disk-check-interval-ms", DISK_CHECK_INTERVAL_MS, "between looks at the disk"),
-      Flag.number("entry-log-mib", ENTRY_LOG_MIB, "size of one entry log"),
-      Flag.number("journal-mib", JOURNAL_MIB, "size of one journal"),
-      Flag.number("gc-interval-ms", GC_INTERVAL_MS, "deleted ledgers give their room back after this, log by log"),
-      Flag.text("read-only", "false", "true: take no new ledgers and entries"));
+  public static final List<Flag> FLAGS =
+      List.of(
+          Flag.required("data-dir", "folder of the bookie"),
+          Flag.required("port", "port of the bookie; part of its identity"),
+          Flag.required(
+              "metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers; more hosts after ;"),
+          Flag.text("host", "127.0.0.1", "address to bind, and identity"),
+          Flag.text(
+              "advertised-address", "", "name that is the identity instead; binds all addresses"),
+          Flag.number(
+              "zookeeper-timeout-ms",
+              10_000,
+              "session; a killed bookie stays registered that long"),
+          Flag.number(
+              "disk-usage-threshold-percent",
+              DISK_USAGE_THRESHOLD_PERCENT,
+              "fuller: read-only until it is not"),
+          Flag.number(
+              "disk-check-interval-ms", DISK_CHECK_INTERVAL_MS, "between looks at the disk"),
+          Flag.number("entry-log-mib", ENTRY_LOG_MIB, "size of one entry log"),
+          Flag.number("journal-mib", JOURNAL_MIB, "size of one journal"),
+          Flag.number(
+              "gc-interval-ms",
+              GC_INTERVAL_MS,
+              "deleted ledgers give their room back after this, log by log"),
+          Flag.text("read-only", "false", "true: take no new ledgers and entries"));
 
   private static final int MIB = 1 << 20;
   private static final int SKIP_LIST_BYTES = 8 * MIB;
-  /** Room in which a full bookie still writes out what it has taken: both halves of its memory table. */
+
+  /**
+   * Room in which a full bookie still writes out what it has taken: both halves of its memory
+   * table.
+   */
   private static final int FLUSH_ROOM_BYTES = 2 * SKIP_LIST_BYTES;
+
   private static final int INDEX_ROOM_BYTES = MIB;
   private static final int WRITE_BUFFER_BYTES = 64 << 10;
   private static final int INDEX_PAGES = 512;
-  /** Each ledger has an index file; BookKeeper would keep 20,000 open, three bookies of one process beyond any usual limit. */
+
+  /**
+   * Each ledger has an index file; BookKeeper would keep 20,000 open, three bookies of one process
+   * beyond any usual limit.
+   */
   private static final int OPEN_INDEX_FILES = 1_000;
+
   private static final int JOURNAL_STEP_MIB = 4;
 
   /** The settings of a command line; throws IllegalArgumentException with a message for people. */
@@ -82,15 +105,30 @@ public record BookieSettings(
   }
 
   /** A bookie for this machine alone. */
-  public static BookieSettings local(Path folder, int port, String metadataServiceUri, int zooKeeperTimeoutMs) {
-    return new BookieSettings(folder, port, "127.0.0.1", "", metadataServiceUri, zooKeeperTimeoutMs,
-        DISK_USAGE_THRESHOLD_PERCENT, DISK_CHECK_INTERVAL_MS, ENTRY_LOG_MIB, JOURNAL_MIB, GC_INTERVAL_MS, false);
+  public static BookieSettings local(
+      Path folder, int port, String metadataServiceUri, int zooKeeperTimeoutMs) {
+    return new BookieSettings(
+        folder,
+        port,
+        "127.0.0.1",
+        "",
+        metadataServiceUri,
+        zooKeeperTimeoutMs,
+        DISK_USAGE_THRESHOLD_PERCENT,
+        DISK_CHECK_INTERVAL_MS,
+        ENTRY_LOG_MIB,
+        JOURNAL_MIB,
+        GC_INTERVAL_MS,
+        false);
   }
 
   public BookieSettings {
     if (advertisedAddress.isEmpty() && (host.equals("0.0.0.0") || host.equals("::"))) {
       throw new IllegalArgumentException(
-          "--host " + host + " is no identity: give --advertised-address, the name by which others reach this bookie");
+          "--host "
+              + host
+              + " is no identity: give --advertised-address, the name by which others reach this"
+              + " bookie");
     }
   }
 
@@ -113,7 +151,8 @@ public record BookieSettings(
   private void address(ServerConfiguration config) throws Exception {
     config.setBookiePort(port);
     config.setAllowLoopback(true);
-    // Said outright: else a bookie that registers again resolves its own name first, and when that fails it is
+    // Said outright: else a bookie that registers again resolves its own name first, and when that
+    // fails it is
     // silently never registered again.
     config.setBookieId(identity());
     if (advertisedAddress.isEmpty()) {
@@ -135,7 +174,8 @@ public record BookieSettings(
     config.setDiskUsageThreshold(diskUsageThresholdPercent / 100f);
     config.setDiskUsageWarnThreshold(Math.max(1, diskUsageThresholdPercent - 1) / 100f);
     config.setDiskCheckInterval(diskCheckIntervalMs);
-    // Defaults ask for 100 MiB and more, which a small volume never has: its bookie could not even start read-only.
+    // Defaults ask for 100 MiB and more, which a small volume never has: its bookie could not even
+    // start read-only.
     config.setMinUsableSizeForEntryLogCreation(FLUSH_ROOM_BYTES);
     config.setMinUsableSizeForIndexFileCreation(INDEX_ROOM_BYTES);
     config.setEntryLogSizeLimit((long) entryLogMib * MIB);

@@ -9,7 +9,10 @@ import org.apache.zookeeper.KeeperException;
 import org.apache.zookeeper.Watcher;
 import org.apache.zookeeper.ZooKeeper;
 
-/** What a BookKeeper cluster is in ZooKeeper: its layout and identity, and the registrations of its bookies. */
+/**
+ * What a BookKeeper cluster is in ZooKeeper: its layout and identity, and the registrations of its
+ * bookies.
+ */
 public final class Cluster {
   private static final int SESSION_MS = 10_000;
   private static final long CONNECT_MAX_MS = 10_000;
@@ -23,7 +26,8 @@ public final class Cluster {
   }
 
   /**
-   * As {@link #initialise(String)}, but ZooKeeper may take up to {@code waitMs} to answer; the last failure is thrown.
+   * As {@link #initialise(String)}, but ZooKeeper may take up to {@code waitMs} to answer; the last
+   * failure is thrown.
    */
   public static boolean initialise(String uri, long waitMs) throws Exception {
     long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
@@ -34,14 +38,17 @@ public final class Cluster {
         throw wrongUri;
       } catch (Exception notYet) {
         if (System.nanoTime() > until) {
-          throw new IllegalStateException("no cluster could be made at " + uri + "; does ZooKeeper answer?", notYet);
+          throw new IllegalStateException(
+              "no cluster could be made at " + uri + "; does ZooKeeper answer?", notYet);
         }
       }
       Thread.sleep(RETRY_MS);
     }
   }
 
-  /** Creates the cluster's nodes. Repeating it is safe: true only for the call that created them. */
+  /**
+   * Creates the cluster's nodes. Repeating it is safe: true only for the call that created them.
+   */
   public static boolean initialise(String uri) throws Exception {
     ServerConfiguration config = new ServerConfiguration();
     config.setMetadataServiceUri(uri);
@@ -55,16 +62,20 @@ public final class Cluster {
   }
 
   /**
-   * Forgets the registrations of killed bookies. Their sessions would outlive them by seconds, and each bookie waits
-   * for its own to go. Only allowed while no bookie of the cluster runs.
+   * Forgets the registrations of killed bookies. Their sessions would outlive them by seconds, and
+   * each bookie waits for its own to go. Only allowed while no bookie of the cluster runs.
    */
   static void purgeRegistrations(String zooKeeperAddress) throws Exception {
     CountDownLatch connected = new CountDownLatch(1);
-    ZooKeeper client = new ZooKeeper(zooKeeperAddress, SESSION_MS, event -> {
-      if (event.getState() == Watcher.Event.KeeperState.SyncConnected) {
-        connected.countDown();
-      }
-    });
+    ZooKeeper client =
+        new ZooKeeper(
+            zooKeeperAddress,
+            SESSION_MS,
+            event -> {
+              if (event.getState() == Watcher.Event.KeeperState.SyncConnected) {
+                connected.countDown();
+              }
+            });
     try {
       if (!connected.await(CONNECT_MAX_MS, TimeUnit.MILLISECONDS)) {
         throw new IllegalStateException("ZooKeeper at " + zooKeeperAddress + " does not answer");
@@ -89,12 +100,14 @@ public final class Cluster {
   }
 
   private static boolean exists(ServerConfiguration config) throws Exception {
-    return MetadataDrivers.runFunctionWithRegistrationManager(config, registrations -> {
-      try {
-        return registrations.getClusterInstanceId() != null;
-      } catch (Exception fresh) {
-        return false;
-      }
-    });
+    return MetadataDrivers.runFunctionWithRegistrationManager(
+        config,
+        registrations -> {
+          try {
+            return registrations.getClusterInstanceId() != null;
+          } catch (Exception fresh) {
+            return false;
+          }
+        });
   }
 }

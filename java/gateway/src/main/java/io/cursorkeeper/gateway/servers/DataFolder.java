@@ -7,10 +7,14 @@ import java.nio.file.attribute.PosixFilePermissions;
 import java.util.Set;
 import java.util.stream.Stream;
 
-/** Folders of data: what is in them is for the user who runs the server, and for nobody else on the machine. */
+/**
+ * Folders of data: what is in them is for the user who runs the server, and for nobody else on the
+ * machine.
+ */
 final class DataFolder {
   /** What says that a folder is one of ours: names that a server of this jar puts there. */
-  private static final Set<String> OUR_NAMES = Set.of("ports.properties", "lock", "zookeeper", "data", "journal", "ledgers");
+  private static final Set<String> OUR_NAMES =
+      Set.of("ports.properties", "lock", "zookeeper", "data", "journal", "ledgers");
 
   private DataFolder() {}
 
@@ -20,7 +24,8 @@ final class DataFolder {
     try {
       Files.setPosixFilePermissions(folder, PosixFilePermissions.fromString("rwx------"));
     } catch (IOException | UnsupportedOperationException notOurs) {
-      // A volume that belongs to somebody else, or a file system without modes: its owner has decided.
+      // A volume that belongs to somebody else, or a file system without modes: its owner has
+      // decided.
     }
     return folder;
   }

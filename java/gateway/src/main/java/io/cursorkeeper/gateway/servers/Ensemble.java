@@ -10,9 +10,11 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * The members of a ZooKeeper ensemble and which of them this one is; no members: the server is alone.
+ * The members of a ZooKeeper ensemble and which of them this one is; no members: the server is
+ * alone.
  *
- * <p>Limits are given in time and converted, because ZooKeeper counts ticks. A folder belongs to one member for good.
+ * <p>Limits are given in time and converted, because ZooKeeper counts ticks. A folder belongs to
+ * one member for good.
  *
  * @param serverId 0: alone
  * @param members by number, as HOST:PEER_PORT:ELECTION_PORT
@@ -21,11 +23,14 @@ record Ensemble(int serverId, Map<Integer, String> members) {
   static final Ensemble NONE = new Ensemble(0, Map.of());
   static final int ID_MAX = 255;
 
-  private static final Pattern MEMBER = Pattern.compile("(\\d{1,3})=([A-Za-z0-9._-]+:\\d{1,5}:\\d{1,5})");
+  private static final Pattern MEMBER =
+      Pattern.compile("(\\d{1,3})=([A-Za-z0-9._-]+:\\d{1,5}:\\d{1,5})");
   private static final int INIT_MAX_MS = 15_000;
   private static final int SYNC_MAX_MS = 5_000;
+
   /** ZooKeeper's own 60 s keep a member waiting that long after its peers became reachable. */
   private static final int ELECTION_RETRY_MAX_MS = 1_000;
+
   private static final int CONNECT_MAX_MS = 2_000;
 
   /** The two flags; throws IllegalArgumentException with a message for people. */
@@ -33,9 +38,12 @@ record Ensemble(int serverId, Map<Integer, String> members) {
     Map<Integer, String> members = new TreeMap<>();
     for (String member : servers.isBlank() ? new String[0] : servers.split(",")) {
       Matcher parts = MEMBER.matcher(member.trim());
-      require(parts.matches(), "--servers has " + member + ", expected NUMBER=HOST:PEER_PORT:ELECTION_PORT");
+      require(
+          parts.matches(),
+          "--servers has " + member + ", expected NUMBER=HOST:PEER_PORT:ELECTION_PORT");
       int id = Integer.parseInt(parts.group(1));
-      require(id >= 1 && id <= ID_MAX, "--servers has number " + id + ", allowed is 1 to " + ID_MAX);
+      require(
+          id >= 1 && id <= ID_MAX, "--servers has number " + id + ", allowed is 1 to " + ID_MAX);
       require(members.put(id, parts.group(2)) == null, "--servers has number " + id + " twice");
     }
     require(members.isEmpty() == (serverId == 0), "--servers and --server-id belong together");
@@ -43,7 +51,10 @@ record Ensemble(int serverId, Map<Integer, String> members) {
     return new Ensemble(serverId, members);
   }
 
-  /** Marks the data folder as this member's; throws if it is another's, whose votes it would then give twice. */
+  /**
+   * Marks the data folder as this member's; throws if it is another's, whose votes it would then
+   * give twice.
+   */
   void claim(Path data) throws IOException {
     if (serverId == 0) {
       return;
@@ -54,7 +65,11 @@ record Ensemble(int serverId, Map<Integer, String> members) {
       Files.writeString(file, mine + "\n");
     } else if (!Files.readString(file).trim().equals(mine)) {
       throw new IllegalStateException(
-          data + " belongs to member " + Files.readString(file).trim() + " of its ensemble, not to " + mine);
+          data
+              + " belongs to member "
+              + Files.readString(file).trim()
+              + " of its ensemble, not to "
+              + mine);
     }
   }
 
@@ -66,11 +81,13 @@ record Ensemble(int serverId, Map<Integer, String> members) {
     members.forEach((id, address) -> config.setProperty("server." + id, address));
     config.setProperty("initLimit", Integer.toString(ticks(INIT_MAX_MS, tickMs)));
     config.setProperty("syncLimit", Integer.toString(ticks(SYNC_MAX_MS, tickMs)));
-    // Who serves clients everywhere listens to peers everywhere: a container's own name need not resolve to an address
+    // Who serves clients everywhere listens to peers everywhere: a container's own name need not
+    // resolve to an address
     // of its own. Otherwise it is the address in the list.
     config.setProperty("quorumListenOnAllIPs", Boolean.toString(host.equals("0.0.0.0")));
     // Only to be had as properties of the JVM.
-    System.setProperty("zookeeper.fastleader.maxNotificationInterval", Integer.toString(ELECTION_RETRY_MAX_MS));
+    System.setProperty(
+        "zookeeper.fastleader.maxNotificationInterval", Integer.toString(ELECTION_RETRY_MAX_MS));
     System.setProperty("zookeeper.cnxTimeout", Integer.toString(CONNECT_MAX_MS));
   }
 

@@ -22,21 +22,28 @@ import org.apache.zookeeper.util.ServiceUtils;
 /**
  * One real ZooKeeper server, alone or as a member of an ensemble; no admin server.
  *
- * <p>A member starts without its peers, whose names need not resolve yet, and serves once there is a quorum.
+ * <p>A member starts without its peers, whose names need not resolve yet, and serves once there is
+ * a quorum.
  */
 public final class ZooKeeperNode {
   /** Flags of the command. */
-  public static final List<Flag> FLAGS = List.of(
-      Flag.required("data-dir", "folder of the server"),
-      Flag.required("port", "client port"),
-      Flag.text("host", "127.0.0.1", "address to bind; 0.0.0.0: all"),
-      Flag.number("tick-ms", 500, "sessions live between 2 and 120 ticks"),
-      Flag.number("server-id", 0, "this member's number in --servers; 0: alone"),
-      Flag.text("servers", "", "the ensemble: 1=HOST:PEER_PORT:ELECTION_PORT,2=..."));
+  public static final List<Flag> FLAGS =
+      List.of(
+          Flag.required("data-dir", "folder of the server"),
+          Flag.required("port", "client port"),
+          Flag.text("host", "127.0.0.1", "address to bind; 0.0.0.0: all"),
+          Flag.number("tick-ms", 500, "sessions live between 2 and 120 ticks"),
+          Flag.number("server-id", 0, "this member's number in --servers; 0: alone"),
+          Flag.text("servers", "", "the ensemble: 1=HOST:PEER_PORT:ELECTION_PORT,2=..."));
 
   private static final long START_MAX_MS = 30_000;
-  /** A member waits this long for a quorum: its peers may be pulled, scheduled and started meanwhile. */
+
+  /**
+   * A member waits this long for a quorum: its peers may be pulled, scheduled and started
+   * meanwhile.
+   */
   private static final long QUORUM_MAX_MS = 600_000;
+
   private static final long SERVING_POLL_MS = 100;
   private static final int ANSWER_MAX_MS = 2_000;
   private static final int SESSION_TICKS_MIN = 2;
@@ -55,7 +62,10 @@ public final class ZooKeeperNode {
   /** What one server needs to know. */
   public record Settings(Path folder, String host, int port, int tickMs, Ensemble ensemble) {
     public static Settings of(Flags flags) {
-      return new Settings(Path.of(flags.text("data-dir")), flags.text("host"), flags.integer("port", 1, 65_535),
+      return new Settings(
+          Path.of(flags.text("data-dir")),
+          flags.text("host"),
+          flags.integer("port", 1, 65_535),
           flags.integer("tick-ms", 100, 10_000),
           Ensemble.of(flags.integer("server-id", 0, Ensemble.ID_MAX), flags.text("servers")));
     }
@@ -66,21 +76,31 @@ public final class ZooKeeperNode {
     }
   }
 
-  /** Starts and returns: alone once it serves, as a member at once; {@link #awaitServing} waits for the quorum. */
+  /**
+   * Starts and returns: alone once it serves, as a member at once; {@link #awaitServing} waits for
+   * the quorum.
+   */
   public static ZooKeeperNode start(Settings settings) throws Exception {
     Path folder = DataFolder.named(settings.folder());
     requireFree(settings.host(), settings.port());
     forgetOldConfigurations(folder);
     settings.ensemble().claim(DataFolder.of(folder.resolve("data")));
-    ZooKeeperServerEmbedded server = ZooKeeperServerEmbedded.builder()
-        .baseDir(folder).configuration(configuration(settings)).exitHandler(ExitHandler.LOG_ONLY).build();
+    ZooKeeperServerEmbedded server =
+        ZooKeeperServerEmbedded.builder()
+            .baseDir(folder)
+            .configuration(configuration(settings))
+            .exitHandler(ExitHandler.LOG_ONLY)
+            .build();
     server.start(START_MAX_MS);
     return new ZooKeeperNode(server, settings);
   }
 
-  /** Tells when the server ends by itself; its threads go on, so without this nobody would notice. */
+  /**
+   * Tells when the server ends by itself; its threads go on, so without this nobody would notice.
+   */
   public void onDeath(Consumer<String> died) {
-    ServiceUtils.setSystemExitProcedure(code -> died.accept("the ZooKeeper server ended with code " + code));
+    ServiceUtils.setSystemExitProcedure(
+        code -> died.accept("the ZooKeeper server ended with code " + code));
   }
 
   /** Returns once the server serves clients; throws when it does not within minutes. */
@@ -88,8 +108,10 @@ public final class ZooKeeperNode {
     long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(QUORUM_MAX_MS);
     while (!serves()) {
       if (System.nanoTime() > until) {
-        throw new IllegalStateException("ZooKeeper has no quorum after " + QUORUM_MAX_MS / 1_000
-            + " s; are the other members of --servers up and reachable?");
+        throw new IllegalStateException(
+            "ZooKeeper has no quorum after "
+                + QUORUM_MAX_MS / 1_000
+                + " s; are the other members of --servers up and reachable?");
       }
       Thread.sleep(SERVING_POLL_MS);
     }
@@ -110,7 +132,8 @@ public final class ZooKeeperNode {
       socket.connect(new InetSocketAddress(reachable, settings.port()), ANSWER_MAX_MS);
       socket.setSoTimeout(ANSWER_MAX_MS);
       socket.getOutputStream().write("srvr".getBytes(StandardCharsets.US_ASCII));
-      return new String(socket.getInputStream().readAllBytes(), StandardCharsets.US_ASCII).contains("Mode: ");
+      return new String(socket.getInputStream().readAllBytes(), StandardCharsets.US_ASCII)
+          .contains("Mode: ");
     } catch (IOException notYet) {
       return false;
     }
@@ -119,8 +142,10 @@ public final class ZooKeeperNode {
   private static Properties configuration(Settings settings) {
     Properties config = new Properties();
     config.setProperty("tickTime", Integer.toString(settings.tickMs()));
-    config.setProperty("minSessionTimeout", Integer.toString(settings.tickMs() * SESSION_TICKS_MIN));
-    config.setProperty("maxSessionTimeout", Integer.toString(settings.tickMs() * SESSION_TICKS_MAX));
+    config.setProperty(
+        "minSessionTimeout", Integer.toString(settings.tickMs() * SESSION_TICKS_MIN));
+    config.setProperty(
+        "maxSessionTimeout", Integer.toString(settings.tickMs() * SESSION_TICKS_MAX));
     config.setProperty("dataDir", settings.folder().resolve("data").toString());
     config.setProperty("clientPort", Integer.toString(settings.port()));
     config.setProperty("clientPortAddress", settings.host());
@@ -148,7 +173,8 @@ public final class ZooKeeperNode {
       probe.setReuseAddress(true);
       probe.bind(new InetSocketAddress(host, port));
     } catch (IOException taken) {
-      throw new IllegalStateException("cannot listen on " + host + ":" + port + " for ZooKeeper", taken);
+      throw new IllegalStateException(
+          "cannot listen on " + host + ":" + port + " for ZooKeeper", taken);
     }
   }
 }

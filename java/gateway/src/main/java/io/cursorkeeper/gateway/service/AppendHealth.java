@@ -10,8 +10,9 @@ import java.util.concurrent.TimeUnit;
 import org.apache.bookkeeper.client.api.BKException.Code;
 
 /**
- * Whether appends come through at all, by their answers: they do not when for some seconds every one of them failed. A fence
- * is somebody's will, and what follows a failed append in its ledger was never tried: neither says anything of the bookies.
+ * Whether appends come through at all, by their answers: they do not when for some seconds every
+ * one of them failed. A fence is somebody's will, and what follows a failed append in its ledger
+ * was never tried: neither says anything of the bookies.
  */
 final class AppendHealth implements AppendMeter {
   private static final long FAILING_MIN_NANOS = TimeUnit.SECONDS.toNanos(5);
@@ -35,7 +36,8 @@ final class AppendHealth implements AppendMeter {
     }
     OutOfMemory.look(thrown);
     int code = LedgerFailure.of(Operation.APPEND, -1, thrown).bookkeeperCode();
-    if (code != Code.LedgerClosedException && CodeTable.row(code).reaction(Operation.APPEND) != Reaction.FENCED) {
+    if (code != Code.LedgerClosedException
+        && CodeTable.row(code).reaction(Operation.APPEND) != Reaction.FENCED) {
       failed(CodeTable.row(code).reason());
     }
   }
@@ -51,8 +53,12 @@ final class AppendHealth implements AppendMeter {
     if (failures < FAILURES_MIN || nowNanos - failingSinceNanos < FAILING_MIN_NANOS) {
       return "";
     }
-    return "appends fail: " + failures + " in " + TimeUnit.NANOSECONDS.toSeconds(nowNanos - failingSinceNanos)
-        + " s, and none came through; the last: " + last;
+    return "appends fail: "
+        + failures
+        + " in "
+        + TimeUnit.NANOSECONDS.toSeconds(nowNanos - failingSinceNanos)
+        + " s, and none came through; the last: "
+        + last;
   }
 
   private synchronized void failed(String reason) {

@@ -9,7 +9,10 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** The official client, built with the settings that its traps ask for, and the two questions health asks it. */
+/**
+ * The official client, built with the settings that its traps ask for, and the two questions health
+ * asks it.
+ */
 final class BookKeeperClient {
   private static final Logger LOG = LoggerFactory.getLogger(BookKeeperClient.class);
 
@@ -24,17 +27,21 @@ final class BookKeeperClient {
   }
 
   /** Connects; throws if ZooKeeper does not answer in time or holds no cluster. */
-  static BookKeeperClient connect(String metadataServiceUri, GatewaySettings settings, ByteBufAllocator buffers) {
+  static BookKeeperClient connect(
+      String metadataServiceUri, GatewaySettings settings, ByteBufAllocator buffers) {
     ClientConfiguration config = new ClientConfiguration();
     config.setMetadataServiceUri(metadataServiceUri);
     config.setZkTimeout(settings.zooKeeperTimeoutMs());
-    // The throttle blocks the calling thread, which here belongs to the network. The window bounds instead.
+    // The throttle blocks the calling thread, which here belongs to the network. The window bounds
+    // instead.
     config.setThrottleValue(0);
     // One oversize entry or one bad bookie must not change ensembles for ever.
     config.setMaxAllowedEnsembleChanges(settings.ensembleChangesMax());
-    // With as many bookies as the ensemble there is no spare: wait for the ack quorum instead of failing.
+    // With as many bookies as the ensemble there is no spare: wait for the ack quorum instead of
+    // failing.
     config.setDelayEnsembleChange(true);
-    // An answer above it would break the connection: Pulsar's bookies hold entries of 5 MiB and a little.
+    // An answer above it would break the connection: Pulsar's bookies hold entries of 5 MiB and a
+    // little.
     config.setNettyMaxFrameSizeBytes(settings.bookieFrameBytesMax());
     config.setAddEntryTimeout(settings.addTimeoutS());
     config.setAddEntryQuorumTimeout(settings.addQuorumTimeoutS());
@@ -43,15 +50,22 @@ final class BookKeeperClient {
     config.setNumWorkerThreads(1);
     // What waits for a connection is in nobody's timeout.
     config.setClientConnectTimeoutMillis((int) TimeUnit.SECONDS.toMillis(settings.addTimeoutS()));
-    BookieConnections connections = new BookieConnections(
-        new DefaultThreadFactory("bookkeeper-io"), TimeUnit.SECONDS.toMillis(settings.addTimeoutS()), TRY_SUSPECTS_EVERY_MS);
+    BookieConnections connections =
+        new BookieConnections(
+            new DefaultThreadFactory("bookkeeper-io"),
+            TimeUnit.SECONDS.toMillis(settings.addTimeoutS()),
+            TRY_SUSPECTS_EVERY_MS);
     try {
       return new BookKeeperClient(
-          BookKeeper.forConfig(config).allocator(buffers).eventLoopGroup(connections).build(), connections);
+          BookKeeper.forConfig(config).allocator(buffers).eventLoopGroup(connections).build(),
+          connections);
     } catch (Exception failure) {
       connections.shutdownGracefully(0, 0, TimeUnit.MILLISECONDS);
-      throw new IllegalStateException("cannot use the BookKeeper cluster at " + metadataServiceUri
-          + "; is ZooKeeper up, and was init-cluster run?", failure);
+      throw new IllegalStateException(
+          "cannot use the BookKeeper cluster at "
+              + metadataServiceUri
+              + "; is ZooKeeper up, and was init-cluster run?",
+          failure);
     }
   }
 
@@ -64,7 +78,10 @@ final class BookKeeperClient {
   }
 
   CompletableFuture<Integer> writableBookies() {
-    return client.getMetadataClientDriver().getRegistrationClient().getWritableBookies()
+    return client
+        .getMetadataClientDriver()
+        .getRegistrationClient()
+        .getWritableBookies()
         .thenApply(bookies -> bookies.getValue().size());
   }
 

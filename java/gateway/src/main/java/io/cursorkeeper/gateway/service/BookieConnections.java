@@ -21,12 +21,14 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * The BookKeeper client's connections, of which each ends when its bookie stands still. The client gives up an add after its
- * timeout and leaves its bytes in the connection, where they take the room of everybody's appends. Once nothing left for the
- * bookie for as long as an add may take, all of its adds have failed or soon do: the connection ends, which frees the bytes.
+ * The BookKeeper client's connections, of which each ends when its bookie stands still. The client
+ * gives up an add after its timeout and leaves its bytes in the connection, where they take the
+ * room of everybody's appends. Once nothing left for the bookie for as long as an add may take, all
+ * of its adds have failed or soon do: the connection ends, which frees the bytes.
  *
- * <p>Such a bookie is a suspect until it answers something. It is tried every few seconds for a moment, and in between its
- * adds and reads fail at once: what other bookies can do need not wait for it.
+ * <p>Such a bookie is a suspect until it answers something. It is tried every few seconds for a
+ * moment, and in between its adds and reads fail at once: what other bookies can do need not wait
+ * for it.
  */
 final class BookieConnections extends MultiThreadIoEventLoopGroup {
   private static final Logger LOG = LoggerFactory.getLogger(BookieConnections.class);
@@ -37,6 +39,7 @@ final class BookieConnections extends MultiThreadIoEventLoopGroup {
 
   /** To the time when they were tried last. */
   private final ConcurrentMap<SocketAddress, Long> suspects = new ConcurrentHashMap<>();
+
   private final int looksMax;
   private final long tryEveryMs;
 
@@ -59,15 +62,20 @@ final class BookieConnections extends MultiThreadIoEventLoopGroup {
 
   private void suspect(SocketAddress bookie) {
     long now = System.nanoTime();
-    suspects.values().removeIf(tried -> now - tried > TimeUnit.MILLISECONDS.toNanos(FORGET_AFTER_MS));
+    suspects
+        .values()
+        .removeIf(tried -> now - tried > TimeUnit.MILLISECONDS.toNanos(FORGET_AFTER_MS));
     if (suspects.put(bookie, now) == null) {
-      LOG.warn("bookie at {} stands still or cannot be reached: what is for it fails at once until it answers", bookie);
+      LOG.warn(
+          "bookie at {} stands still or cannot be reached: what is for it fails at once until it"
+              + " answers",
+          bookie);
     }
   }
 
   /**
-   * Counts looks at a connection from which nothing left. Looks, not time: a machine that stood still as a whole must not
-   * blame its peers.
+   * Counts looks at a connection from which nothing left. Looks, not time: a machine that stood
+   * still as a whole must not blame its peers.
    */
   static final class Silence {
     private Object first;
@@ -75,9 +83,16 @@ final class BookieConnections extends MultiThreadIoEventLoopGroup {
     private long bytes;
     private int looks;
 
-    /** {@code first} is what leaves next, null if nothing is to leave; returns how many looks ago something left. */
+    /**
+     * {@code first} is what leaves next, null if nothing is to leave; returns how many looks ago
+     * something left.
+     */
     int look(Object first, long firstSentBytes, long bytes) {
-      boolean isSilent = first != null && first == this.first && firstSentBytes == this.firstSentBytes && bytes >= this.bytes;
+      boolean isSilent =
+          first != null
+              && first == this.first
+              && firstSentBytes == this.firstSentBytes
+              && bytes >= this.bytes;
       looks = isSilent ? looks + 1 : 0;
       this.first = first;
       this.firstSentBytes = firstSentBytes;
@@ -93,29 +108,39 @@ final class BookieConnections extends MultiThreadIoEventLoopGroup {
     private boolean answered;
 
     @Override
-    public void connect(ChannelHandlerContext context, SocketAddress remote, SocketAddress local, ChannelPromise promise) {
+    public void connect(
+        ChannelHandlerContext context,
+        SocketAddress remote,
+        SocketAddress local,
+        ChannelPromise promise) {
       bookie = remote;
       long now = System.nanoTime();
       Long tried = suspects.get(bookie);
       if (tried != null) {
         if (now - tried < TimeUnit.MILLISECONDS.toNanos(tryEveryMs)) {
-          promise.setFailure(new ConnectException("bookie at " + bookie + " stood still, and is tried again soon"));
+          promise.setFailure(
+              new ConnectException(
+                  "bookie at " + bookie + " stood still, and is tried again soon"));
           return;
         }
         suspects.put(bookie, now);
         context.channel().config().setConnectTimeoutMillis(CONNECT_OF_A_SUSPECT_MAX_MS);
       }
-      promise.addListener(connected -> {
-        if (connected.cause() instanceof ConnectTimeoutException) {
-          suspect(bookie);
-        }
-      });
+      promise.addListener(
+          connected -> {
+            if (connected.cause() instanceof ConnectTimeoutException) {
+              suspect(bookie);
+            }
+          });
       context.connect(remote, local, promise);
     }
 
     @Override
     public void channelActive(ChannelHandlerContext context) {
-      looking = context.executor().scheduleWithFixedDelay(() -> look(context), LOOK_MS, LOOK_MS, TimeUnit.MILLISECONDS);
+      looking =
+          context
+              .executor()
+              .scheduleWithFixedDelay(() -> look(context), LOOK_MS, LOOK_MS, TimeUnit.MILLISECONDS);
       context.fireChannelActive();
     }
 

@@ -7,7 +7,10 @@ import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 
-/** Ends a call with one answer or one failure, whichever way the work ends: a value, a failed future, an exception. */
+/**
+ * Ends a call with one answer or one failure, whichever way the work ends: a value, a failed
+ * future, an exception.
+ */
 final class Call {
   private final Consumer<LedgerFailure> failures;
 
@@ -16,21 +19,26 @@ final class Call {
   }
 
   /** Runs the work and answers with its result. */
-  <A> void answer(StreamObserver<A> caller, Operation operation, long ledgerId, Supplier<CompletableFuture<A>> work) {
+  <A> void answer(
+      StreamObserver<A> caller,
+      Operation operation,
+      long ledgerId,
+      Supplier<CompletableFuture<A>> work) {
     CompletableFuture<A> result;
     try {
       result = work.get();
     } catch (RuntimeException failure) {
       result = CompletableFuture.failedFuture(failure);
     }
-    result.whenComplete((answer, thrown) -> {
-      if (thrown != null) {
-        fail(caller, operation, ledgerId, thrown);
-      } else {
-        caller.onNext(answer);
-        caller.onCompleted();
-      }
-    });
+    result.whenComplete(
+        (answer, thrown) -> {
+          if (thrown != null) {
+            fail(caller, operation, ledgerId, thrown);
+          } else {
+            caller.onNext(answer);
+            caller.onCompleted();
+          }
+        });
   }
 
   /** Ends a call with a failure. */

@@ -8,7 +8,8 @@ import io.grpc.Context;
  * @param deployment empty: the caller names none
  */
 record Caller(Role role, String deployment) {
-  private static final Context.Key<Caller> KEY = Context.keyWithDefault("caller", new Caller(Role.READER, ""));
+  private static final Context.Key<Caller> KEY =
+      Context.keyWithDefault("caller", new Caller(Role.READER, ""));
 
   /** Of the call whose thread this is: to be asked before anything is handed to another thread. */
   static Caller current() {

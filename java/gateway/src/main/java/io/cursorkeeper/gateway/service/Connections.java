@@ -8,13 +8,16 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicInteger;
 
 /**
- * The connections of clients. Each may send a window's worth of bytes before anybody asks who it is, so there are only so many:
- * where one more comes, the oldest goes that has no call of somebody who proved who it is.
+ * The connections of clients. Each may send a window's worth of bytes before anybody asks who it
+ * is, so there are only so many: where one more comes, the oldest goes that has no call of somebody
+ * who proved who it is.
  */
 final class Connections {
   private final int connectionsMax;
+
   /** In the order of coming. */
   private final ConcurrentLinkedQueue<Channel> open = new ConcurrentLinkedQueue<>();
+
   private final AtomicInteger count = new AtomicInteger();
   private final Map<SocketAddress, Integer> calls = new ConcurrentHashMap<>();
 
@@ -34,12 +37,15 @@ final class Connections {
     count.incrementAndGet();
     open.add(connection);
     SocketAddress peer = connection.remoteAddress();
-    connection.closeFuture().addListener(closed -> {
-      if (open.remove(connection)) {
-        count.decrementAndGet();
-      }
-      calls.remove(peer);
-    });
+    connection
+        .closeFuture()
+        .addListener(
+            closed -> {
+              if (open.remove(connection)) {
+                count.decrementAndGet();
+              }
+              calls.remove(peer);
+            });
     return true;
   }
 

@@ -6,18 +6,24 @@ import io.netty.channel.ChannelHandlerContext;
 import io.netty.channel.ChannelInboundHandlerAdapter;
 
 /**
- * Passes each frame of HTTP/2 on in a buffer of its own. A frame that waits, for the rest of its message or for somebody who
- * asks for it, would else keep the whole buffer that it arrived in: a byte of a message, repeated, 64 KiB each.
+ * Passes each frame of HTTP/2 on in a buffer of its own. A frame that waits, for the rest of its
+ * message or for somebody who asks for it, would else keep the whole buffer that it arrived in: a
+ * byte of a message, repeated, 64 KiB each.
  *
- * <p>What is not HTTP/2, or larger than a frame may be, is passed on as it comes: whoever reads it ends the connection.
+ * <p>What is not HTTP/2, or larger than a frame may be, is passed on as it comes: whoever reads it
+ * ends the connection.
  */
 final class Frames extends ChannelInboundHandlerAdapter {
   private static final int HEAD_BYTES = 9;
   private static final int PREFACE_BYTES = 24;
+
   /** What HTTP/2 allows unless somebody says otherwise, and the gateway does not. */
   private static final int BODY_BYTES_MAX = 16 << 10;
 
-  /** Larger ones are in no pool: one that messages leave in any order keeps up to three times their bytes. */
+  /**
+   * Larger ones are in no pool: one that messages leave in any order keeps up to three times their
+   * bytes.
+   */
   private static final int POOLED_BYTES_MAX = 4 << 10;
 
   private final ByteBuf head = Unpooled.buffer(HEAD_BYTES, HEAD_BYTES);

@@ -32,8 +32,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Puts the gateway together, starts and stops it. It owns nothing durable: when it dies, open write handles are gone
- * and everything else is in the bookies.
+ * Puts the gateway together, starts and stops it. It owns nothing durable: when it dies, open write
+ * handles are gone and everything else is in the bookies.
  */
 public final class Gateway {
   private static final Logger LOG = LoggerFactory.getLogger(Gateway.class);
@@ -53,14 +53,24 @@ public final class Gateway {
   private final Metrics metrics = new Metrics();
   private final Window window;
   private final OpenLedgers ledgers;
-  private final ScheduledExecutorService replyThread = Executors.newSingleThreadScheduledExecutor(named("reply"));
-  private final ScheduledExecutorService timer = Executors.newSingleThreadScheduledExecutor(named("health"));
-  private final ExecutorService readThreads = Executors.newFixedThreadPool(READ_THREADS, named("read"));
-  /** Whether a caller is a writer, to the threads of its lists: readers cannot take those of writers. */
+  private final ScheduledExecutorService replyThread =
+      Executors.newSingleThreadScheduledExecutor(named("reply"));
+  private final ScheduledExecutorService timer =
+      Executors.newSingleThreadScheduledExecutor(named("health"));
+  private final ExecutorService readThreads =
+      Executors.newFixedThreadPool(READ_THREADS, named("read"));
+
+  /**
+   * Whether a caller is a writer, to the threads of its lists: readers cannot take those of
+   * writers.
+   */
   private final Map<Boolean, ExecutorService> listThreads = Map.of(true, lists(), false, lists());
+
   private final Connections connections = new Connections(Memory.connections());
-  private final EventLoopGroup accepting = new MultiThreadIoEventLoopGroup(1, named("accept"), NioIoHandler.newFactory());
-  private final EventLoopGroup network = new MultiThreadIoEventLoopGroup(named("network"), NioIoHandler.newFactory());
+  private final EventLoopGroup accepting =
+      new MultiThreadIoEventLoopGroup(1, named("accept"), NioIoHandler.newFactory());
+  private final EventLoopGroup network =
+      new MultiThreadIoEventLoopGroup(named("network"), NioIoHandler.newFactory());
   private final AppendHealth appends = new AppendHealth(metrics);
   private final AppendStream.Shared streams;
   private final LedgersService service;
@@ -77,50 +87,83 @@ public final class Gateway {
     window = new Window(settings.inFlightBytesMax(), settings.inFlightEntriesMax());
     ledgers = new OpenLedgers(window, appends, settings.openHandlesMax(), settings.entryBytesMax());
     health = new Health(client, settings.writableBookiesMin(), this::warmUp, appends);
-    streams = new AppendStream.Shared(ledgers, window, replyThread, settings.appendLingerMs(), metrics::failure,
-        ConcurrentHashMap.newKeySet(), settings.streamsMax(), settings.stallMaxMs());
-    service = new LedgersService(
-        client.api(), settings, ledgers, streams, metrics, readThreads, listThreads, description(metadataServiceUri));
-    peers = new Peers(
-        connections, CALLS_MAX, Memory.heldBytes(), Memory.replyBytes(), settings.stallMaxMs(), metrics::failure);
-    server = NettyServerBuilder.forAddress(new InetSocketAddress(settings.host(), settings.port()))
-        .channelFactory(() -> new BoundedServerChannel(connections))
-        .bossEventLoopGroup(accepting)
-        .workerEventLoopGroup(network)
-        .withChildOption(ChannelOption.ALLOCATOR, buffers)
-        .flowControlWindow(Memory.CONNECTION_WINDOW_BYTES)
-        .handshakeTimeout(HANDSHAKE_MAX_MS, TimeUnit.MILLISECONDS)
-        .addStreamTracerFactory(peers)
-        .directExecutor()
-        .maxInboundMessageSize(settings.messageBytesMax())
-        .maxConcurrentCallsPerConnection(CALLS_PER_CONNECTION_MAX)
-        .keepAliveTime(settings.keepaliveMs(), TimeUnit.MILLISECONDS)
-        .keepAliveTimeout(KEEPALIVE_ANSWER_MAX_MS, TimeUnit.MILLISECONDS)
-        .permitKeepAliveTime(settings.keepalivePermitMs(), TimeUnit.MILLISECONDS)
-        .permitKeepAliveWithoutCalls(true)
-        .intercept(new Roles(settings, metrics::failure))
-        .intercept(peers)
-        .addService(Bound.of(service, settings))
-        .addService(health.service())
-        .addService(ProtoReflectionServiceV1.newInstance())
-        .addService(ProtoReflectionService.newInstance())
-        .build();
+    streams =
+        new AppendStream.Shared(
+            ledgers,
+            window,
+            replyThread,
+            settings.appendLingerMs(),
+            metrics::failure,
+            ConcurrentHashMap.newKeySet(),
+            settings.streamsMax(),
+            settings.stallMaxMs());
+    service =
+        new LedgersService(
+            client.api(),
+            settings,
+            ledgers,
+            streams,
+            metrics,
+            readThreads,
+            listThreads,
+            description(metadataServiceUri));
+    peers =
+        new Peers(
+            connections,
+            CALLS_MAX,
+            Memory.heldBytes(),
+            Memory.replyBytes(),
+            settings.stallMaxMs(),
+            metrics::failure);
+    server =
+        NettyServerBuilder.forAddress(new InetSocketAddress(settings.host(), settings.port()))
+            .channelFactory(() -> new BoundedServerChannel(connections))
+            .bossEventLoopGroup(accepting)
+            .workerEventLoopGroup(network)
+            .withChildOption(ChannelOption.ALLOCATOR, buffers)
+            .flowControlWindow(Memory.CONNECTION_WINDOW_BYTES)
+            .handshakeTimeout(HANDSHAKE_MAX_MS, TimeUnit.MILLISECONDS)
+            .addStreamTracerFactory(peers)
+            .directExecutor()
+            .maxInboundMessageSize(settings.messageBytesMax())
+            .maxConcurrentCallsPerConnection(CALLS_PER_CONNECTION_MAX)
+            .keepAliveTime(settings.keepaliveMs(), TimeUnit.MILLISECONDS)
+            .keepAliveTimeout(KEEPALIVE_ANSWER_MAX_MS, TimeUnit.MILLISECONDS)
+            .permitKeepAliveTime(settings.keepalivePermitMs(), TimeUnit.MILLISECONDS)
+            .permitKeepAliveWithoutCalls(true)
+            .intercept(new Roles(settings, metrics::failure))
+            .intercept(peers)
+            .addService(Bound.of(service, settings))
+            .addService(health.service())
+            .addService(ProtoReflectionServiceV1.newInstance())
+            .addService(ProtoReflectionService.newInstance())
+            .build();
     gauges();
-    metricsServer = settings.metricsPort() < 0
-        ? null : MetricsServer.start(
-            settings.metricsHost(), settings.metricsPort(), metrics::text, health::whyNotServing);
+    metricsServer =
+        settings.metricsPort() < 0
+            ? null
+            : MetricsServer.start(
+                settings.metricsHost(),
+                settings.metricsPort(),
+                metrics::text,
+                health::whyNotServing);
   }
 
   /** Starts, warms up if there are bookies already, and returns ready. */
-  public static Gateway start(GatewaySettings settings, String metadataServiceUri) throws Exception {
+  public static Gateway start(GatewaySettings settings, String metadataServiceUri)
+      throws Exception {
     Gateway gateway = new Gateway(settings, metadataServiceUri);
     gateway.server.start();
     gateway.health.run();
     gateway.timer.scheduleWithFixedDelay(
         gateway.health, Health.POLL_MS, Health.POLL_MS, TimeUnit.MILLISECONDS);
-    gateway.timer.scheduleWithFixedDelay(() -> gateway.ledgers.releaseUseless(settings.uselessHandleAgeMaxMs()),
-        settings.uselessHandleAgeMaxMs(), Math.max(100, settings.uselessHandleAgeMaxMs() / 4), TimeUnit.MILLISECONDS);
-    gateway.timer.scheduleWithFixedDelay(gateway::look, Health.POLL_MS, Health.POLL_MS, TimeUnit.MILLISECONDS);
+    gateway.timer.scheduleWithFixedDelay(
+        () -> gateway.ledgers.releaseUseless(settings.uselessHandleAgeMaxMs()),
+        settings.uselessHandleAgeMaxMs(),
+        Math.max(100, settings.uselessHandleAgeMaxMs() / 4),
+        TimeUnit.MILLISECONDS);
+    gateway.timer.scheduleWithFixedDelay(
+        gateway::look, Health.POLL_MS, Health.POLL_MS, TimeUnit.MILLISECONDS);
     return gateway;
   }
 
@@ -140,10 +183,13 @@ public final class Gateway {
   }
 
   public Optional<String> metricsAddress() {
-    return Optional.ofNullable(metricsServer).map(running -> settings.metricsHost() + ":" + running.port());
+    return Optional.ofNullable(metricsServer)
+        .map(running -> settings.metricsHost() + ":" + running.port());
   }
 
-  /** Takes no more calls, gives what is in flight a moment to be answered, and lets go of the rest. */
+  /**
+   * Takes no more calls, gives what is in flight a moment to be answered, and lets go of the rest.
+   */
   public void stop() throws Exception {
     health.stop();
     server.shutdown();
@@ -170,8 +216,10 @@ public final class Gateway {
   private boolean warmUp() {
     InetSocketAddress bound = new InetSocketAddress(settings.host(), server.getPort());
     InetAddress host = bound.getAddress();
-    InetSocketAddress reachable = host != null && host.isAnyLocalAddress()
-        ? new InetSocketAddress(InetAddress.getLoopbackAddress(), server.getPort()) : bound;
+    InetSocketAddress reachable =
+        host != null && host.isAnyLocalAddress()
+            ? new InetSocketAddress(InetAddress.getLoopbackAddress(), server.getPort())
+            : bound;
     boolean through = new WarmUp(reachable, settings).run(health.writableBookies());
     if (!isWarm) {
       metrics.reset();
@@ -180,19 +228,21 @@ public final class Gateway {
     return through;
   }
 
-  private java.util.function.Supplier<DescribeReply.Builder> description(String metadataServiceUri) {
+  private java.util.function.Supplier<DescribeReply.Builder> description(
+      String metadataServiceUri) {
     Versions versions = Versions.built();
-    DescribeReply fixed = DescribeReply.newBuilder()
-        .setInstance(UUID.randomUUID().toString())
-        .setVersion(versions.gateway())
-        .setBookkeeperVersion(versions.bookkeeper())
-        .setEntryBytesMax(settings.entryBytesMax())
-        .setMessageBytesMax(settings.messageBytesMax())
-        .setMessageEntriesMax(settings.messageEntriesMax())
-        .setMessageLedgersMax(settings.messageLedgersMax())
-        .setMetadataServiceUri(metadataServiceUri)
-        .addAllRoles(settings.roles().stream().map(Role::word).toList())
-        .build();
+    DescribeReply fixed =
+        DescribeReply.newBuilder()
+            .setInstance(UUID.randomUUID().toString())
+            .setVersion(versions.gateway())
+            .setBookkeeperVersion(versions.bookkeeper())
+            .setEntryBytesMax(settings.entryBytesMax())
+            .setMessageBytesMax(settings.messageBytesMax())
+            .setMessageEntriesMax(settings.messageEntriesMax())
+            .setMessageLedgersMax(settings.messageLedgersMax())
+            .setMetadataServiceUri(metadataServiceUri)
+            .addAllRoles(settings.roles().stream().map(Role::word).toList())
+            .build();
     return () -> fixed.toBuilder().setWritableBookies(health.writableBookies());
   }
 
@@ -204,23 +254,42 @@ public final class Gateway {
     metrics.gauge("streams", "Append streams", () -> streams.open().size());
     metrics.gauge("connections", "Connections of clients", connections::count);
     metrics.gauge("calls", "Calls of clients, also those that wait for something", peers::calls);
-    metrics.gauge("held_bytes", "Bytes of messages that have arrived, wholly or in part, and are not taken", peers::heldBytes);
-    metrics.gauge("read_bytes", "Bytes that reads have asked for or hold for their callers", service::readBytes);
+    metrics.gauge(
+        "held_bytes",
+        "Bytes of messages that have arrived, wholly or in part, and are not taken",
+        peers::heldBytes);
+    metrics.gauge(
+        "read_bytes",
+        "Bytes that reads have asked for or hold for their callers",
+        service::readBytes);
     metrics.gauge("reads_waiting", "Reads that wait for room in the budget", service::readsWaiting);
     metrics.gauge("open_handles", "Ledgers open for writing", ledgers::size);
     metrics.gauge("reads", "Read calls running", service::reads);
     metrics.gauge("writable_bookies", "Bookies registered as writable", health::writableBookies);
-    metrics.gauge("suspect_bookies", "Bookies that stood still and have not answered since", client::suspects);
-    metrics.gauge("direct_bytes", "Used memory beside the heap, of Netty", PlatformDependent::usedDirectMemory);
+    metrics.gauge(
+        "suspect_bookies",
+        "Bookies that stood still and have not answered since",
+        client::suspects);
+    metrics.gauge(
+        "direct_bytes",
+        "Used memory beside the heap, of Netty",
+        PlatformDependent::usedDirectMemory);
     metrics.gauge("zookeeper_connected", "1 while connected", () -> health.connected() ? 1 : 0);
     metrics.gauge("serving", "1 while health says SERVING", () -> health.serving() ? 1 : 0);
-    metrics.gauge("heap_bytes", "Used heap",
+    metrics.gauge(
+        "heap_bytes",
+        "Used heap",
         () -> Runtime.getRuntime().totalMemory() - Runtime.getRuntime().freeMemory());
   }
 
   private static ExecutorService lists() {
     return new ThreadPoolExecutor(
-        LIST_THREADS, LIST_THREADS, 0, TimeUnit.SECONDS, new ArrayBlockingQueue<>(LISTS_WAITING_MAX), named("list"));
+        LIST_THREADS,
+        LIST_THREADS,
+        0,
+        TimeUnit.SECONDS,
+        new ArrayBlockingQueue<>(LISTS_WAITING_MAX),
+        named("list"));
   }
 
   private static ThreadFactory named(String name) {

@@ -10,8 +10,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Whether work can be done: connected to ZooKeeper and enough writable bookies, asked every second. The first time
- * it can, the gateway is warmed up before it says so. Where appends keep failing it tries one of its own every few looks.
+ * Whether work can be done: connected to ZooKeeper and enough writable bookies, asked every second.
+ * The first time it can, the gateway is warmed up before it says so. Where appends keep failing it
+ * tries one of its own every few looks.
  */
 final class Health implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger(Health.class);
@@ -33,7 +34,11 @@ final class Health implements Runnable {
   private volatile int writableBookies;
 
   /** {@code warmUp} appends something and says whether that came through. */
-  Health(BookKeeperClient client, int writableBookiesMin, BooleanSupplier warmUp, AppendHealth appends) {
+  Health(
+      BookKeeperClient client,
+      int writableBookiesMin,
+      BooleanSupplier warmUp,
+      AppendHealth appends) {
     this.appends = appends;
     this.client = client;
     this.writableBookiesMin = writableBookiesMin;
@@ -82,7 +87,8 @@ final class Health implements Runnable {
     boolean answered = false;
     int writable = 0;
     try {
-      // The second question goes to ZooKeeper itself: a session may look alive for seconds after it is not.
+      // The second question goes to ZooKeeper itself: a session may look alive for seconds after it
+      // is not.
       answered = client.connected().get(ANSWER_MAX_MS, TimeUnit.MILLISECONDS);
       writable = client.writableBookies().get(ANSWER_MAX_MS, TimeUnit.MILLISECONDS);
     } catch (InterruptedException stopping) {
@@ -95,7 +101,8 @@ final class Health implements Runnable {
     writableBookies = writable;
     boolean able = connected && writableBookies >= writableBookiesMin;
     if (able && !warm) {
-      warmUp.getAsBoolean();
+      // Whatever comes of it: the next look shows what does not work.
+      boolean unused = warmUp.getAsBoolean();
       warm = true;
     }
     String failing = able ? appends.whyNot(System.nanoTime()) : "";
@@ -115,7 +122,11 @@ final class Health implements Runnable {
 
   private String why() {
     return connected
-        ? "writable bookies " + writableBookies + ", needed " + writableBookiesMin + " (--writable-bookies-min)"
+        ? "writable bookies "
+            + writableBookies
+            + ", needed "
+            + writableBookiesMin
+            + " (--writable-bookies-min)"
         : "ZooKeeper does not answer";
   }
 

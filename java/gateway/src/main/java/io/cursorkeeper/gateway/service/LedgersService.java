@@ -44,8 +44,8 @@ import org.apache.bookkeeper.client.api.BookKeeper;
 import org.apache.bookkeeper.client.api.ReadHandle;
 
 /**
- * The service of the contract. Runs on the network's threads and never blocks them: every call hands over to the
- * client library or to a pool and answers later.
+ * The service of the contract. Runs on the network's threads and never blocks them: every call
+ * hands over to the client library or to a pool and answers later.
  */
 final class LedgersService extends LedgersGrpc.LedgersImplBase {
   private static final int CUSTOM_METADATA_BYTES_MAX = 256 << 10;
@@ -61,8 +61,14 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   private final Map<Boolean, Reads> reads;
   private final Call call;
 
-  LedgersService(BookKeeper client, GatewaySettings settings, OpenLedgers ledgers, AppendStream.Shared streams,
-      Metrics metrics, ExecutorService readThreads, Map<Boolean, ExecutorService> listThreads,
+  LedgersService(
+      BookKeeper client,
+      GatewaySettings settings,
+      OpenLedgers ledgers,
+      AppendStream.Shared streams,
+      Metrics metrics,
+      ExecutorService readThreads,
+      Map<Boolean, ExecutorService> listThreads,
       Supplier<DescribeReply.Builder> description) {
     this.client = client;
     this.access = new Access(settings.callersWithoutDeployment());
@@ -73,8 +79,9 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     this.listThreads = listThreads;
     this.description = description;
     this.call = new Call(metrics::failure);
-    ReadCall.Shared shared = new ReadCall.Shared(
-        call, metrics, readThreads, settings.bookieFrameBytesMax(), settings.stallMaxMs());
+    ReadCall.Shared shared =
+        new ReadCall.Shared(
+            call, metrics, readThreads, settings.bookieFrameBytesMax(), settings.stallMaxMs());
     this.reads = Map.of(true, new Reads(shared, settings), false, new Reads(shared, settings));
   }
 
@@ -108,34 +115,42 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
 
     Reads(ReadCall.Shared shared, GatewaySettings settings) {
       this.shared = shared;
-      this.budget = new ReadBudget(settings.readBytesMax(),
-          (int) Math.min(256, 2 * settings.readBytesMax() / settings.bookieFrameBytesMax()));
+      this.budget =
+          new ReadBudget(
+              settings.readBytesMax(),
+              (int) Math.min(256, 2 * settings.readBytesMax() / settings.bookieFrameBytesMax()));
     }
   }
 
   @Override
   public void create(CreateRequest request, StreamObserver<CreateReply> caller) {
     Caller who = Caller.current();
-    call.answer(caller, Operation.CREATE, -1, () -> {
-      Map<String, byte[]> custom = Metadatas.custom(request.getCustomMetadataMap());
-      Whose whose = Whose.of(custom);
-      access.mayCreate(who, whose);
-      requireSane(request);
-      ledgers.requireRoom();
-      return client.newCreateLedgerOp()
-          .withEnsembleSize(request.getEnsemble())
-          .withWriteQuorumSize(request.getWriteQuorum())
-          .withAckQuorumSize(request.getAckQuorum())
-          .withDigestType(Metadatas.digest(request.getDigest()))
-          .withPassword(request.getPassword().toByteArray())
-          .withCustomMetadata(custom)
-          .execute()
-          .thenApply(handle -> {
-            ledgers.add(handle, who.role().word(), whose.deployment());
-            metrics.add(Metrics.Counter.CREATES, 1);
-            return CreateReply.newBuilder().setLedgerId(handle.getId()).build();
-          });
-    });
+    call.answer(
+        caller,
+        Operation.CREATE,
+        -1,
+        () -> {
+          Map<String, byte[]> custom = Metadatas.custom(request.getCustomMetadataMap());
+          Whose whose = Whose.of(custom);
+          access.mayCreate(who, whose);
+          requireSane(request);
+          ledgers.requireRoom();
+          return client
+              .newCreateLedgerOp()
+              .withEnsembleSize(request.getEnsemble())
+              .withWriteQuorumSize(request.getWriteQuorum())
+              .withAckQuorumSize(request.getAckQuorum())
+              .withDigestType(Metadatas.digest(request.getDigest()))
+              .withPassword(request.getPassword().toByteArray())
+              .withCustomMetadata(custom)
+              .execute()
+              .thenApply(
+                  handle -> {
+                    ledgers.add(handle, who.role().word(), whose.deployment());
+                    metrics.add(Metrics.Counter.CREATES, 1);
+                    return CreateReply.newBuilder().setLedgerId(handle.getId()).build();
+                  });
+        });
   }
 
   @Override
@@ -147,8 +162,12 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   StreamObserver<AppendMessage> appends(StreamObserver<AppendReply> caller) {
     Caller who = Caller.current();
     Peers.Peer peer = Peers.current();
-    return new AppendStream(streams, (creator, deployment) -> access.mayAppend(who, creator, deployment),
-        peer::cut, peer::taken, (ServerCallStreamObserver<AppendReply>) caller);
+    return new AppendStream(
+        streams,
+        (creator, deployment) -> access.mayAppend(who, creator, deployment),
+        peer::cut,
+        peer::taken,
+        (ServerCallStreamObserver<AppendReply>) caller);
   }
 
   @Override
@@ -163,125 +182,200 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     Reads kind = reads.get(Caller.current().role() == Role.WRITER);
     if (kind.running.incrementAndGet() > settings.readsMax()) {
       kind.running.decrementAndGet();
-      call.fail(caller, Operation.READ, request.getLedgerId(), LedgerFailure.later("TOO_MANY_READS",
-          "this gateway serves " + settings.readsMax() + " reads at once"));
+      call.fail(
+          caller,
+          Operation.READ,
+          request.getLedgerId(),
+          LedgerFailure.later(
+              "TOO_MANY_READS", "this gateway serves " + settings.readsMax() + " reads at once"));
       return;
     }
-    readable(request).whenComplete((handle, thrown) -> {
-      if (thrown != null) {
-        kind.running.decrementAndGet();
-        call.fail(caller, Operation.READ, request.getLedgerId(), thrown);
-        return;
-      }
-      AtomicReference<ReadCall> self = new AtomicReference<>();
-      ReadCall read = new ReadCall(handle, request, chunkBytes(request), caller, kind.shared, kind.budget, peer, () -> {
-        kind.open.remove(self.get());
-        kind.running.decrementAndGet();
-      });
-      self.set(read);
-      kind.open.add(read);
-      started.complete(read);
-      read.wake();
-    });
+    readable(request)
+        .whenComplete(
+            (handle, thrown) -> {
+              if (thrown != null) {
+                kind.running.decrementAndGet();
+                call.fail(caller, Operation.READ, request.getLedgerId(), thrown);
+                return;
+              }
+              AtomicReference<ReadCall> self = new AtomicReference<>();
+              ReadCall read =
+                  new ReadCall(
+                      handle,
+                      request,
+                      chunkBytes(request),
+                      caller,
+                      kind.shared,
+                      kind.budget,
+                      peer,
+                      () -> {
+                        kind.open.remove(self.get());
+                        kind.running.decrementAndGet();
+                      });
+              self.set(read);
+              kind.open.add(read);
+              started.complete(read);
+              read.wake();
+            });
   }
 
   @Override
   public void fence(FenceRequest request, StreamObserver<FenceReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
-    call.answer(caller, Operation.FENCE, ledgerId, () -> whose(ledgerId)
-        .thenAccept(whose -> access.mayFence(who, ledgerId, whose))
-        .thenCompose(ours -> client.newOpenLedgerOp().withLedgerId(ledgerId).withRecovery(true)
-            .withPassword(request.getPassword().toByteArray()).execute())
-        .thenApply(handle -> {
-          FenceReply reply = FenceReply.newBuilder()
-              .setLastEntryId(handle.getLastAddConfirmed()).setLength(handle.getLength()).build();
-          handle.closeAsync();
-          metrics.add(Metrics.Counter.FENCES, 1);
-          return reply;
-        }));
+    call.answer(
+        caller,
+        Operation.FENCE,
+        ledgerId,
+        () ->
+            whose(ledgerId)
+                .thenAccept(whose -> access.mayFence(who, ledgerId, whose))
+                .thenCompose(
+                    ours ->
+                        client
+                            .newOpenLedgerOp()
+                            .withLedgerId(ledgerId)
+                            .withRecovery(true)
+                            .withPassword(request.getPassword().toByteArray())
+                            .execute())
+                .thenApply(
+                    handle -> {
+                      FenceReply reply =
+                          FenceReply.newBuilder()
+                              .setLastEntryId(handle.getLastAddConfirmed())
+                              .setLength(handle.getLength())
+                              .build();
+                      handle.closeAsync();
+                      metrics.add(Metrics.Counter.FENCES, 1);
+                      return reply;
+                    }));
   }
 
   @Override
   public void close(CloseRequest request, StreamObserver<CloseReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
-    // What the metadata says afterwards is the truth: a close after somebody's recovery also ends without an error.
-    call.answer(caller, Operation.CLOSE, ledgerId, () -> ledgers.held(ledgerId)
-        .thenCompose(held -> whose(ledgerId))
-        .whenComplete((whose, thrown) -> {
-          if (isGone(thrown)) {
-            ledgers.release(ledgerId);
-          }
-        })
-        .thenAccept(whose -> access.mayEnd(who, ledgerId, whose))
-        .thenCompose(allowed -> ledgers.close(ledgerId))
-        .thenCompose(closed -> client.getLedgerMetadata(ledgerId))
-        .thenApply(metadata -> {
-          metrics.add(Metrics.Counter.CLOSES, 1);
-          return CloseReply.newBuilder()
-              .setLastEntryId(metadata.getLastEntryId()).setLength(metadata.getLength()).build();
-        }));
+    // What the metadata says afterwards is the truth: a close after somebody's recovery also ends
+    // without an error.
+    call.answer(
+        caller,
+        Operation.CLOSE,
+        ledgerId,
+        () ->
+            ledgers
+                .held(ledgerId)
+                .thenCompose(held -> whose(ledgerId))
+                .whenComplete(
+                    (whose, thrown) -> {
+                      if (isGone(thrown)) {
+                        ledgers.release(ledgerId);
+                      }
+                    })
+                .thenAccept(whose -> access.mayEnd(who, ledgerId, whose))
+                .thenCompose(allowed -> ledgers.close(ledgerId))
+                .thenCompose(closed -> client.getLedgerMetadata(ledgerId))
+                .thenApply(
+                    metadata -> {
+                      metrics.add(Metrics.Counter.CLOSES, 1);
+                      return CloseReply.newBuilder()
+                          .setLastEntryId(metadata.getLastEntryId())
+                          .setLength(metadata.getLength())
+                          .build();
+                    }));
   }
 
   @Override
   public void delete(DeleteRequest request, StreamObserver<DeleteReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
-    call.answer(caller, Operation.DELETE, ledgerId, () -> whose(ledgerId)
-        .thenAccept(whose -> access.mayEnd(who, ledgerId, whose))
-        .thenCompose(ours -> {
-          ledgers.release(ledgerId);
-          return client.newDeleteLedgerOp().withLedgerId(ledgerId).execute();
-        })
-        .handle((deleted, thrown) -> {
-          boolean gone = isGone(thrown);
-          if (thrown != null && !gone) {
-            throw LedgerFailure.of(Operation.DELETE, ledgerId, thrown);
-          }
-          metrics.add(Metrics.Counter.DELETES, gone ? 0 : 1);
-          return DeleteReply.newBuilder().setAlreadyGone(gone).build();
-        }));
+    call.answer(
+        caller,
+        Operation.DELETE,
+        ledgerId,
+        () ->
+            whose(ledgerId)
+                .thenAccept(whose -> access.mayEnd(who, ledgerId, whose))
+                .thenCompose(
+                    ours -> {
+                      ledgers.release(ledgerId);
+                      return client.newDeleteLedgerOp().withLedgerId(ledgerId).execute();
+                    })
+                .handle(
+                    (deleted, thrown) -> {
+                      boolean gone = isGone(thrown);
+                      if (thrown != null && !gone) {
+                        throw LedgerFailure.of(Operation.DELETE, ledgerId, thrown);
+                      }
+                      metrics.add(Metrics.Counter.DELETES, gone ? 0 : 1);
+                      return DeleteReply.newBuilder().setAlreadyGone(gone).build();
+                    }));
   }
 
   @Override
   public void metadata(MetadataRequest request, StreamObserver<LedgerMetadata> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
-    call.answer(caller, Operation.METADATA, ledgerId, () -> client.getLedgerMetadata(ledgerId).thenApply(metadata -> {
-      access.mayRead(who, ledgerId, Whose.of(metadata.getCustomMetadata()));
-      return Metadatas.of(metadata);
-    }));
+    call.answer(
+        caller,
+        Operation.METADATA,
+        ledgerId,
+        () ->
+            client
+                .getLedgerMetadata(ledgerId)
+                .thenApply(
+                    metadata -> {
+                      access.mayRead(who, ledgerId, Whose.of(metadata.getCustomMetadata()));
+                      return Metadatas.of(metadata);
+                    }));
   }
 
   @Override
   public void end(EndRequest request, StreamObserver<EndReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
-    call.answer(caller, Operation.READ, ledgerId, () -> whose(ledgerId)
-        .thenAccept(whose -> access.maySeeTheEnd(who, ledgerId, whose))
-        .thenCompose(allowed -> open(ledgerId, request.getPassword()))
-        .thenApply(handle -> {
-          EndReply reply = EndReply.newBuilder().setClosed(handle.getLedgerMetadata().isClosed())
-              .setLastAddConfirmed(handle.getLastAddConfirmed()).build();
-          handle.closeAsync();
-          return reply;
-        }));
+    call.answer(
+        caller,
+        Operation.READ,
+        ledgerId,
+        () ->
+            whose(ledgerId)
+                .thenAccept(whose -> access.maySeeTheEnd(who, ledgerId, whose))
+                .thenCompose(allowed -> open(ledgerId, request.getPassword()))
+                .thenApply(
+                    handle -> {
+                      EndReply reply =
+                          EndReply.newBuilder()
+                              .setClosed(handle.getLedgerMetadata().isClosed())
+                              .setLastAddConfirmed(handle.getLastAddConfirmed())
+                              .build();
+                      handle.closeAsync();
+                      return reply;
+                    }));
   }
 
   @Override
   public void list(ListRequest request, StreamObserver<ListReply> observer) {
     ServerCallStreamObserver<ListReply> caller = (ServerCallStreamObserver<ListReply>) observer;
     Caller who = Caller.current();
-    ListCall list = new ListCall(client, metadata -> access.sees(who, Whose.of(metadata.getCustomMetadata())),
-        Metadatas.custom(request.getCustomMetadataMap()),
-        settings.listInFlightMax(), Peers.current()::cut, caller, call);
+    ListCall list =
+        new ListCall(
+            client,
+            metadata -> access.sees(who, Whose.of(metadata.getCustomMetadata())),
+            Metadatas.custom(request.getCustomMetadataMap()),
+            settings.listInFlightMax(),
+            Peers.current()::cut,
+            caller,
+            call);
     caller.setOnReadyHandler(list::wake);
     caller.setOnCancelHandler(list::wake);
     try {
       listThreads.get(who.role() == Role.WRITER).execute(list);
     } catch (java.util.concurrent.RejectedExecutionException full) {
-      call.fail(caller, Operation.LIST, -1, LedgerFailure.later("TOO_MANY_LISTS", "too many lists wait already"));
+      call.fail(
+          caller,
+          Operation.LIST,
+          -1,
+          LedgerFailure.later("TOO_MANY_LISTS", "too many lists wait already"));
     }
   }
 
@@ -295,9 +389,17 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
     if (request.getFirstEntryId() < 0
-        || (request.getLastEntryId() != -1 && request.getLastEntryId() < request.getFirstEntryId())) {
-      return CompletableFuture.failedFuture(LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "BAD_REQUEST",
-          "the range " + request.getFirstEntryId() + " to " + request.getLastEntryId() + " is empty or negative"));
+        || (request.getLastEntryId() != -1
+            && request.getLastEntryId() < request.getFirstEntryId())) {
+      return CompletableFuture.failedFuture(
+          LedgerFailure.refused(
+              Status.Code.INVALID_ARGUMENT,
+              "BAD_REQUEST",
+              "the range "
+                  + request.getFirstEntryId()
+                  + " to "
+                  + request.getLastEntryId()
+                  + " is empty or negative"));
     }
     return whose(ledgerId)
         .thenAccept(whose -> access.mayRead(who, ledgerId, whose))
@@ -305,25 +407,36 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   }
 
   private static boolean isGone(Throwable thrown) {
-    return thrown != null && Failed.cause(thrown) instanceof BKException known
+    return thrown != null
+        && Failed.cause(thrown) instanceof BKException known
         && known.getCode() == BKException.Code.NoSuchLedgerExistsOnMetadataServerException;
   }
 
-  // Asked each time: after ZooKeeper was restored from a copy, BookKeeper gives out the ids of later ledgers again.
+  // Asked each time: after ZooKeeper was restored from a copy, BookKeeper gives out the ids of
+  // later ledgers again.
   private CompletableFuture<Whose> whose(long ledgerId) {
-    return client.getLedgerMetadata(ledgerId).thenApply(metadata -> Whose.of(metadata.getCustomMetadata()));
+    return client
+        .getLedgerMetadata(ledgerId)
+        .thenApply(metadata -> Whose.of(metadata.getCustomMetadata()));
   }
 
   private CompletableFuture<ReadHandle> open(long ledgerId, ByteString password) {
-    return client.newOpenLedgerOp().withLedgerId(ledgerId).withRecovery(false)
-        .withPassword(password.toByteArray()).execute();
+    return client
+        .newOpenLedgerOp()
+        .withLedgerId(ledgerId)
+        .withRecovery(false)
+        .withPassword(password.toByteArray())
+        .execute();
   }
 
   private int chunkBytes(ReadRequest request) {
     int wanted = request.getMaxBytes();
     // Unsigned in the contract: what looks negative here is more than any limit.
-    return wanted == 0 ? settings.readChunkBytes()
-        : wanted < 0 ? settings.readChunkBytesMax() : Math.min(wanted, settings.readChunkBytesMax());
+    return wanted == 0
+        ? settings.readChunkBytes()
+        : wanted < 0
+            ? settings.readChunkBytesMax()
+            : Math.min(wanted, settings.readChunkBytesMax());
   }
 
   private static void requireSane(CreateRequest request) {
@@ -331,13 +444,25 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     int write = request.getWriteQuorum();
     int ack = request.getAckQuorum();
     if (!(ensemble >= write && write >= ack && ack >= 1)) {
-      throw LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "BAD_QUORUM",
-          "ensemble " + ensemble + " >= write quorum " + write + " >= ack quorum " + ack + " >= 1 must hold");
+      throw LedgerFailure.refused(
+          Status.Code.INVALID_ARGUMENT,
+          "BAD_QUORUM",
+          "ensemble "
+              + ensemble
+              + " >= write quorum "
+              + write
+              + " >= ack quorum "
+              + ack
+              + " >= 1 must hold");
     }
-    int bytes = request.getCustomMetadataMap().entrySet().stream()
-        .mapToInt(pair -> pair.getKey().length() + pair.getValue().size()).sum();
+    int bytes =
+        request.getCustomMetadataMap().entrySet().stream()
+            .mapToInt(pair -> pair.getKey().length() + pair.getValue().size())
+            .sum();
     if (bytes > CUSTOM_METADATA_BYTES_MAX) {
-      throw LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "METADATA_TOO_LARGE",
+      throw LedgerFailure.refused(
+          Status.Code.INVALID_ARGUMENT,
+          "METADATA_TOO_LARGE",
           "custom metadata has " + bytes + " bytes, the limit is " + CUSTOM_METADATA_BYTES_MAX);
     }
   }

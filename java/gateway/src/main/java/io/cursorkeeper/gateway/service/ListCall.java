@@ -18,9 +18,10 @@ import org.apache.bookkeeper.client.api.LedgersIterator;
 import org.apache.bookkeeper.client.api.ListLedgersResult;
 
 /**
- * One List: walks all ledger ids of the cluster, reads the metadata of each with a bounded number of reads at once,
- * and streams those that match and that the caller may know. Blocks its thread. A ledger that is deleted meanwhile is left out;
- * any other failure ends the call, because a list with silent gaps would make somebody delete too much or too little.
+ * One List: walks all ledger ids of the cluster, reads the metadata of each with a bounded number
+ * of reads at once, and streams those that match and that the caller may know. Blocks its thread. A
+ * ledger that is deleted meanwhile is left out; any other failure ends the call, because a list
+ * with silent gaps would make somebody delete too much or too little.
  */
 final class ListCall implements Runnable {
   private static final int LEDGERS_PER_MESSAGE_MAX = 256;
@@ -40,8 +41,14 @@ final class ListCall implements Runnable {
   private int replyBytes;
   private Throwable failure;
 
-  ListCall(BookKeeper client, Predicate<LedgerMetadata> seen, Map<String, byte[]> filter, int inFlightMax, Consumer<String> cut,
-      ServerCallStreamObserver<ListReply> caller, Call call) {
+  ListCall(
+      BookKeeper client,
+      Predicate<LedgerMetadata> seen,
+      Map<String, byte[]> filter,
+      int inFlightMax,
+      Consumer<String> cut,
+      ServerCallStreamObserver<ListReply> caller,
+      Call call) {
     this.client = client;
     this.seen = seen;
     this.filter = filter;
@@ -85,13 +92,16 @@ final class ListCall implements Runnable {
   }
 
   private void look(long ledgerId) {
-    client.getLedgerMetadata(ledgerId).whenComplete((metadata, thrown) -> {
-      try {
-        found(metadata, thrown);
-      } finally {
-        permits.release();
-      }
-    });
+    client
+        .getLedgerMetadata(ledgerId)
+        .whenComplete(
+            (metadata, thrown) -> {
+              try {
+                found(metadata, thrown);
+              } finally {
+                permits.release();
+              }
+            });
   }
 
   private synchronized void found(LedgerMetadata metadata, Throwable thrown) {
@@ -113,7 +123,8 @@ final class ListCall implements Runnable {
       if (failure != null) {
         throw LedgerFailure.of(Operation.LIST, -1, failure);
       }
-      boolean enough = reply.getLedgersCount() >= LEDGERS_PER_MESSAGE_MAX || replyBytes >= MESSAGE_BYTES_MAX;
+      boolean enough =
+          reply.getLedgersCount() >= LEDGERS_PER_MESSAGE_MAX || replyBytes >= MESSAGE_BYTES_MAX;
       if (!enough && !(all && reply.getLedgersCount() > 0)) {
         return;
       }
@@ -132,7 +143,8 @@ final class ListCall implements Runnable {
         long leftMs = TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime());
         if (leftMs <= 0) {
           cut.accept("did not read its list for " + STALL_MAX_MS + " ms");
-          throw LedgerFailure.later("CALLER_STALLED", "the caller did not read the list for " + STALL_MAX_MS + " ms");
+          throw LedgerFailure.later(
+              "CALLER_STALLED", "the caller did not read the list for " + STALL_MAX_MS + " ms");
         }
         ready.wait(leftMs);
       }

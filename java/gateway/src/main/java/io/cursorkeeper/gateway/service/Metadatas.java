@@ -11,22 +11,28 @@ import java.util.HashMap;
 import java.util.Map;
 import org.apache.bookkeeper.client.api.DigestType;
 
-/** Translates ledger metadata between the client library and the contract; {@link Whose} reads what it says. */
+/**
+ * Translates ledger metadata between the client library and the contract; {@link Whose} reads what
+ * it says.
+ */
 final class Metadatas {
   private Metadatas() {}
 
   static LedgerMetadata of(org.apache.bookkeeper.client.api.LedgerMetadata metadata) {
-    LedgerMetadata.Builder built = LedgerMetadata.newBuilder()
-        .setLedgerId(metadata.getLedgerId())
-        .setEnsemble(metadata.getEnsembleSize())
-        .setWriteQuorum(metadata.getWriteQuorumSize())
-        .setAckQuorum(metadata.getAckQuorumSize())
-        .setDigest(Digest.valueOf(metadata.getDigestType().name()))
-        .setState(LedgerState.valueOf(metadata.getState().name()))
-        .setLastEntryId(metadata.isClosed() ? metadata.getLastEntryId() : -1)
-        .setLength(metadata.isClosed() ? metadata.getLength() : 0)
-        .setCreatedMs(Math.max(0, metadata.getCtime()));
-    metadata.getCustomMetadata().forEach((key, value) -> built.putCustomMetadata(key, ByteString.copyFrom(value)));
+    LedgerMetadata.Builder built =
+        LedgerMetadata.newBuilder()
+            .setLedgerId(metadata.getLedgerId())
+            .setEnsemble(metadata.getEnsembleSize())
+            .setWriteQuorum(metadata.getWriteQuorumSize())
+            .setAckQuorum(metadata.getAckQuorumSize())
+            .setDigest(Digest.valueOf(metadata.getDigestType().name()))
+            .setState(LedgerState.valueOf(metadata.getState().name()))
+            .setLastEntryId(metadata.isClosed() ? metadata.getLastEntryId() : -1)
+            .setLength(metadata.isClosed() ? metadata.getLength() : 0)
+            .setCreatedMs(Math.max(0, metadata.getCtime()));
+    metadata
+        .getCustomMetadata()
+        .forEach((key, value) -> built.putCustomMetadata(key, ByteString.copyFrom(value)));
     return built.build();
   }
 
@@ -36,8 +42,9 @@ final class Metadatas {
       case CRC32 -> DigestType.CRC32;
       case MAC -> DigestType.MAC;
       case DUMMY -> DigestType.DUMMY;
-      case UNRECOGNIZED -> throw LedgerFailure.refused(
-          Status.Code.INVALID_ARGUMENT, "BAD_REQUEST", "unknown digest type");
+      case UNRECOGNIZED ->
+          throw LedgerFailure.refused(
+              Status.Code.INVALID_ARGUMENT, "BAD_REQUEST", "unknown digest type");
     };
   }
 
@@ -49,6 +56,7 @@ final class Metadatas {
 
   /** Whether the metadata holds every pair of the filter. */
   static boolean matches(Map<String, byte[]> custom, Map<String, byte[]> filter) {
-    return filter.entrySet().stream().allMatch(pair -> Arrays.equals(custom.get(pair.getKey()), pair.getValue()));
+    return filter.entrySet().stream()
+        .allMatch(pair -> Arrays.equals(custom.get(pair.getKey()), pair.getValue()));
   }
 }

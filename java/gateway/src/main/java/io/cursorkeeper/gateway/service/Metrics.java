@@ -2,17 +2,22 @@ package io.cursorkeeper.gateway.service;
 
 import io.cursorkeeper.gateway.append.AppendMeter;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
+import java.util.EnumMap;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentSkipListMap;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.LongSupplier;
 
-/** Counters, gauges and one histogram in the text format of Prometheus. Names start with cursorkeeper_gateway_. */
+/**
+ * Counters, gauges and one histogram in the text format of Prometheus. Names start with
+ * cursorkeeper_gateway_.
+ */
 final class Metrics implements AppendMeter {
   private static final String PREFIX = "cursorkeeper_gateway_";
-  private static final double[] LATENCY_BOUNDS_S =
-      {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 15};
+  private static final double[] LATENCY_BOUNDS_S = {
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 15
+  };
 
   enum Counter {
     APPENDS("appends_total", "Entries acknowledged by their ack quorum"),
@@ -36,12 +41,18 @@ final class Metrics implements AppendMeter {
 
   private record Gauge(String help, LongSupplier value) {}
 
-  private final LongAdder[] counters = adders(Counter.values().length);
+  private final Map<Counter, LongAdder> counters = new EnumMap<>(Counter.class);
   private final LongAdder[] latency = adders(LATENCY_BOUNDS_S.length + 1);
   private final LongAdder latencyNanos = new LongAdder();
   private final Map<String, LongAdder> failures = new ConcurrentSkipListMap<>();
   private final Map<String, Gauge> gauges = new LinkedHashMap<>();
   private String build = "";
+
+  Metrics() {
+    for (Counter counter : Counter.values()) {
+      counters.put(counter, new LongAdder());
+    }
+  }
 
   /** Registers a value that is read when somebody asks; only while the gateway is put together. */
   void gauge(String name, String help, LongSupplier value) {
@@ -50,12 +61,18 @@ final class Metrics implements AppendMeter {
 
   /** What runs, for the labels of a gauge that is always 1. */
   void build(Versions versions) {
-    build = "{version=\"" + versions.gateway() + "\",bookkeeper=\"" + versions.bookkeeper() + "\",java=\""
-        + Runtime.version().feature() + "\"}";
+    build =
+        "{version=\""
+            + versions.gateway()
+            + "\",bookkeeper=\""
+            + versions.bookkeeper()
+            + "\",java=\""
+            + Runtime.version().feature()
+            + "\"}";
   }
 
   void add(Counter counter, long amount) {
-    counters[counter.ordinal()].add(amount);
+    counters.get(counter).add(amount);
   }
 
   void failure(LedgerFailure failure) {
@@ -81,7 +98,7 @@ final class Metrics implements AppendMeter {
 
   /** Forgets what the warm-up counted. */
   void reset() {
-    for (LongAdder counter : counters) {
+    for (LongAdder counter : counters.values()) {
       counter.reset();
     }
     for (LongAdder bucket : latency) {
@@ -96,14 +113,17 @@ final class Metrics implements AppendMeter {
     StringBuilder page = new StringBuilder();
     for (Counter counter : Counter.values()) {
       head(page, counter.metric, counter.help, "counter");
-      line(page, counter.metric, "", counters[counter.ordinal()].sum());
+      line(page, counter.metric, "", counters.get(counter).sum());
     }
     head(page, "failures_total", "Failures told to clients, by reason", "counter");
-    failures.forEach((reason, count) -> line(page, "failures_total", "{reason=\"" + reason + "\"}", count.sum()));
-    gauges.forEach((name, gauge) -> {
-      head(page, name, gauge.help(), "gauge");
-      line(page, name, "", gauge.value().getAsLong());
-    });
+    failures.forEach(
+        (reason, count) ->
+            line(page, "failures_total", "{reason=\"" + reason + "\"}", count.sum()));
+    gauges.forEach(
+        (name, gauge) -> {
+          head(page, name, gauge.help(), "gauge");
+          line(page, name, "", gauge.value().getAsLong());
+        });
     head(page, "build_info", "1; what runs, as labels", "gauge");
     line(page, "build_info", build, 1);
     latency(page);
@@ -112,7 +132,11 @@ final class Metrics implements AppendMeter {
 
   private void latency(StringBuilder page) {
     String name = "append_seconds";
-    head(page, name, "From handing an entry to the client library to its acknowledgement", "histogram");
+    head(
+        page,
+        name,
+        "From handing an entry to the client library to its acknowledgement",
+        "histogram");
     long count = 0;
     for (int bucket = 0; bucket < LATENCY_BOUNDS_S.length; bucket++) {
       count += latency[bucket].sum();

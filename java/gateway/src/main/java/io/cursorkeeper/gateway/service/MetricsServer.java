@@ -28,11 +28,13 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
 /**
- * Serves plain HTTP to machines: /metrics for Prometheus, and /health, which says what the gRPC health says, in a status
- * that every load balancer and container runtime can read: 200 SERVING, or 503 NOT_SERVING and why.
+ * Serves plain HTTP to machines: /metrics for Prometheus, and /health, which says what the gRPC
+ * health says, in a status that every load balancer and container runtime can read: 200 SERVING, or
+ * 503 NOT_SERVING and why.
  *
- * <p>It is what probes ask, so nobody may keep it from answering: it has a thread of its own that never waits for a peer, one
- * request for each connection, some seconds for all of it, and where too many connections are open, the oldest goes.
+ * <p>It is what probes ask, so nobody may keep it from answering: it has a thread of its own that
+ * never waits for a peer, one request for each connection, some seconds for all of it, and where
+ * too many connections are open, the oldest goes.
  */
 final class MetricsServer {
   private static final int CONNECTIONS_MAX = 64;
@@ -40,9 +42,12 @@ final class MetricsServer {
   private static final long CONNECTION_MAX_MS = 10_000;
 
   private final EventLoopGroup thread =
-      new MultiThreadIoEventLoopGroup(1, (java.util.concurrent.ThreadFactory) MetricsServer::thread, NioIoHandler.newFactory());
+      new MultiThreadIoEventLoopGroup(
+          1, (java.util.concurrent.ThreadFactory) MetricsServer::thread, NioIoHandler.newFactory());
+
   /** In the order of coming; touched on the one thread only. */
   private final Deque<Channel> connections = new ArrayDeque<>();
+
   private final Supplier<String> metrics;
   private final Supplier<String> whyNotServing;
   private Channel listening;
@@ -53,16 +58,23 @@ final class MetricsServer {
   }
 
   /** {@code whyNotServing} is empty while the gateway serves, else one line for people. */
-  static MetricsServer start(String host, int port, Supplier<String> metrics, Supplier<String> whyNotServing)
+  static MetricsServer start(
+      String host, int port, Supplier<String> metrics, Supplier<String> whyNotServing)
       throws IOException {
     MetricsServer server = new MetricsServer(metrics, whyNotServing);
-    var bound = new ServerBootstrap().group(server.thread).channel(NioServerSocketChannel.class)
-        .childHandler(new ChannelInitializer<>() {
-          @Override
-          protected void initChannel(Channel connection) {
-            server.accepted(connection);
-          }
-        }).bind(new InetSocketAddress(host, port)).awaitUninterruptibly();
+    var bound =
+        new ServerBootstrap()
+            .group(server.thread)
+            .channel(NioServerSocketChannel.class)
+            .childHandler(
+                new ChannelInitializer<>() {
+                  @Override
+                  protected void initChannel(Channel connection) {
+                    server.accepted(connection);
+                  }
+                })
+            .bind(new InetSocketAddress(host, port))
+            .awaitUninterruptibly();
     if (!bound.isSuccess()) {
       server.stop();
       throw new IOException("cannot serve metrics on " + host + ":" + port, bound.cause());
@@ -85,27 +97,34 @@ final class MetricsServer {
       connections.poll().close();
     }
     connection.closeFuture().addListener(closed -> connections.remove(connection));
-    connection.eventLoop().schedule(() -> connection.close(), CONNECTION_MAX_MS, TimeUnit.MILLISECONDS);
-    connection.pipeline().addLast(new HttpServerCodec(), new HttpObjectAggregator(REQUEST_BYTES_MAX),
-        new SimpleChannelInboundHandler<FullHttpRequest>() {
-          @Override
-          protected void channelRead0(ChannelHandlerContext peer, FullHttpRequest request) {
-            // What is not HTTP, as a TLS greeting, comes out of the codec as a request that could not be read.
-            peer.writeAndFlush(answer(request)).addListener(ChannelFutureListener.CLOSE);
-          }
+    connection
+        .eventLoop()
+        .schedule(() -> connection.close(), CONNECTION_MAX_MS, TimeUnit.MILLISECONDS);
+    connection
+        .pipeline()
+        .addLast(
+            new HttpServerCodec(),
+            new HttpObjectAggregator(REQUEST_BYTES_MAX),
+            new SimpleChannelInboundHandler<FullHttpRequest>() {
+              @Override
+              protected void channelRead0(ChannelHandlerContext peer, FullHttpRequest request) {
+                // What is not HTTP, as a TLS greeting, comes out of the codec as a request that
+                // could not be read.
+                peer.writeAndFlush(answer(request)).addListener(ChannelFutureListener.CLOSE);
+              }
 
-          @Override
-          public void exceptionCaught(ChannelHandlerContext peer, Throwable broken) {
-            peer.close();
-          }
-        });
+              @Override
+              public void exceptionCaught(ChannelHandlerContext peer, Throwable broken) {
+                peer.close();
+              }
+            });
   }
 
   private DefaultFullHttpResponse answer(FullHttpRequest request) {
     if (request.decoderResult().isFailure()) {
       return page(HttpResponseStatus.BAD_REQUEST, "this is plain HTTP\n");
     }
-    if (request.method() != HttpMethod.GET) {
+    if (!request.method().equals(HttpMethod.GET)) {
       return page(HttpResponseStatus.METHOD_NOT_ALLOWED, "GET only\n");
     }
     String path = request.uri().split("\\?", 2)[0];
@@ -116,15 +135,20 @@ final class MetricsServer {
       return page(HttpResponseStatus.NOT_FOUND, "/metrics or /health\n");
     }
     String reason = whyNotServing.get();
-    return reason.isEmpty() ? page(HttpResponseStatus.OK, "SERVING\n")
+    return reason.isEmpty()
+        ? page(HttpResponseStatus.OK, "SERVING\n")
         : page(HttpResponseStatus.SERVICE_UNAVAILABLE, "NOT_SERVING: " + reason + "\n");
   }
 
   private static DefaultFullHttpResponse page(HttpResponseStatus status, String text) {
     byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
-    var answer = new DefaultFullHttpResponse(HttpVersion.HTTP_1_1, status, Unpooled.wrappedBuffer(bytes));
-    answer.headers().set(HttpHeaderNames.CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")
-        .set(HttpHeaderNames.CONTENT_LENGTH, bytes.length).set(HttpHeaderNames.CONNECTION, "close");
+    var answer =
+        new DefaultFullHttpResponse(HttpVersion.HTTP_1_1, status, Unpooled.wrappedBuffer(bytes));
+    answer
+        .headers()
+        .set(HttpHeaderNames.CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")
+        .set(HttpHeaderNames.CONTENT_LENGTH, bytes.length)
+        .set(HttpHeaderNames.CONNECTION, "close");
     return answer;
   }
 

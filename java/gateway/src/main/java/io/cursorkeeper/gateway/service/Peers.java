@@ -1,5 +1,6 @@
 package io.cursorkeeper.gateway.service;
 
+import com.google.protobuf.MessageLite;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
 import io.cursorkeeper.ledgers.v1.LedgersGrpc;
 import io.grpc.CallContext;
@@ -13,7 +14,6 @@ import io.grpc.ServerCallHandler;
 import io.grpc.ServerInterceptor;
 import io.grpc.ServerStreamTracer;
 import io.grpc.Status;
-import com.google.protobuf.MessageLite;
 import java.net.SocketAddress;
 import java.util.Comparator;
 import java.util.List;
@@ -25,24 +25,30 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 
 /**
- * What peers may hold of this process without having asked for anything yet: calls, messages that are not taken, whole or in
- * part, answers that they do not take. Each has its bound, and a peer that stands still is cut off, whoever it is.
+ * What peers may hold of this process without having asked for anything yet: calls, messages that
+ * are not taken, whole or in part, answers that they do not take. Each has its bound, and a peer
+ * that stands still is cut off, whoever it is.
  *
- * <p>Cut off means that the call is reset: what lies ready for it is dropped. An ordinary end would wait behind what the peer
- * does not read.
+ * <p>Cut off means that the call is reset: what lies ready for it is dropped. An ordinary end would
+ * wait behind what the peer does not read.
  */
 final class Peers extends ServerStreamTracer.Factory implements ServerInterceptor {
   private static final Context.Key<Peer> KEY = Context.key("peer");
   private static final String APPEND = LedgersGrpc.getAppendMethod().getFullMethodName();
+
   /** Of a request that is not an append. */
   private static final long REQUEST_BYTES_MAX = 64 << 10;
+
   private static final int OPEN_CALLS_MAX = 256;
+
   /** What a piece of a message takes beside its bytes. */
   private static final int PIECE_BYTES = 256;
 
   private final Set<Peer> calls = ConcurrentHashMap.newKeySet();
+
   /** Those that need no token. */
   private final Set<Peer> openCalls = ConcurrentHashMap.newKeySet();
+
   private final AtomicLong heldBytes = new AtomicLong();
   private final AtomicLong replyBytes = new AtomicLong();
   private final Connections connections;
@@ -52,7 +58,12 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
   private final long stallMaxNanos;
   private final Consumer<LedgerFailure> failures;
 
-  Peers(Connections connections, int callsMax, long heldBytesMax, long replyBytesMax, long stallMaxMs,
+  Peers(
+      Connections connections,
+      int callsMax,
+      long heldBytesMax,
+      long replyBytesMax,
+      long stallMaxMs,
       Consumer<LedgerFailure> failures) {
     this.connections = connections;
     this.callsMax = callsMax;
@@ -90,36 +101,59 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
       makeRoom(peer);
     }
     if (calls.size() > callsMax || replyBytes.get() > replyBytesMax) {
-      LedgerFailure full = LedgerFailure.later("TOO_MANY_CALLS", "this gateway has " + calls.size() + " calls (limit "
-          + callsMax + ") and " + replyBytes.get() + " bytes of answers that nobody takes (limit " + replyBytesMax + ")");
+      LedgerFailure full =
+          LedgerFailure.later(
+              "TOO_MANY_CALLS",
+              "this gateway has "
+                  + calls.size()
+                  + " calls (limit "
+                  + callsMax
+                  + ") and "
+                  + replyBytes.get()
+                  + " bytes of answers that nobody takes (limit "
+                  + replyBytesMax
+                  + ")");
       failures.accept(full);
       call.close(full.status(), full.trailers());
       return new ServerCall.Listener<>() {};
     }
-    ServerCall.Listener<Q> listener = next.startCall(
-        call.getMethodDescriptor().getType() == MethodDescriptor.MethodType.UNARY
-        ? new SimpleForwardingServerCall<Q, A>(call) {
+    ServerCall.Listener<Q> listener =
+        next.startCall(
+            call.getMethodDescriptor().getType() == MethodDescriptor.MethodType.UNARY
+                ? new SimpleForwardingServerCall<Q, A>(call) {
+                  @Override
+                  public void sendMessage(A answer) {
+                    peer.answers(
+                        answer instanceof MessageLite sized ? sized.getSerializedSize() : 0);
+                    super.sendMessage(answer);
+                  }
+                }
+                : call,
+            headers);
+    return !peer.isLone
+        ? listener
+        : new SimpleForwardingServerCallListener<Q>(listener) {
           @Override
-          public void sendMessage(A answer) {
-            peer.answers(answer instanceof MessageLite sized ? sized.getSerializedSize() : 0);
-            super.sendMessage(answer);
+          public void onHalfClose() {
+            peer.waitsSinceNanos = 0;
+            super.onHalfClose();
           }
-        } : call, headers);
-    return !peer.isLone ? listener : new SimpleForwardingServerCallListener<Q>(listener) {
-      @Override
-      public void onHalfClose() {
-        peer.waitsSinceNanos = 0;
-        super.onHalfClose();
-      }
-    };
+        };
   }
 
   // The oldest goes: a probe is short, and whoever watches comes again.
   private void makeRoom(Peer newest) {
     openCalls.add(newest);
     if (openCalls.size() > OPEN_CALLS_MAX) {
-      openCalls.stream().filter(one -> !one.isCut).min(Comparator.comparingLong(one -> one.bornNanos))
-          .ifPresent(oldest -> oldest.cut("was the oldest of more than " + OPEN_CALLS_MAX + " calls of health and reflection"));
+      openCalls.stream()
+          .filter(one -> !one.isCut)
+          .min(Comparator.comparingLong(one -> one.bornNanos))
+          .ifPresent(
+              oldest ->
+                  oldest.cut(
+                      "was the oldest of more than "
+                          + OPEN_CALLS_MAX
+                          + " calls of health and reflection"));
     }
   }
 
@@ -128,9 +162,18 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
     List<Peer> others = calls.stream().filter(one -> !one.isCut).toList();
     long all = others.stream().mapToLong(one -> one.held).sum();
     if (all > heldBytesMax) {
-      others.stream().max(Comparator.comparingLong(one -> one.held))
-          .ifPresent(largest -> largest.cut("had sent " + largest.held + " bytes of messages that are not taken yet when all"
-              + " peers together had sent " + all + ", the limit is " + heldBytesMax));
+      others.stream()
+          .max(Comparator.comparingLong(one -> one.held))
+          .ifPresent(
+              largest ->
+                  largest.cut(
+                      "had sent "
+                          + largest.held
+                          + " bytes of messages that are not taken yet when all"
+                          + " peers together had sent "
+                          + all
+                          + ", the limit is "
+                          + heldBytesMax));
     }
   }
 
@@ -140,30 +183,33 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
     for (Peer peer : calls) {
       long since = peer.waitsSinceNanos;
       if (since != 0 && now - since > stallMaxNanos) {
-        peer.cut("did not finish its message for " + TimeUnit.NANOSECONDS.toMillis(now - since) + " ms");
+        peer.cut(
+            "did not finish its message for " + TimeUnit.NANOSECONDS.toMillis(now - since) + " ms");
       }
     }
   }
 
   /** One call, from its headers to its very end. */
   final class Peer extends ServerStreamTracer {
-    private final String method;
     /** Of one request. It is kept until the call ends, and not served before it is complete. */
     private final boolean isLone;
+
     private final boolean isOpen;
     private final long bornNanos = now();
     private volatile Context.CancellableContext call;
+
     /** Since when a part of a message is missing; 0: none is. */
     private volatile long waitsSinceNanos;
+
     /** Of messages that arrived in part, or wholly and are not taken yet. */
     private volatile long held;
+
     private boolean isCompressed;
     private long answered;
     private SocketAddress known;
     private volatile boolean isCut;
 
     Peer(String method) {
-      this.method = method;
       this.isLone = !method.equals(APPEND);
       this.isOpen = !method.startsWith(LedgersGrpc.SERVICE_NAME + "/");
       waitsSinceNanos = isLone ? bornNanos : 0;

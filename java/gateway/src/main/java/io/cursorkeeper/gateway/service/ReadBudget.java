@@ -4,9 +4,10 @@ import java.util.ArrayDeque;
 import java.util.Deque;
 
 /**
- * Bytes that reads of one kind of caller may have asked bookies for or hold for callers. What is asked for is counted at the
- * most that it can be, before it is asked for; whoever finds no room waits in order of coming. Whoever waits is told on
- * the thread of somebody else, and must not work there.
+ * Bytes that reads of one kind of caller may have asked bookies for or hold for callers. What is
+ * asked for is counted at the most that it can be, before it is asked for; whoever finds no room
+ * waits in order of coming. Whoever waits is told on the thread of somebody else, and must not work
+ * there.
  */
 final class ReadBudget {
   private record Waiting(long bytes, Runnable granted) {}
@@ -16,7 +17,10 @@ final class ReadBudget {
   private long bytes;
   private int guesses;
 
-  /** {@code guessesMax}: entries of which a read may believe, all reads together, that they are as those before. */
+  /**
+   * {@code guessesMax}: entries of which a read may believe, all reads together, that they are as
+   * those before.
+   */
   ReadBudget(long bytesMax, int guessesMax) {
     this.bytesMax = bytesMax;
     this.guesses = guessesMax;

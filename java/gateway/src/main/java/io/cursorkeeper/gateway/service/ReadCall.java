@@ -21,24 +21,28 @@ import org.apache.bookkeeper.client.api.LedgerEntry;
 import org.apache.bookkeeper.client.api.ReadHandle;
 
 /**
- * One Read: asks the bookies for small groups of entries, one group ahead, packs them into chunks of at most the bytes
- * asked for, and sends each when the caller has taken the one before. It runs on a read thread, one turn at a time.
+ * One Read: asks the bookies for small groups of entries, one group ahead, packs them into chunks
+ * of at most the bytes asked for, and sends each when the caller has taken the one before. It runs
+ * on a read thread, one turn at a time.
  *
- * <p>The client library reads by count and not by bytes, and only a bookie knows how large an entry is. So a group takes room
- * in the budget for the most that it can be, as far as the ledger's length does not say less, and gives back what it was not.
- * Where the entries so far were small, a few are asked for on the guess that the next ones are, too: so few, over all reads,
- * that the process survives if all of them are wrong.
- * Room is held until the caller has taken the bytes; whoever waits for room sends first what it has.
+ * <p>The client library reads by count and not by bytes, and only a bookie knows how large an entry
+ * is. So a group takes room in the budget for the most that it can be, as far as the ledger's
+ * length does not say less, and gives back what it was not. Where the entries so far were small, a
+ * few are asked for on the guess that the next ones are, too: so few, over all reads, that the
+ * process survives if all of them are wrong. Room is held until the caller has taken the bytes;
+ * whoever waits for room sends first what it has.
  *
- * <p>Beyond the last add confirmed of an open ledger, if that is asked for, entries are read one at a time until no
- * bookie has the next one. There a failure ends the read with what it got, and the last message says why: nothing that
- * was acknowledged to a reader is missing.
+ * <p>Beyond the last add confirmed of an open ledger, if that is asked for, entries are read one at
+ * a time until no bookie has the next one. There a failure ends the read with what it got, and the
+ * last message says why: nothing that was acknowledged to a reader is missing.
  */
 final class ReadCall {
   private static final int GROUP_ENTRIES_MAX = 64;
   private static final int GROUPS_AHEAD = 2;
+
   /** A group may take this part of the budget, or one entry. */
   private static final int GROUPS_IN_BUDGET = 8;
+
   private static final int UNCONFIRMED_ENTRIES_MAX = 4_096;
 
   /** An entry is small if so many of them are smaller than one may be. */
@@ -67,10 +71,13 @@ final class ReadCall {
   private long nextToPack;
   private long lengthLeft;
   private long largestSeen;
+
   /** Room that is held for what has arrived and was not taken by the caller yet. */
   private long held;
+
   /** The part of {@code held} that was given to the transport. */
   private long sending;
+
   private long wanted;
   private boolean isWaiting;
   private boolean isGranted;
@@ -82,8 +89,15 @@ final class ReadCall {
 
   record Shared(Call call, Metrics metrics, Executor threads, int entryBytesMax, long stallMaxMs) {}
 
-  ReadCall(ReadHandle handle, ReadRequest request, int chunkBytes, ServerCallStreamObserver<ReadReply> caller,
-      Shared shared, ReadBudget budget, Peers.Peer peer, Runnable onEnd) {
+  ReadCall(
+      ReadHandle handle,
+      ReadRequest request,
+      int chunkBytes,
+      ServerCallStreamObserver<ReadReply> caller,
+      Shared shared,
+      ReadBudget budget,
+      Peers.Peer peer,
+      Runnable onEnd) {
     this.handle = handle;
     this.request = request;
     this.caller = caller;
@@ -99,8 +113,10 @@ final class ReadCall {
     long first = request.getFirstEntryId();
     long last = request.getLastEntryId() < 0 ? Long.MAX_VALUE : request.getLastEntryId();
     lastConfirmedId = Math.min(last, lastAddConfirmed);
-    lastUnconfirmedId = closed || !request.getUnconfirmed() ? lastConfirmedId
-        : Math.min(last, Math.max(first, lastAddConfirmed + 1) + UNCONFIRMED_ENTRIES_MAX - 1);
+    lastUnconfirmedId =
+        closed || !request.getUnconfirmed()
+            ? lastConfirmedId
+            : Math.min(last, Math.max(first, lastAddConfirmed + 1) + UNCONFIRMED_ENTRIES_MAX - 1);
     unconfirmedEnded = lastUnconfirmedId <= lastConfirmedId;
     nextToAsk = first;
     nextToPack = first;
@@ -125,7 +141,12 @@ final class ReadCall {
       since = ended ? 0 : blockedSinceNanos;
     }
     if (since != 0 && nowNanos - since > TimeUnit.MILLISECONDS.toNanos(shared.stallMaxMs())) {
-      peer.cut("did not take a chunk of its read of ledger " + handle.getId() + " for " + shared.stallMaxMs() + " ms");
+      peer.cut(
+          "did not take a chunk of its read of ledger "
+              + handle.getId()
+              + " for "
+              + shared.stallMaxMs()
+              + " ms");
     }
   }
 
@@ -159,12 +180,20 @@ final class ReadCall {
       nextToPack++;
       return true;
     }
-    boolean last = groups.isEmpty() && next == null && !isWaiting && nextToAsk > lastConfirmedId && unconfirmedEnded;
+    boolean last =
+        groups.isEmpty()
+            && next == null
+            && !isWaiting
+            && nextToAsk > lastConfirmedId
+            && unconfirmedEnded;
     // Who waits for room must not sit on some: what is packed goes out first.
-    boolean toSend = next != null || (chunkFilled > 0 && (last || isWaiting))
-        || (last && (!sentAny || !stoppedBy.isEmpty()));
+    boolean toSend =
+        next != null
+            || (chunkFilled > 0 && (last || isWaiting))
+            || (last && (!sentAny || !stoppedBy.isEmpty()));
     if ((toSend || last) && !free) {
-      blockedSinceNanos = blockedSinceNanos == 0 ? Math.max(1, System.nanoTime()) : blockedSinceNanos;
+      blockedSinceNanos =
+          blockedSinceNanos == 0 ? Math.max(1, System.nanoTime()) : blockedSinceNanos;
       return false;
     }
     if (toSend) {
@@ -193,7 +222,8 @@ final class ReadCall {
     while (!isWaiting && groups.size() < GROUPS_AHEAD && nextToAsk <= lastConfirmedId) {
       long share = Math.max(shared.entryBytesMax(), budget.bytesMax() / GROUPS_IN_BUDGET);
       long left = lastConfirmedId - nextToAsk + 1;
-      long fit = lengthLeft <= share ? GROUP_ENTRIES_MAX : Math.max(1, share / shared.entryBytesMax());
+      long fit =
+          lengthLeft <= share ? GROUP_ENTRIES_MAX : Math.max(1, share / shared.entryBytesMax());
       long count = Math.min(Math.min(fit, GROUP_ENTRIES_MAX), left);
       long bytes = Math.min(lengthLeft, count * shared.entryBytesMax());
       long usual = 2 * Math.max(largestSeen, lengthLeft / left);
@@ -206,7 +236,11 @@ final class ReadCall {
         bytes = count * Math.max(1, usual);
       }
       if (room(bytes)) {
-        add(handle.readAsync(nextToAsk, nextToAsk + count - 1), nextToAsk + count - 1, bytes, guesses);
+        add(
+            handle.readAsync(nextToAsk, nextToAsk + count - 1),
+            nextToAsk + count - 1,
+            bytes,
+            guesses);
       } else {
         budget.guessed(guesses);
       }
@@ -216,7 +250,11 @@ final class ReadCall {
         unconfirmedEnded = true;
         stoppedBy = lastUnconfirmedId == request.getLastEntryId() ? "" : "UNCONFIRMED_ENTRIES_MAX";
       } else if (room(shared.entryBytesMax())) {
-        add(handle.readUnconfirmedAsync(nextToAsk, nextToAsk), nextToAsk, shared.entryBytesMax(), 0);
+        add(
+            handle.readUnconfirmedAsync(nextToAsk, nextToAsk),
+            nextToAsk,
+            shared.entryBytesMax(),
+            0);
       }
     }
   }
@@ -255,11 +293,12 @@ final class ReadCall {
   private void add(CompletableFuture<LedgerEntries> group, long until, long bytesMax, int guesses) {
     nextToAsk = until + 1;
     groups.add(new Group(group, bytesMax, guesses));
-    group.whenComplete((entries, failure) -> {
-      // Outside of the lock: what is known of them now is no guess any more.
-      budget.guessed(guesses);
-      wake();
-    });
+    group.whenComplete(
+        (entries, failure) -> {
+          // Outside of the lock: what is known of them now is no guess any more.
+          budget.guessed(guesses);
+          wake();
+        });
   }
 
   private void take(Group group) {
@@ -294,7 +333,10 @@ final class ReadCall {
     shared.metrics().add(Metrics.Counter.READ_BYTES, bytes);
   }
 
-  /** Whether the failure is of an entry beyond the last add confirmed: then it ends the read, and not the call. */
+  /**
+   * Whether the failure is of an entry beyond the last add confirmed: then it ends the read, and
+   * not the call.
+   */
   private boolean endsUnconfirmed(CompletionException failure) {
     if (nextToAsk - 1 <= lastConfirmedId) {
       return false;
@@ -302,8 +344,9 @@ final class ReadCall {
     unconfirmedEnded = true;
     int code = LedgerFailure.of(Operation.READ, handle.getId(), failure).bookkeeperCode();
     // A bookie that has no entry of the ledger at all says "no such ledger".
-    boolean noneThere = code == BKException.Code.NoSuchEntryException
-        || code == BKException.Code.NoSuchLedgerExistsException;
+    boolean noneThere =
+        code == BKException.Code.NoSuchEntryException
+            || code == BKException.Code.NoSuchLedgerExistsException;
     stoppedBy = noneThere ? "" : CodeTable.row(code).reason();
     return true;
   }
@@ -325,7 +368,9 @@ final class ReadCall {
 
   private ReadReply.Builder newChunk(long firstEntryId) {
     return ReadReply.newBuilder()
-        .setFirstEntryId(firstEntryId).setLastAddConfirmed(lastAddConfirmed).setClosed(closed);
+        .setFirstEntryId(firstEntryId)
+        .setLastAddConfirmed(lastAddConfirmed)
+        .setClosed(closed);
   }
 
   private void end() {
@@ -333,12 +378,17 @@ final class ReadCall {
       return;
     }
     ended = true;
-    groups.forEach(group -> group.entries().whenComplete((entries, failure) -> {
-      if (entries != null) {
-        entries.close();
-      }
-      budget.giveBack(group.bytesMax());
-    }));
+    groups.forEach(
+        group ->
+            group
+                .entries()
+                .whenComplete(
+                    (entries, failure) -> {
+                      if (entries != null) {
+                        entries.close();
+                      }
+                      budget.giveBack(group.bytesMax());
+                    }));
     groups.clear();
     entries.clear();
     giveBack(held);

@@ -6,7 +6,9 @@ enum Role {
   READER("reader"),
   /** A daemon: writes ours, and knows nothing of Pulsar's. */
   WRITER("writer"),
-  /** Moves cursors back to Pulsar: writes Pulsar's cursor ledgers. Off unless it was switched on. */
+  /**
+   * Moves cursors back to Pulsar: writes Pulsar's cursor ledgers. Off unless it was switched on.
+   */
   MIGRATOR("migrator");
 
   private final String word;

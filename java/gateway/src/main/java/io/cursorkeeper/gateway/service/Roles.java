@@ -21,12 +21,15 @@ import java.util.function.Consumer;
 import java.util.stream.Collectors;
 
 /**
- * Who calls, and whether that role may call the method at all; {@link Access} then asks whose ledger it is. With tokens
- * the role must be proven: by its own token, or by that of a role that may do more. Health and reflection are open.
+ * Who calls, and whether that role may call the method at all; {@link Access} then asks whose
+ * ledger it is. With tokens the role must be proven: by its own token, or by that of a role that
+ * may do more. Health and reflection are open.
  */
 final class Roles implements ServerInterceptor {
-  static final Metadata.Key<String> ROLE = Metadata.Key.of("cursorkeeper-role", Metadata.ASCII_STRING_MARSHALLER);
-  static final Metadata.Key<String> TOKEN = Metadata.Key.of("cursorkeeper-token", Metadata.ASCII_STRING_MARSHALLER);
+  static final Metadata.Key<String> ROLE =
+      Metadata.Key.of("cursorkeeper-role", Metadata.ASCII_STRING_MARSHALLER);
+  static final Metadata.Key<String> TOKEN =
+      Metadata.Key.of("cursorkeeper-token", Metadata.ASCII_STRING_MARSHALLER);
   static final Metadata.Key<String> DEPLOYMENT =
       Metadata.Key.of("cursorkeeper-deployment", Metadata.ASCII_STRING_MARSHALLER);
   private static final Set<String> CHANGES = Set.of("Create", "Append", "Fence", "Close", "Delete");
@@ -49,7 +52,11 @@ final class Roles implements ServerInterceptor {
     }
     Caller caller;
     try {
-      Role role = check(call.getMethodDescriptor().getBareMethodName(), headers.get(ROLE), headers.get(TOKEN));
+      Role role =
+          check(
+              call.getMethodDescriptor().getBareMethodName(),
+              headers.get(ROLE),
+              headers.get(TOKEN));
       String deployment = headers.get(DEPLOYMENT);
       caller = new Caller(role, deployment == null ? "" : deployment);
     } catch (LedgerFailure refused) {
@@ -62,31 +69,59 @@ final class Roles implements ServerInterceptor {
   }
 
   Role check(String method, String word, String token) {
-    Role role = word == null ? Role.READER : Arrays.stream(Role.values()).filter(one -> one.word().equals(word))
-        .findFirst().orElseThrow(() -> LedgerFailure.refused(Status.Code.INVALID_ARGUMENT, "BAD_ROLE",
-            "cursorkeeper-role is " + Arrays.stream(Role.values()).map(Role::word).collect(Collectors.joining(", "))));
+    Role role =
+        word == null
+            ? Role.READER
+            : Arrays.stream(Role.values())
+                .filter(one -> one.word().equals(word))
+                .findFirst()
+                .orElseThrow(
+                    () ->
+                        LedgerFailure.refused(
+                            Status.Code.INVALID_ARGUMENT,
+                            "BAD_ROLE",
+                            "cursorkeeper-role is "
+                                + Arrays.stream(Role.values())
+                                    .map(Role::word)
+                                    .collect(Collectors.joining(", "))));
     if (!on.contains(role)) {
-      throw LedgerFailure.refused(Status.Code.PERMISSION_DENIED, "ROLE_OFF", "this gateway has no role " + role.word()
-          + ": start it with --" + role.word() + "-token-file, or with --migrator where no role has a token");
+      throw LedgerFailure.refused(
+          Status.Code.PERMISSION_DENIED,
+          "ROLE_OFF",
+          "this gateway has no role "
+              + role.word()
+              + ": start it with --"
+              + role.word()
+              + "-token-file, or with --migrator where no role has a token");
     }
     if (!tokens.isEmpty() && !proves(token, role)) {
-      throw LedgerFailure.refused(Status.Code.UNAUTHENTICATED, "BAD_TOKEN", "cursorkeeper-token is missing or wrong for"
-          + " the role " + role.word() + ": send the content of the file that --" + role.word() + "-token-file names");
+      throw LedgerFailure.refused(
+          Status.Code.UNAUTHENTICATED,
+          "BAD_TOKEN",
+          "cursorkeeper-token is missing or wrong for"
+              + " the role "
+              + role.word()
+              + ": send the content of the file that --"
+              + role.word()
+              + "-token-file names");
     }
     if (role == Role.READER && CHANGES.contains(method)) {
-      throw LedgerFailure.refused(Status.Code.PERMISSION_DENIED, "READERS_MAY_NOT",
+      throw LedgerFailure.refused(
+          Status.Code.PERMISSION_DENIED,
+          "READERS_MAY_NOT",
           "a reader may not call " + method + "; writers send cursorkeeper-role: writer");
     }
     return role;
   }
 
-  // Whoever may change ledgers may read: any token proves a reader. All are compared, in a time that says nothing.
+  // Whoever may change ledgers may read: any token proves a reader. All are compared, in a time
+  // that says nothing.
   private boolean proves(String token, Role role) {
     byte[] given = (token == null ? "" : token).getBytes(StandardCharsets.UTF_8);
     boolean proven = false;
     for (Map.Entry<Role, String> one : tokens.entrySet()) {
       boolean same = MessageDigest.isEqual(one.getValue().getBytes(StandardCharsets.UTF_8), given);
-      proven |= same & (one.getKey() == role || role == Role.READER);
+      proven |= same && (one.getKey() == role || role == Role.READER);
     }
     return proven;
   }

@@ -12,8 +12,9 @@ import java.util.HashSet;
 import java.util.Map;
 
 /**
- * The tokens of a gateway, read once at the start and checked as a whole: one role without a token would be open to
- * everybody, so either the roles have one each, or none has and nobody from outside may connect.
+ * The tokens of a gateway, read once at the start and checked as a whole: one role without a token
+ * would be open to everybody, so either the roles have one each, or none has and nobody from
+ * outside may connect.
  */
 final class Tokens {
   /** What our own examples hold: everybody knows them. */
@@ -31,18 +32,33 @@ final class Tokens {
       }
     }
     for (Role role : new Role[] {Role.WRITER, Role.READER}) {
-      require(tokens.isEmpty() || tokens.containsKey(role), "--" + flag(role) + " is missing: where one role needs a"
-          + " token, the role " + role.word() + " without one would be open to everybody");
+      require(
+          tokens.isEmpty() || tokens.containsKey(role),
+          "--"
+              + flag(role)
+              + " is missing: where one role needs a"
+              + " token, the role "
+              + role.word()
+              + " without one would be open to everybody");
     }
-    require(new HashSet<>(tokens.values()).size() == tokens.size(),
-        "two roles have the same token, so each of them could do what the other may; write one token for each role");
+    require(
+        new HashSet<>(tokens.values()).size() == tokens.size(),
+        "two roles have the same token, so each of them could do what the other may; write one"
+            + " token for each role");
     return tokens;
   }
 
-  /** Throws unless callers prove who they are, or only this machine's can connect, or somebody took it upon himself. */
+  /**
+   * Throws unless callers prove who they are, or only this machine's can connect, or somebody took
+   * it upon himself.
+   */
   static void requireSafe(String host, Map<Role, String> tokens, boolean insecure) {
-    require(!tokens.isEmpty() || insecure || isLoopback(host), "--host " + host + " lets everybody who reaches this"
-        + " machine fence and delete ledgers: name --writer-token-file and --reader-token-file, or say --insecure");
+    require(
+        !tokens.isEmpty() || insecure || isLoopback(host),
+        "--host "
+            + host
+            + " lets everybody who reaches this machine fence and delete ledgers: name"
+            + " --writer-token-file and --reader-token-file, or say --insecure");
   }
 
   private static boolean isLoopback(String host) {
@@ -58,12 +74,20 @@ final class Tokens {
     try {
       token = Files.readString(Path.of(file), StandardCharsets.UTF_8).trim();
     } catch (IOException unreadable) {
-      throw new IllegalArgumentException("token file " + file + " cannot be read: " + unreadable.getMessage());
+      throw new IllegalArgumentException(
+          "token file " + file + " cannot be read: " + unreadable.getMessage());
     }
     require(!token.isEmpty(), file + " holds no token");
-    require(!token.endsWith(PLACEHOLDER), file + " holds the placeholder '" + token + "', which everybody can read in"
-        + " our examples: write a token of your own into it, for example with `openssl rand -hex 32`");
-    require(token.chars().allMatch(c -> c > ' ' && c < 127), file + " must hold one line of printable ASCII characters");
+    require(
+        !token.endsWith(PLACEHOLDER),
+        file
+            + " holds the placeholder '"
+            + token
+            + "', which everybody can read in our examples: write a token of your own into it, for"
+            + " example with `openssl rand -hex 32`");
+    require(
+        token.chars().allMatch(c -> c > ' ' && c < 127),
+        file + " must hold one line of printable ASCII characters");
     return token;
   }
 

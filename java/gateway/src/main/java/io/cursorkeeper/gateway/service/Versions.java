@@ -9,7 +9,8 @@ import java.util.Properties;
 record Versions(String gateway, String bookkeeper) {
   static Versions built() {
     Properties versions = new Properties();
-    try (InputStream file = Versions.class.getResourceAsStream("/cursorkeeper-version.properties")) {
+    try (InputStream file =
+        Versions.class.getResourceAsStream("/cursorkeeper-version.properties")) {
       versions.load(file);
     } catch (IOException unreadable) {
       throw new UncheckedIOException(unreadable);

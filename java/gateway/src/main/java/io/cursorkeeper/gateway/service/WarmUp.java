@@ -24,8 +24,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Appends to a throw-away ledger through the gateway's own port, so that the first real entries do not meet a cold
- * JVM. It is a help, not a check: when it fails the gateway serves anyway, and says so in the log.
+ * Appends to a throw-away ledger through the gateway's own port, so that the first real entries do
+ * not meet a cold JVM. It is a help, not a check: when it fails the gateway serves anyway, and says
+ * so in the log.
  */
 final class WarmUp {
   private static final Logger LOG = LoggerFactory.getLogger(WarmUp.class);
@@ -46,7 +47,8 @@ final class WarmUp {
     if (settings.warmUpEntries() == 0) {
       return true;
     }
-    ManagedChannel channel = NettyChannelBuilder.forAddress(gateway).usePlaintext().directExecutor().build();
+    ManagedChannel channel =
+        NettyChannelBuilder.forAddress(gateway).usePlaintext().directExecutor().build();
     try {
       return through(channel, Math.min(3, writableBookies));
     } catch (Exception failure) {
@@ -58,17 +60,25 @@ final class WarmUp {
   }
 
   private boolean through(ManagedChannel channel, int bookies) throws Exception {
-    LedgersGrpc.LedgersBlockingStub calls = LedgersGrpc.newBlockingStub(channel).withInterceptors(writer());
-    long ledgerId = within(calls).create(CreateRequest.newBuilder()
-        .setEnsemble(bookies).setWriteQuorum(bookies).setAckQuorum(Math.min(2, bookies))
-        .putCustomMetadata(Whose.APPLICATION, ByteString.copyFromUtf8(Whose.OURS))
-        .putCustomMetadata("purpose", ByteString.copyFromUtf8("warm-up"))
-        .build()).getLedgerId();
+    LedgersGrpc.LedgersBlockingStub calls =
+        LedgersGrpc.newBlockingStub(channel).withInterceptors(writer());
+    long ledgerId =
+        within(calls)
+            .create(
+                CreateRequest.newBuilder()
+                    .setEnsemble(bookies)
+                    .setWriteQuorum(bookies)
+                    .setAckQuorum(Math.min(2, bookies))
+                    .putCustomMetadata(Whose.APPLICATION, ByteString.copyFromUtf8(Whose.OURS))
+                    .putCustomMetadata("purpose", ByteString.copyFromUtf8("warm-up"))
+                    .build())
+            .getLedgerId();
     try {
       boolean all = append(LedgersGrpc.newStub(channel).withInterceptors(writer()), ledgerId);
       within(calls).close(CloseRequest.newBuilder().setLedgerId(ledgerId).build());
-      within(calls).read(ReadRequest.newBuilder().setLedgerId(ledgerId).setLastEntryId(-1).build())
-          .forEachRemaining(chunk -> { });
+      within(calls)
+          .read(ReadRequest.newBuilder().setLedgerId(ledgerId).setLastEntryId(-1).build())
+          .forEachRemaining(chunk -> {});
       return all;
     } finally {
       within(calls).delete(DeleteRequest.newBuilder().setLedgerId(ledgerId).build());
@@ -78,30 +88,36 @@ final class WarmUp {
   private boolean append(LedgersGrpc.LedgersStub calls, long ledgerId) throws InterruptedException {
     CountDownLatch done = new CountDownLatch(1);
     AtomicBoolean all = new AtomicBoolean();
-    long last = settings.warmUpEntries() - 1;
-    StreamObserver<AppendRequest> requests = calls.append(new StreamObserver<>() {
-      @Override
-      public void onNext(AppendReply reply) {
-        all.compareAndSet(false,
-            reply.getAppendedList().stream().mapToLong(Appended::getLastEntryId).anyMatch(id -> id == last));
-        if (reply.getFailuresCount() > 0 || all.get()) {
-          done.countDown();
-        }
-      }
+    long last = settings.warmUpEntries() - 1L;
+    StreamObserver<AppendRequest> requests =
+        calls.append(
+            new StreamObserver<>() {
+              @Override
+              public void onNext(AppendReply reply) {
+                all.compareAndSet(
+                    false,
+                    reply.getAppendedList().stream()
+                        .mapToLong(Appended::getLastEntryId)
+                        .anyMatch(id -> id == last));
+                if (reply.getFailuresCount() > 0 || all.get()) {
+                  done.countDown();
+                }
+              }
 
-      @Override
-      public void onError(Throwable failure) {
-        done.countDown();
-      }
+              @Override
+              public void onError(Throwable failure) {
+                done.countDown();
+              }
 
-      @Override
-      public void onCompleted() {
-        done.countDown();
-      }
-    });
+              @Override
+              public void onCompleted() {
+                done.countDown();
+              }
+            });
     ByteString payload = ByteString.copyFrom(new byte[ENTRY_BYTES]);
     for (long entry = 0; entry <= last; entry += ENTRIES_PER_MESSAGE) {
-      LedgerAppend.Builder append = LedgerAppend.newBuilder().setLedgerId(ledgerId).setFirstEntryId(entry);
+      LedgerAppend.Builder append =
+          LedgerAppend.newBuilder().setLedgerId(ledgerId).setFirstEntryId(entry);
       for (long at = entry; at <= Math.min(last, entry + ENTRIES_PER_MESSAGE - 1); at++) {
         append.addPayloads(payload);
       }

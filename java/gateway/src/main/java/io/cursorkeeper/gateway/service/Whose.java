@@ -30,14 +30,24 @@ record Whose(Kind kind, String deployment, String said) {
     String application = text(custom, APPLICATION);
     if (application.equals(OURS)) {
       String deployment = text(custom, "deployment");
-      return new Whose(Kind.OURS, deployment, deployment.isEmpty()
-          ? "a ledger of CursorKeeper that names no deployment" : "a ledger of CursorKeeper's deployment " + deployment);
+      return new Whose(
+          Kind.OURS,
+          deployment,
+          deployment.isEmpty()
+              ? "a ledger of CursorKeeper that names no deployment"
+              : "a ledger of CursorKeeper's deployment " + deployment);
     }
     String component = text(custom, "component");
     String topic = text(custom, "pulsar/managed-ledger");
     if (!application.equals("pulsar") || !component.equals("managed-ledger") || topic.isEmpty()) {
-      return new Whose(Kind.FOREIGN, "", application.isEmpty() ? "of an unknown program: its metadata names none"
-          : application.equals("pulsar") ? "Pulsar's, of the component '" + component + "'" : "of '" + application + "'");
+      return new Whose(
+          Kind.FOREIGN,
+          "",
+          application.isEmpty()
+              ? "of an unknown program: its metadata names none"
+              : application.equals("pulsar")
+                  ? "Pulsar's, of the component '" + component + "'"
+                  : "of '" + application + "'");
     }
     String cursor = text(custom, "pulsar/cursor");
     return cursor.isEmpty()
@@ -48,6 +58,7 @@ record Whose(Kind kind, String deployment, String said) {
   private static String text(Map<String, byte[]> custom, String key) {
     byte[] value = custom.getOrDefault(key, new byte[0]);
     // Names are only shown and compared: the end of a very long one does not matter.
-    return new String(Arrays.copyOf(value, Math.min(value.length, NAME_CHARS_MAX)), StandardCharsets.UTF_8);
+    return new String(
+        Arrays.copyOf(value, Math.min(value.length, NAME_CHARS_MAX)), StandardCharsets.UTF_8);
   }
 }

@@ -29,7 +29,8 @@ class AppendMessageTest {
 
   @Test
   void whatKeepsToTheLimitsIsReadAsItIs() throws Exception {
-    for (byte[] bytes : new byte[][] {message(0, 0), message(4, 2), message(1, 10), message(4, 0)}) {
+    for (byte[] bytes :
+        new byte[][] {message(0, 0), message(4, 2), message(1, 10), message(4, 0)}) {
       AppendMessage read = read(bytes);
       assertNull(read.refusal());
       assertEquals(AppendRequest.parseFrom(bytes), read.request());
@@ -38,9 +39,12 @@ class AppendMessageTest {
 
   @Test
   void whatDoesNotIsRefusedByName() {
-    assertTrue(read(message(5, 0)).refusal().getMessage().contains("4 ledgers (message_ledgers_max)"));
-    assertTrue(read(message(1, 11)).refusal().getMessage().contains("10 entries (message_entries_max)"));
+    assertTrue(
+        read(message(5, 0)).refusal().getMessage().contains("4 ledgers (message_ledgers_max)"));
+    assertTrue(
+        read(message(1, 11)).refusal().getMessage().contains("10 entries (message_entries_max)"));
     assertTrue(read(message(4, 3)).refusal().getMessage().contains("message_entries_max"));
-    assertEquals("BAD_REQUEST", read(new byte[] {0x0a, 0x7f, 0x01}).refusal().failure().getReason());
+    assertEquals(
+        "BAD_REQUEST", read(new byte[] {0x0a, 0x7f, 0x01}).refusal().failure().getReason());
   }
 }

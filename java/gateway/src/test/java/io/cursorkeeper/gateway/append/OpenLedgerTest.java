@@ -30,24 +30,29 @@ class OpenLedgerTest {
   private long nextId;
   private boolean handleClosed;
 
-  private final OpenLedger ledger = new OpenLedger(
-      handle(), "writer", "here", window, (bytes, nanos, thrown) -> { }, ENTRY_BYTES_MAX);
+  private final OpenLedger ledger =
+      new OpenLedger(
+          handle(), "writer", "here", window, (bytes, nanos, thrown) -> {}, ENTRY_BYTES_MAX);
   private final OpenLedger.Listener listener = listener(heard);
 
   private WriteHandle handle() {
-    return (WriteHandle) Proxy.newProxyInstance(getClass().getClassLoader(), new Class<?>[] {WriteHandle.class},
-        (proxy, method, args) -> switch (method.getName()) {
-          case "getId" -> 7L;
-          case "appendAsync" -> {
-            adds.add(new Add(new CompletableFuture<>(), (ByteBuf) args[0]));
-            yield adds.getLast().answer();
-          }
-          case "closeAsync" -> {
-            handleClosed = true;
-            yield CompletableFuture.completedFuture(null);
-          }
-          default -> throw new UnsupportedOperationException(method.getName());
-        });
+    return (WriteHandle)
+        Proxy.newProxyInstance(
+            getClass().getClassLoader(),
+            new Class<?>[] {WriteHandle.class},
+            (proxy, method, args) ->
+                switch (method.getName()) {
+                  case "getId" -> 7L;
+                  case "appendAsync" -> {
+                    adds.add(new Add(new CompletableFuture<>(), (ByteBuf) args[0]));
+                    yield adds.getLast().answer();
+                  }
+                  case "closeAsync" -> {
+                    handleClosed = true;
+                    yield CompletableFuture.completedFuture(null);
+                  }
+                  default -> throw new UnsupportedOperationException(method.getName());
+                });
   }
 
   private static OpenLedger.Listener listener(List<String> heard) {
@@ -59,8 +64,14 @@ class OpenLedgerTest {
 
       @Override
       public void failed(long ledgerId, long firstEntryId, LedgerFailure failure) {
-        heard.add(failure.failure().getReason() + " " + firstEntryId + " " + failure.failure().getReaction()
-            + " " + failure.failure().getOutcome());
+        heard.add(
+            failure.failure().getReason()
+                + " "
+                + firstEntryId
+                + " "
+                + failure.failure().getReaction()
+                + " "
+                + failure.failure().getOutcome());
       }
 
       @Override
@@ -136,7 +147,8 @@ class OpenLedgerTest {
     fail(BKException.Code.AddEntryQuorumTimeoutException);
     fail(BKException.Code.LedgerClosedException);
     append(3, 1);
-    assertEquals(List.of("ack 0", "WRITE_TIMEOUT 1 ROLL UNKNOWN", "WRITE_TIMEOUT 3 ROLL NOT_DONE"), heard);
+    assertEquals(
+        List.of("ack 0", "WRITE_TIMEOUT 1 ROLL UNKNOWN", "WRITE_TIMEOUT 3 ROLL NOT_DONE"), heard);
     assertEquals(0, adds.size());
     assertEquals(0, window.entries());
     assertTrue(ledger.close().isCompletedExceptionally());

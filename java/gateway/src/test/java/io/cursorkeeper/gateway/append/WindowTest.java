@@ -40,10 +40,13 @@ class WindowTest {
   void whoWaitsFirstIsResumedFirstAndOnlyWhileThereIsRoom() {
     Window window = new Window(10, 10);
     window.take(10);
-    window.whenRoom(10, 1, () -> {
-      resumed.add("a");
-      window.take(10);
-    });
+    window.whenRoom(
+        10,
+        1,
+        () -> {
+          resumed.add("a");
+          window.take(10);
+        });
     window.whenRoom(1, 1, () -> resumed.add("b"));
     window.release(10);
     assertEquals(List.of("a"), resumed);
@@ -55,12 +58,15 @@ class WindowTest {
   void roomIsPromisedOnce() {
     Window window = new Window(10, 10);
     window.take(9);
-    window.whenRoom(5, 1, () -> {
-      // another stream's message comes before this one has taken what it was promised
-      window.whenRoom(5, 1, () -> resumed.add("b"));
-      resumed.add("a");
-      window.take(5);
-    });
+    window.whenRoom(
+        5,
+        1,
+        () -> {
+          // another stream's message comes before this one has taken what it was promised
+          window.whenRoom(5, 1, () -> resumed.add("b"));
+          resumed.add("a");
+          window.take(5);
+        });
     assertEquals(List.of("a"), resumed);
     assertEquals(14, window.bytes());
     window.release(9);
@@ -71,10 +77,13 @@ class WindowTest {
   void aPromiseThatIsNotTakenIsRoomForTheNext() {
     Window window = new Window(10, 10);
     window.take(9);
-    window.whenRoom(5, 1, () -> {
-      window.whenRoom(5, 1, () -> resumed.add("b"));
-      resumed.add("a");
-    });
+    window.whenRoom(
+        5,
+        1,
+        () -> {
+          window.whenRoom(5, 1, () -> resumed.add("b"));
+          resumed.add("a");
+        });
     assertEquals(List.of("a", "b"), resumed);
   }
 

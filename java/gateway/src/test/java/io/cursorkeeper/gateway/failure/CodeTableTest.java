@@ -15,7 +15,8 @@ import org.junit.jupiter.api.Test;
 class CodeTableTest {
   private static List<Integer> codes() throws IllegalAccessException {
     List<Integer> codes = new ArrayList<>();
-    for (Class<?> where : List.of(BKException.Code.class, org.apache.bookkeeper.client.BKException.Code.class)) {
+    for (Class<?> where :
+        List.of(BKException.Code.class, org.apache.bookkeeper.client.BKException.Code.class)) {
       for (Field field : where.getFields()) {
         codes.add(field.getInt(null));
       }
@@ -27,7 +28,8 @@ class CodeTableTest {
   void everyCodeOfTheClientHasARow() throws Exception {
     assertTrue(codes().size() > 35);
     for (int code : codes()) {
-      assertTrue(CodeTable.has(code), () -> "no row for " + code + " " + BKException.getMessage(code));
+      assertTrue(
+          CodeTable.has(code), () -> "no row for " + code + " " + BKException.getMessage(code));
     }
   }
 
@@ -35,14 +37,17 @@ class CodeTableTest {
   void noAppendIsRetried() throws Exception {
     for (int code : codes()) {
       Reaction reaction = CodeTable.row(code).reaction(Operation.APPEND);
-      assertTrue(reaction == Reaction.ROLL || reaction == Reaction.FENCED, () -> code + " says " + reaction);
+      assertTrue(
+          reaction == Reaction.ROLL || reaction == Reaction.FENCED,
+          () -> code + " says " + reaction);
     }
   }
 
   @Test
   void aFailedAppendIsUnknownUnlessItsHandleWasClosed() throws Exception {
     for (int code : codes()) {
-      Outcome wanted = code == BKException.Code.LedgerClosedException ? Outcome.NOT_DONE : Outcome.UNKNOWN;
+      Outcome wanted =
+          code == BKException.Code.LedgerClosedException ? Outcome.NOT_DONE : Outcome.UNKNOWN;
       assertEquals(wanted, CodeTable.row(code).outcome(Operation.APPEND), () -> "code " + code);
     }
   }

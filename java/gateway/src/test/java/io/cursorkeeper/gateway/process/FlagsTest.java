@@ -16,7 +16,8 @@ class FlagsTest {
       List.of(Flag.required("where", "a place"), Flag.number("port", 7, "a port"), Flags.CONFIG);
 
   private static String complaint(String... args) {
-    return assertThrows(IllegalArgumentException.class, () -> Flags.parse(KNOWN, args)).getMessage();
+    return assertThrows(IllegalArgumentException.class, () -> Flags.parse(KNOWN, args))
+        .getMessage();
   }
 
   @Test
@@ -48,7 +49,10 @@ class FlagsTest {
     assertTrue(Flags.parse(KNOWN, "--where", "true").yes("where"));
     assertFalse(Flags.parse(KNOWN, "--where", "false").yes("where"));
     Flags flags = Flags.parse(KNOWN, "--where", "yes");
-    assertTrue(assertThrows(IllegalArgumentException.class, () -> flags.yes("where")).getMessage().contains("is yes"));
+    assertTrue(
+        assertThrows(IllegalArgumentException.class, () -> flags.yes("where"))
+            .getMessage()
+            .contains("is yes"));
   }
 
   @Test
@@ -58,11 +62,14 @@ class FlagsTest {
     assertEquals("file", flags.text("where"));
     assertEquals(8, flags.integer("port", 0, 10));
     Files.writeString(file, "wear = file\n");
-    assertTrue(complaint("--config", file.toString(), "--where", "x").contains("unknown flag --wear"));
+    assertTrue(
+        complaint("--config", file.toString(), "--where", "x").contains("unknown flag --wear"));
   }
 
   @Test
   void theReadyLineIsJson() {
-    assertEquals("{\"ready\":\"x\",\"a\":\"q\\\"\\\\\",\"n\":3}", new Ready("x").with("a", "q\"\\").with("n", 3).json());
+    assertEquals(
+        "{\"ready\":\"x\",\"a\":\"q\\\"\\\\\",\"n\":3}",
+        new Ready("x").with("a", "q\"\\").with("n", 3).json());
   }
 }

@@ -18,11 +18,14 @@ class OutOfMemoryTest {
     OutOfMemory.look(null);
     OutOfMemory.look(new IllegalStateException("something else"));
     assertEquals(List.of(), ends);
-    OutOfMemoryError beside = new OutOfMemoryError("failed to allocate 4194304 byte(s) of direct memory");
+    OutOfMemoryError beside =
+        new OutOfMemoryError("failed to allocate 4194304 byte(s) of direct memory");
     OutOfMemory.look(new IllegalStateException("wrapped", new RuntimeException(beside)));
     Logger.getLogger("io.grpc.Some").log(Level.SEVERE, "kept to itself", beside);
     LoggerFactory.getLogger("io.netty.Some").error("kept to itself", beside);
     assertEquals(3, ends.size(), ends.toString());
-    assertTrue(ends.stream().allMatch(end -> end.contains("out of memory: failed to allocate")), ends.toString());
+    assertTrue(
+        ends.stream().allMatch(end -> end.contains("out of memory: failed to allocate")),
+        ends.toString());
   }
 }

@@ -15,13 +15,15 @@ class EnsembleTest {
   private static final String THREE = "1=zk-1:2888:3888, 2=zk-2:2888:3888,3=10.0.0.3:2889:3889";
 
   private static String complaint(int serverId, String servers) {
-    return assertThrows(IllegalArgumentException.class, () -> Ensemble.of(serverId, servers)).getMessage();
+    return assertThrows(IllegalArgumentException.class, () -> Ensemble.of(serverId, servers))
+        .getMessage();
   }
 
   @Test
   void membersAreRead() {
     assertEquals(Ensemble.NONE, Ensemble.of(0, ""));
-    assertEquals(new Ensemble(3, Map.of(1, "zk-1:2888:3888", 2, "zk-2:2888:3888", 3, "10.0.0.3:2889:3889")),
+    assertEquals(
+        new Ensemble(3, Map.of(1, "zk-1:2888:3888", 2, "zk-2:2888:3888", 3, "10.0.0.3:2889:3889")),
         Ensemble.of(3, THREE));
   }
 
@@ -40,7 +42,9 @@ class EnsembleTest {
     Ensemble.of(2, THREE).claim(data);
     Ensemble.of(2, THREE).claim(data);
     assertEquals("2", Files.readString(data.resolve("myid")).trim());
-    String refused = assertThrows(IllegalStateException.class, () -> Ensemble.of(1, THREE).claim(data)).getMessage();
+    String refused =
+        assertThrows(IllegalStateException.class, () -> Ensemble.of(1, THREE).claim(data))
+            .getMessage();
     assertTrue(refused.contains("belongs to member 2"), refused);
   }
 

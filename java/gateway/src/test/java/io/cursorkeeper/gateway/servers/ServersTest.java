@@ -40,15 +40,17 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 
-/** The servers as a container runs them, all real, here in one JVM: an ensemble, bookies by name, auto-recovery, health. */
+/**
+ * The servers as a container runs them, all real, here in one JVM: an ensemble, bookies by name,
+ * auto-recovery, health.
+ */
 @Timeout(300)
 class ServersTest {
   private static final int TICK_MS = 500;
   private static final String SESSION_MS = "10000";
   private static final long CONDITION_MAX_S = 120;
 
-  @TempDir
-  Path folder;
+  @TempDir Path folder;
 
   private Ports ports;
   private final Deque<AutoCloseable> started = new ArrayDeque<>();
@@ -78,20 +80,42 @@ class ServersTest {
   }
 
   private ZooKeeperNode zooKeeper(int id, String servers) throws Exception {
-    ZooKeeperNode node = ZooKeeperNode.start(ZooKeeperNode.Settings.of(flags(ZooKeeperNode.FLAGS,
-        "--data-dir", folder.resolve("zk-" + id).toString(), "--port", Integer.toString(ports.of("zk-" + id, 0)),
-        "--tick-ms", Integer.toString(TICK_MS), "--server-id", Integer.toString(id), "--servers", servers)));
+    ZooKeeperNode node =
+        ZooKeeperNode.start(
+            ZooKeeperNode.Settings.of(
+                flags(
+                    ZooKeeperNode.FLAGS,
+                    "--data-dir",
+                    folder.resolve("zk-" + id).toString(),
+                    "--port",
+                    Integer.toString(ports.of("zk-" + id, 0)),
+                    "--tick-ms",
+                    Integer.toString(TICK_MS),
+                    "--server-id",
+                    Integer.toString(id),
+                    "--servers",
+                    servers)));
     started.push(node::stop);
     return node;
   }
 
   private BookieNode bookie(int number, String uri, String... more) throws Exception {
-    List<String> args = new ArrayList<>(List.of("--data-dir", folder.resolve("bookie-" + number).toString(),
-        "--port", Integer.toString(ports.of("bookie-" + number, 0)), "--metadata-service-uri", uri,
-        "--zookeeper-timeout-ms", SESSION_MS));
+    List<String> args =
+        new ArrayList<>(
+            List.of(
+                "--data-dir",
+                folder.resolve("bookie-" + number).toString(),
+                "--port",
+                Integer.toString(ports.of("bookie-" + number, 0)),
+                "--metadata-service-uri",
+                uri,
+                "--zookeeper-timeout-ms",
+                SESSION_MS));
     args.addAll(List.of(more));
-    BookieNode node = BookieNode.start(
-        BookieSettings.of(flags(BookieSettings.FLAGS, args.toArray(String[]::new))), died -> { });
+    BookieNode node =
+        BookieNode.start(
+            BookieSettings.of(flags(BookieSettings.FLAGS, args.toArray(String[]::new))),
+            died -> {});
     started.push(node::stop);
     return node;
   }
@@ -115,8 +139,11 @@ class ServersTest {
   }
 
   private static Set<String> bookiesOf(BookKeeper client, long ledgerId) throws Exception {
-    LedgerMetadata metadata = client.getLedgerMetadata(ledgerId).get(CONDITION_MAX_S, TimeUnit.SECONDS);
-    return metadata.getAllEnsembles().values().stream().flatMap(List::stream).map(BookieId::toString)
+    LedgerMetadata metadata =
+        client.getLedgerMetadata(ledgerId).get(CONDITION_MAX_S, TimeUnit.SECONDS);
+    return metadata.getAllEnsembles().values().stream()
+        .flatMap(List::stream)
+        .map(BookieId::toString)
         .collect(Collectors.toSet());
   }
 
@@ -124,13 +151,15 @@ class ServersTest {
   void anEnsembleServesBookiesByNameAndAutoRecoveryCopiesWhatOneOfThemHad() throws Exception {
     String servers = String.join(",", List.of(1, 2, 3).stream().map(this::member).toList());
     ZooKeeperNode first = zooKeeper(1, servers);
-    CompletableFuture<Void> serving = CompletableFuture.runAsync(() -> {
-      try {
-        first.awaitServing();
-      } catch (Exception failure) {
-        throw new IllegalStateException(failure);
-      }
-    });
+    CompletableFuture<Void> serving =
+        CompletableFuture.runAsync(
+            () -> {
+              try {
+                first.awaitServing();
+              } catch (Exception failure) {
+                throw new IllegalStateException(failure);
+              }
+            });
     assertEquals("imok", asked(first, "ruok"));
     assertTrue(asked(first, "srvr").contains("not currently serving"));
     assertFalse(serving.isDone());
@@ -142,7 +171,14 @@ class ServersTest {
     assertTrue(asked(third, "cons").contains("queued="));
     assertTrue(asked(third, "dump").contains("Sessions with Ephemerals"));
 
-    String uri = "zk+hierarchical://" + first.address() + ";" + second.address() + ";" + third.address() + "/ledgers";
+    String uri =
+        "zk+hierarchical://"
+            + first.address()
+            + ";"
+            + second.address()
+            + ";"
+            + third.address()
+            + "/ledgers";
     assertTrue(Cluster.initialise(uri, 60_000));
     assertFalse(Cluster.initialise(uri, 0));
     BookieNode named = bookie(1, uri, "--advertised-address", "localhost");
@@ -150,22 +186,40 @@ class ServersTest {
     bookie(2, uri);
     BookKeeper client = client(uri);
     long ledgerId;
-    try (WriteHandle handle = client.newCreateLedgerOp().withEnsembleSize(2).withWriteQuorumSize(2)
-        .withAckQuorumSize(2).withPassword(new byte[0]).execute().get(CONDITION_MAX_S, TimeUnit.SECONDS)) {
+    try (WriteHandle handle =
+        client
+            .newCreateLedgerOp()
+            .withEnsembleSize(2)
+            .withWriteQuorumSize(2)
+            .withAckQuorumSize(2)
+            .withPassword(new byte[0])
+            .execute()
+            .get(CONDITION_MAX_S, TimeUnit.SECONDS)) {
       ledgerId = handle.getId();
       handle.append("kept".getBytes(StandardCharsets.US_ASCII));
     }
     assertTrue(bookiesOf(client, ledgerId).contains(named.address()));
 
-    // A member of the ensemble goes, and the named bookie, both for good: its share of the ledger is copied to the spare.
+    // A member of the ensemble goes, and the named bookie, both for good: its share of the ledger
+    // is copied to the spare.
     BookieNode spare = bookie(3, uri);
     first.stop();
-    AutoRecoveryNode recovery = AutoRecoveryNode.start(flags(AutoRecoveryNode.FLAGS,
-        "--metadata-service-uri", uri, "--zookeeper-timeout-ms", SESSION_MS), died -> { });
+    AutoRecoveryNode recovery =
+        AutoRecoveryNode.start(
+            flags(
+                AutoRecoveryNode.FLAGS,
+                "--metadata-service-uri",
+                uri,
+                "--zookeeper-timeout-ms",
+                SESSION_MS),
+            died -> {});
     started.push(recovery::stop);
     named.stop();
-    await("ledger " + ledgerId + " is copied to " + spare.address(), () ->
-        bookiesOf(client, ledgerId).equals(Set.of("127.0.0.1:" + ports.of("bookie-2", 0), spare.address())));
+    await(
+        "ledger " + ledgerId + " is copied to " + spare.address(),
+        () ->
+            bookiesOf(client, ledgerId)
+                .equals(Set.of("127.0.0.1:" + ports.of("bookie-2", 0), spare.address())));
   }
 
   private String member(int id) {
@@ -184,13 +238,26 @@ class ServersTest {
     Cluster.initialise(uri);
     BookieNode writable = bookie(1, uri);
     bookie(2, uri, "--read-only", "true");
-    Gateway gateway = Gateway.start(GatewaySettings.of(flags(GatewaySettings.FLAGS,
-        "--warm-up-entries", "0", "--zookeeper-timeout-ms", SESSION_MS, "--metrics-host", "localhost")), uri);
+    Gateway gateway =
+        Gateway.start(
+            GatewaySettings.of(
+                flags(
+                    GatewaySettings.FLAGS,
+                    "--warm-up-entries",
+                    "0",
+                    "--zookeeper-timeout-ms",
+                    SESSION_MS,
+                    "--metrics-host",
+                    "localhost")),
+            uri);
     started.push(gateway::stop);
     String page = gateway.metricsAddress().orElseThrow();
     assertTrue(page.startsWith("localhost:"), page);
     awaitHealth(page, 200, "SERVING");
-    assertTrue(get("http://" + page + "/metrics").body().contains("cursorkeeper_gateway_writable_bookies 1"));
+    assertTrue(
+        get("http://" + page + "/metrics")
+            .body()
+            .contains("cursorkeeper_gateway_writable_bookies 1"));
 
     writable.stop();
     awaitHealth(page, 503, "NOT_SERVING: writable bookies 0, needed 1 (--writable-bookies-min)");
@@ -203,16 +270,19 @@ class ServersTest {
   }
 
   private static HttpResponse<String> get(String url) throws Exception {
-    return HttpClient.newHttpClient().send(
-        HttpRequest.newBuilder(URI.create(url)).timeout(Duration.ofSeconds(60)).build(),
-        HttpResponse.BodyHandlers.ofString());
+    return HttpClient.newHttpClient()
+        .send(
+            HttpRequest.newBuilder(URI.create(url)).timeout(Duration.ofSeconds(60)).build(),
+            HttpResponse.BodyHandlers.ofString());
   }
 
   private static void awaitHealth(String page, int status, String body) throws Exception {
-    await(status + " " + body, () -> {
-      HttpResponse<String> answer = get("http://" + page + "/health");
-      return answer.statusCode() == status && answer.body().equals(body + "\n");
-    });
+    await(
+        status + " " + body,
+        () -> {
+          HttpResponse<String> answer = get("http://" + page + "/health");
+          return answer.statusCode() == status && answer.body().equals(body + "\n");
+        });
   }
 
   @Test
@@ -221,10 +291,22 @@ class ServersTest {
     String uri = Cluster.uri(zooKeeper.address());
     Cluster.initialise(uri);
     CompletableFuture<String> end = new CompletableFuture<>();
-    BookieNode bookie = BookieNode.start(BookieSettings.of(flags(BookieSettings.FLAGS,
-        "--data-dir", folder.resolve("bookie-1").toString(), "--port", Integer.toString(ports.of("bookie-1", 0)),
-        "--metadata-service-uri", uri, "--zookeeper-timeout-ms", SESSION_MS, "--disk-check-interval-ms", "50")),
-        end::complete);
+    BookieNode bookie =
+        BookieNode.start(
+            BookieSettings.of(
+                flags(
+                    BookieSettings.FLAGS,
+                    "--data-dir",
+                    folder.resolve("bookie-1").toString(),
+                    "--port",
+                    Integer.toString(ports.of("bookie-1", 0)),
+                    "--metadata-service-uri",
+                    uri,
+                    "--zookeeper-timeout-ms",
+                    SESSION_MS,
+                    "--disk-check-interval-ms",
+                    "50")),
+            end::complete);
     started.push(bookie::stop);
     Path current = folder.resolve("bookie-1").resolve("ledgers").resolve("current");
     Files.move(current, current.resolveSibling("gone"));
@@ -235,8 +317,22 @@ class ServersTest {
 
   @Test
   void aBookieNeedsAnIdentity() {
-    String refused = assertThrows(IllegalArgumentException.class, () -> BookieSettings.of(flags(BookieSettings.FLAGS,
-        "--data-dir", "x", "--port", "1", "--metadata-service-uri", "x", "--host", "0.0.0.0"))).getMessage();
+    String refused =
+        assertThrows(
+                IllegalArgumentException.class,
+                () ->
+                    BookieSettings.of(
+                        flags(
+                            BookieSettings.FLAGS,
+                            "--data-dir",
+                            "x",
+                            "--port",
+                            "1",
+                            "--metadata-service-uri",
+                            "x",
+                            "--host",
+                            "0.0.0.0")))
+            .getMessage();
     assertTrue(refused.contains("--advertised-address"), refused);
   }
 }

@@ -12,8 +12,16 @@ import java.util.Map;
 import org.junit.jupiter.api.Test;
 
 class AccessTest {
-  private static final Map<String, String> PULSAR_CURSOR = Map.of("application", "pulsar",
-      "component", "managed-ledger", "pulsar/managed-ledger", "public/default/persistent/t", "pulsar/cursor", "s");
+  private static final Map<String, String> PULSAR_CURSOR =
+      Map.of(
+          "application",
+          "pulsar",
+          "component",
+          "managed-ledger",
+          "pulsar/managed-ledger",
+          "public/default/persistent/t",
+          "pulsar/cursor",
+          "s");
   private static final Access ACCESS = new Access(false);
 
   private static Whose whose(Map<String, String> pairs) {
@@ -42,11 +50,15 @@ class AccessTest {
 
   @Test
   void whateverIsNotCertainlyACursorIsGivenToNobody() {
-    // A message ledger has everything but pulsar/cursor; schemas and compacted messages have another component.
+    // A message ledger has everything but pulsar/cursor; schemas and compacted messages have
+    // another component.
     for (String key : PULSAR_CURSOR.keySet()) {
       for (String value : new String[] {null, "", "schema"}) {
         Whose other = pulsarCursorBut(key, value);
-        if (value == null || value.isEmpty() || key.equals("component") || key.equals("application")) {
+        if (value == null
+            || value.isEmpty()
+            || key.equals("component")
+            || key.equals("application")) {
           for (Role role : Role.values()) {
             assertFalse(ACCESS.sees(caller(role), other), other.said());
             assertEquals("NOT_OURS", refused(() -> ACCESS.mayRead(caller(role), 1, other)));
@@ -58,9 +70,14 @@ class AccessTest {
       }
     }
     assertEquals(Whose.Kind.FOREIGN, whose(Map.of()).kind());
-    String said = assertThrows(LedgerFailure.class,
-        () -> ACCESS.mayRead(caller(Role.READER), 7, pulsarCursorBut("pulsar/cursor", null))).getMessage();
-    assertTrue(said.contains("ledger 7 is of Pulsar's messages of public/default/persistent/t"), said);
+    String said =
+        assertThrows(
+                LedgerFailure.class,
+                () ->
+                    ACCESS.mayRead(caller(Role.READER), 7, pulsarCursorBut("pulsar/cursor", null)))
+            .getMessage();
+    assertTrue(
+        said.contains("ledger 7 is of Pulsar's messages of public/default/persistent/t"), said);
   }
 
   @Test
@@ -81,7 +98,8 @@ class AccessTest {
     ACCESS.maySeeTheEnd(caller(Role.READER), 1, messages);
     ACCESS.maySeeTheEnd(caller(Role.MIGRATOR), 1, messages);
     assertEquals("NOT_OURS", refused(() -> ACCESS.maySeeTheEnd(caller(Role.WRITER), 1, messages)));
-    assertEquals("NOT_OURS", refused(() -> ACCESS.maySeeTheEnd(caller(Role.READER), 1, whose(Map.of()))));
+    assertEquals(
+        "NOT_OURS", refused(() -> ACCESS.maySeeTheEnd(caller(Role.READER), 1, whose(Map.of()))));
   }
 
   @Test
@@ -96,8 +114,10 @@ class AccessTest {
     Caller nobody = new Caller(Role.WRITER, "");
     ACCESS.mayEnd(nobody, 1, ours(""));
     assertEquals("OTHER_DEPLOYMENT", refused(() -> ACCESS.mayFence(nobody, 1, ours("here"))));
-    assertEquals("WRITERS_ONLY", refused(() -> ACCESS.mayEnd(caller(Role.MIGRATOR), 1, ours("here"))));
-    // A handle belongs to the role that created it and, if a daemon did, to the ledger's deployment.
+    assertEquals(
+        "WRITERS_ONLY", refused(() -> ACCESS.mayEnd(caller(Role.MIGRATOR), 1, ours("here"))));
+    // A handle belongs to the role that created it and, if a daemon did, to the ledger's
+    // deployment.
     assertTrue(ACCESS.mayAppend(writer, "writer", "here"));
     assertFalse(ACCESS.mayAppend(writer, "writer", "there"));
     assertFalse(ACCESS.mayAppend(writer, "migrator", ""));
@@ -107,6 +127,7 @@ class AccessTest {
     assertTrue(new Access(true).mayAppend(nobody, "writer", "here"));
     // A daemon of release 0.1 names none, and is taken at its word while an upgrade lasts.
     new Access(true).mayFence(nobody, 1, ours("here"));
-    assertEquals("OTHER_DEPLOYMENT", refused(() -> new Access(true).mayFence(writer, 1, ours("there"))));
+    assertEquals(
+        "OTHER_DEPLOYMENT", refused(() -> new Access(true).mayFence(writer, 1, ours("there"))));
   }
 }

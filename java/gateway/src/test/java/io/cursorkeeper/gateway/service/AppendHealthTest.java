@@ -9,7 +9,7 @@ import org.apache.bookkeeper.client.api.BKException.Code;
 import org.junit.jupiter.api.Test;
 
 class AppendHealthTest {
-  private final AppendHealth appends = new AppendHealth((bytes, nanos, thrown) -> { });
+  private final AppendHealth appends = new AppendHealth((bytes, nanos, thrown) -> {});
 
   private void answered(int code) {
     appends.answered(1, 1, code == Code.OK ? null : new BKException(code));

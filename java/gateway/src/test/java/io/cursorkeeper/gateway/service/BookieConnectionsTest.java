@@ -23,7 +23,10 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** Connections to a listener that the kernel connects for, and that takes nothing, as a process does that was stopped. */
+/**
+ * Connections to a listener that the kernel connects for, and that takes nothing, as a process does
+ * that was stopped.
+ */
 class BookieConnectionsTest {
   private static final int BYTES = 1 << 20;
   private static final int BUFFERS = 64;
@@ -48,8 +51,12 @@ class BookieConnectionsTest {
   }
 
   private ChannelFuture connect() throws InterruptedException {
-    ChannelFuture connecting = new Bootstrap().group(connections).channel(NioSocketChannel.class)
-        .handler(new ChannelInboundHandlerAdapter()).connect(bookie.getLocalSocketAddress());
+    ChannelFuture connecting =
+        new Bootstrap()
+            .group(connections)
+            .channel(NioSocketChannel.class)
+            .handler(new ChannelInboundHandlerAdapter())
+            .connect(bookie.getLocalSocketAddress());
     assertTrue(connecting.await(WAIT_MAX_S, TimeUnit.SECONDS));
     return connecting;
   }
@@ -69,7 +76,7 @@ class BookieConnectionsTest {
     Channel connection = connect().channel();
     List<ByteBuf> sent = fill(connection);
     assertTrue(connection.closeFuture().await(WAIT_MAX_S, TimeUnit.SECONDS));
-    connection.eventLoop().submit(() -> { }).await(WAIT_MAX_S, TimeUnit.SECONDS);
+    connection.eventLoop().submit(() -> {}).await(WAIT_MAX_S, TimeUnit.SECONDS);
     assertTrue(sent.stream().allMatch(bytes -> bytes.refCnt() == 0), "its bytes are free");
     assertEquals(1, connections.suspects());
   }

@@ -15,7 +15,8 @@ import java.util.Random;
 import org.junit.jupiter.api.Test;
 
 class FramesTest {
-  private static final byte[] PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".getBytes(StandardCharsets.US_ASCII);
+  private static final byte[] PREFACE =
+      "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".getBytes(StandardCharsets.US_ASCII);
 
   private static byte[] frame(int body) {
     ByteBuf bytes = Unpooled.buffer().writeMedium(body).writeByte(0).writeByte(0).writeInt(1);
@@ -58,7 +59,8 @@ class FramesTest {
       byte[] all = joined(List.of(PREFACE, joined(sent)));
       EmbeddedChannel channel = new EmbeddedChannel(new Frames());
       for (int at = 0; at < all.length; ) {
-        int length = Math.min(all.length - at, 1 + chance.nextInt(chance.nextBoolean() ? 12 : 40_000));
+        int length =
+            Math.min(all.length - at, 1 + chance.nextInt(chance.nextBoolean() ? 12 : 40_000));
         ByteBuf piece = Unpooled.copiedBuffer(all, at, length);
         ByteBuf kept = piece.retainedDuplicate();
         channel.writeInbound(piece);
@@ -79,8 +81,10 @@ class FramesTest {
 
   @Test
   void whatIsNoFrameIsPassedOnAsItIs() {
-    byte[] large = Unpooled.buffer().writeMedium(16_385).writeByte(0).writeByte(0).writeInt(1).array();
-    byte[] all = joined(List.of(PREFACE, frame(3), java.util.Arrays.copyOf(large, 9), new byte[50_000]));
+    byte[] large =
+        Unpooled.buffer().writeMedium(16_385).writeByte(0).writeByte(0).writeInt(1).array();
+    byte[] all =
+        joined(List.of(PREFACE, frame(3), java.util.Arrays.copyOf(large, 9), new byte[50_000]));
     EmbeddedChannel channel = new EmbeddedChannel(new Frames());
     channel.writeInbound(Unpooled.copiedBuffer(all, 0, 40));
     channel.writeInbound(Unpooled.copiedBuffer(all, 40, all.length - 40));

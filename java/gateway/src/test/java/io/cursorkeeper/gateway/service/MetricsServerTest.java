@@ -14,7 +14,9 @@ import org.junit.jupiter.api.Timeout;
 /** It is the liveness probe: whatever others send, it answers. */
 @Timeout(300)
 class MetricsServerTest {
-  private static final byte[] TLS_GREETING = {0x16, 0x03, 0x01, 0x00, (byte) 0xc5, 0x01, 0x00, 0x00, (byte) 0xc1, 0x03, 0x03};
+  private static final byte[] TLS_GREETING = {
+    0x16, 0x03, 0x01, 0x00, (byte) 0xc5, 0x01, 0x00, 0x00, (byte) 0xc1, 0x03, 0x03
+  };
 
   private static String ask(int port, String request) throws Exception {
     try (Socket socket = new Socket("127.0.0.1", port)) {
@@ -35,7 +37,12 @@ class MetricsServerTest {
     MetricsServer server = MetricsServer.start("127.0.0.1", 0, () -> "a_metric 1\n", () -> why[0]);
     List<Socket> hostile = new ArrayList<>();
     try {
-      byte[][] beginnings = {{}, "GET /hea".getBytes(), "GET /health HTTP/1.1\r\nX-Never-Ends: ".getBytes(), TLS_GREETING};
+      byte[][] beginnings = {
+        {},
+        "GET /hea".getBytes(StandardCharsets.US_ASCII),
+        "GET /health HTTP/1.1\r\nX-Never-Ends: ".getBytes(StandardCharsets.US_ASCII),
+        TLS_GREETING
+      };
       for (int at = 0; at < 200; at++) {
         Socket socket = new Socket("127.0.0.1", server.port());
         hostile.add(socket);
@@ -52,9 +59,12 @@ class MetricsServerTest {
       assertTrue(get(server.port(), "/metrics?x=1").endsWith("a_metric 1\n"));
       why[0] = "no bookies";
       String down = get(server.port(), "/health");
-      assertTrue(down.startsWith("HTTP/1.1 503 ") && down.endsWith("NOT_SERVING: no bookies\n"), down);
+      assertTrue(
+          down.startsWith("HTTP/1.1 503 ") && down.endsWith("NOT_SERVING: no bookies\n"), down);
       assertTrue(get(server.port(), "/other").startsWith("HTTP/1.1 404 "));
-      assertTrue(ask(server.port(), "DELETE /metrics HTTP/1.1\r\nHost: x\r\n\r\n").startsWith("HTTP/1.1 405 "));
+      assertTrue(
+          ask(server.port(), "DELETE /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+              .startsWith("HTTP/1.1 405 "));
       assertEquals(200, hostile.size());
     } finally {
       for (Socket socket : hostile) {

@@ -10,7 +10,10 @@ class MetricsTest {
     Metrics metrics = new Metrics();
     metrics.build(Versions.built());
     String page = metrics.text();
-    String line = "cursorkeeper_gateway_build_info{version=\"" + Versions.built().gateway() + "\",bookkeeper=\"4.";
+    String line =
+        "cursorkeeper_gateway_build_info{version=\""
+            + Versions.built().gateway()
+            + "\",bookkeeper=\"4.";
     assertTrue(page.contains("\n" + line), page);
   }
 }

@@ -21,7 +21,8 @@ class ReadBudgetTest {
     assertFalse(budget.take(1), "somebody waits");
     assertEquals(2, budget.waiting());
     budget.giveBack(30);
-    assertEquals(List.of(), granted, "the first does not fit yet, and the second does not overtake it");
+    assertEquals(
+        List.of(), granted, "the first does not fit yet, and the second does not overtake it");
     budget.giveBack(20);
     assertEquals(List.of("first", "second"), granted);
     assertEquals(95, budget.bytes());

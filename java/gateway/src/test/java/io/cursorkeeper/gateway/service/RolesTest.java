@@ -18,12 +18,14 @@ class RolesTest {
   }
 
   private static String reason(Roles roles, String method, String role, String token) {
-    return assertThrows(LedgerFailure.class, () -> roles.check(method, role, token)).failure().getReason();
+    return assertThrows(LedgerFailure.class, () -> roles.check(method, role, token))
+        .failure()
+        .getReason();
   }
 
   @Test
   void readersReadAndWritersDoEverything() {
-    Roles roles = new Roles(settings(), failure -> { });
+    Roles roles = new Roles(settings(), failure -> {});
     for (String method : new String[] {"Create", "Append", "Fence", "Close", "Delete"}) {
       assertDoesNotThrow(() -> roles.check(method, "writer", null));
       assertEquals("READERS_MAY_NOT", reason(roles, method, "reader", null));
@@ -39,7 +41,8 @@ class RolesTest {
     String[] args = new String[2 * roles.length];
     for (int at = 0; at < roles.length; at++) {
       args[2 * at] = "--" + roles[at] + "-token-file";
-      args[2 * at + 1] = Files.writeString(folder.resolve(roles[at]), "s3cret-" + roles[at] + "\n").toString();
+      args[2 * at + 1] =
+          Files.writeString(folder.resolve(roles[at]), "s3cret-" + roles[at] + "\n").toString();
     }
     return args;
   }
@@ -50,7 +53,7 @@ class RolesTest {
 
   @Test
   void everyRoleMustProveItself(@TempDir Path folder) throws Exception {
-    Roles roles = new Roles(settings(tokens(folder, "writer", "reader")), failure -> { });
+    Roles roles = new Roles(settings(tokens(folder, "writer", "reader")), failure -> {});
     assertDoesNotThrow(() -> roles.check("Fence", "writer", "s3cret-writer"));
     assertDoesNotThrow(() -> roles.check("Read", null, "s3cret-reader"));
     // Whoever may write may read; a reader may not write.
@@ -66,9 +69,12 @@ class RolesTest {
 
   @Test
   void theRoleMigratorIsOffUntilItIsSwitchedOn(@TempDir Path folder) throws Exception {
-    assertEquals("ROLE_OFF", reason(new Roles(settings(), failure -> { }), "Create", "migrator", null));
-    assertDoesNotThrow(() -> new Roles(settings("--migrator"), failure -> { }).check("Create", "migrator", null));
-    Roles roles = new Roles(settings(tokens(folder, "writer", "reader", "migrator")), failure -> { });
+    assertEquals(
+        "ROLE_OFF", reason(new Roles(settings(), failure -> {}), "Create", "migrator", null));
+    assertDoesNotThrow(
+        () -> new Roles(settings("--migrator"), failure -> {}).check("Create", "migrator", null));
+    Roles roles =
+        new Roles(settings(tokens(folder, "writer", "reader", "migrator")), failure -> {});
     assertDoesNotThrow(() -> roles.check("Create", "migrator", "s3cret-migrator"));
     assertEquals("BAD_TOKEN", reason(roles, "Create", "migrator", "s3cret-writer"));
     assertEquals("BAD_TOKEN", reason(roles, "Create", "writer", "s3cret-migrator"));
@@ -95,19 +101,29 @@ class RolesTest {
     assertDoesNotThrow(() -> settings("--host", "0.0.0.0", "--insecure"));
     assertDoesNotThrow(() -> settings("--insecure", "true", "--host", "0.0.0.0"));
     String[] tokens = tokens(folder, "writer", "reader");
-    assertDoesNotThrow(() -> settings("--host", "0.0.0.0", tokens[0], tokens[1], tokens[2], tokens[3]));
+    assertDoesNotThrow(
+        () -> settings("--host", "0.0.0.0", tokens[0], tokens[1], tokens[2], tokens[3]));
   }
 
   @Test
   void limitsMustFitEachOther() {
     assertThrows(IllegalArgumentException.class, () -> settings("--message-bytes-max", "4194304"));
-    assertThrows(IllegalArgumentException.class,
+    assertThrows(
+        IllegalArgumentException.class,
         () -> settings("--entry-bytes-max", "5242880", "--message-bytes-max", "8388608"));
     assertThrows(IllegalArgumentException.class, () -> settings("--read-chunk-bytes", "8388608"));
     // The default fits the frame of a bookie that nobody configured, and one that Pulsar did.
     assertEquals((5 << 20) - (64 << 10), settings().entryBytesMax());
     assertEquals(5_253_120, settings().bookieFrameBytesMax());
-    assertEquals(8 << 20, settings("--entry-bytes-max", "8388608", "--message-bytes-max", "16777216",
-        "--bookie-frame-bytes-max", "134217728").entryBytesMax());
+    assertEquals(
+        8 << 20,
+        settings(
+                "--entry-bytes-max",
+                "8388608",
+                "--message-bytes-max",
+                "16777216",
+                "--bookie-frame-bytes-max",
+                "134217728")
+            .entryBytesMax());
   }
 }

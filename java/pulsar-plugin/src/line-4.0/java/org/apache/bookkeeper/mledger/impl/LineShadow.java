@@ -23,91 +23,110 @@ import org.apache.bookkeeper.mledger.proto.MLDataFormats.MessageRange;
 import org.apache.bookkeeper.mledger.proto.MLDataFormats.PositionInfo;
 import org.apache.pulsar.metadata.api.Stat;
 
-/** Serves the shadowed cursor: what differs between lines of Pulsar, here for 4.0. There the lock is private. */
+/**
+ * Serves the shadowed cursor: what differs between lines of Pulsar, here for 4.0. There the lock is
+ * private.
+ */
 final class LineShadow {
 
-    private static final VarHandle LOCK = lockOfCursors();
+  private static final VarHandle LOCK = lockOfCursors();
 
-    private LineShadow() {}
+  private LineShadow() {}
 
-    private static VarHandle lockOfCursors() {
-        try {
-            return MethodHandles.privateLookupIn(ManagedCursorImpl.class, MethodHandles.lookup())
-                    .findVarHandle(ManagedCursorImpl.class, "lock", ReadWriteLock.class);
-        } catch (ReflectiveOperationException e) {
-            throw new IllegalStateException(e);
-        }
+  private static VarHandle lockOfCursors() {
+    try {
+      return MethodHandles.privateLookupIn(ManagedCursorImpl.class, MethodHandles.lookup())
+          .findVarHandle(ManagedCursorImpl.class, "lock", ReadWriteLock.class);
+    } catch (ReflectiveOperationException e) {
+      throw new IllegalStateException(e);
     }
+  }
 
-    /** What guards a cursor's memory of acks. */
-    static ReadWriteLock lock(ManagedCursorImpl cursor) {
-        return (ReadWriteLock) LOCK.get(cursor);
-    }
+  /** What guards a cursor's memory of acks. */
+  static ReadWriteLock lock(ManagedCursorImpl cursor) {
+    return (ReadWriteLock) LOCK.get(cursor);
+  }
 
-    /**
-     * The acked entries that Pulsar's own recovery would find, if the broker died now. Completes with null where that cannot be said now: the
-     * cursor ledger is being changed.
-     */
-    static CompletableFuture<Picture> persisted(ManagedCursorImpl cursor, ManagedLedgerImpl topic) {
-        CompletableFuture<Picture> found = new CompletableFuture<>();
-        topic.getStore().asyncGetCursorInfo(topic.getName(), cursor.getName(), new MetaStoreCallback<ManagedCursorInfo>() {
-            @Override
-            public void operationComplete(ManagedCursorInfo info, Stat stat) {
+  /**
+   * The acked entries that Pulsar's own recovery would find, if the broker died now. Completes with
+   * null where that cannot be said now: the cursor ledger is being changed.
+   */
+  static CompletableFuture<Picture> persisted(ManagedCursorImpl cursor, ManagedLedgerImpl topic) {
+    CompletableFuture<Picture> found = new CompletableFuture<>();
+    topic
+        .getStore()
+        .asyncGetCursorInfo(
+            topic.getName(),
+            cursor.getName(),
+            new MetaStoreCallback<ManagedCursorInfo>() {
+              @Override
+              public void operationComplete(ManagedCursorInfo info, Stat stat) {
                 if (info.getCursorsLedgerId() == -1) {
-                    NavigableMap<Long, BitSet> acked = acked(info.getIndividualDeletedMessagesList());
-                    found.complete(picture(info.getMarkDeleteLedgerId(), info.getMarkDeleteEntryId(), acked));
+                  NavigableMap<Long, BitSet> acked = acked(info.getIndividualDeletedMessagesList());
+                  found.complete(
+                      picture(info.getMarkDeleteLedgerId(), info.getMarkDeleteEntryId(), acked));
                 } else {
-                    read(cursor.cursorLedger, info.getCursorsLedgerId(), found);
+                  read(cursor.cursorLedger, info.getCursorsLedgerId(), found);
                 }
-            }
+              }
 
-            @Override
-            public void operationFailed(MetaStoreException e) {
+              @Override
+              public void operationFailed(MetaStoreException e) {
                 found.completeExceptionally(e);
-            }
-        });
-        return found;
-    }
+              }
+            });
+    return found;
+  }
 
-    private static void read(LedgerHandle ledger, long id, CompletableFuture<Picture> found) {
-        if (ledger == null || ledger.getId() != id || ledger.getLastAddConfirmed() < 0) {
-            found.complete(null);
+  private static void read(LedgerHandle ledger, long id, CompletableFuture<Picture> found) {
+    if (ledger == null || ledger.getId() != id || ledger.getLastAddConfirmed() < 0) {
+      found.complete(null);
+      return;
+    }
+    long last = ledger.getLastAddConfirmed();
+    ledger.asyncReadEntries(
+        last,
+        last,
+        (rc, handle, entries, ctx) -> {
+          if (rc != BKException.Code.OK) {
+            found.completeExceptionally(BKException.create(rc));
             return;
-        }
-        long last = ledger.getLastAddConfirmed();
-        ledger.asyncReadEntries(last, last, (rc, handle, entries, ctx) -> {
-            if (rc != BKException.Code.OK) {
-                found.completeExceptionally(BKException.create(rc));
-                return;
-            }
-            LedgerEntry entry = entries.nextElement();
-            PositionInfo info;
-            try {
-                info = PositionInfo.parseFrom(entry.getEntry());
-            } catch (IOException e) {
-                found.completeExceptionally(e);
-                return;
-            }
-            NavigableMap<Long, BitSet> acked = acked(info.getIndividualDeletedMessagesList());
-            for (LongListMap each : info.getIndividualDeletedMessageRangesList()) {
-                acked.put(each.getKey(), BitSet.valueOf(each.getValuesList().stream().mapToLong(Long::longValue).toArray()));
-            }
-            found.complete(picture(info.getLedgerId(), info.getEntryId(), acked));
-        }, null);
-    }
+          }
+          LedgerEntry entry = entries.nextElement();
+          PositionInfo info;
+          try {
+            info = PositionInfo.parseFrom(entry.getEntry());
+          } catch (IOException e) {
+            found.completeExceptionally(e);
+            return;
+          }
+          NavigableMap<Long, BitSet> acked = acked(info.getIndividualDeletedMessagesList());
+          for (LongListMap each : info.getIndividualDeletedMessageRangesList()) {
+            acked.put(
+                each.getKey(),
+                BitSet.valueOf(each.getValuesList().stream().mapToLong(Long::longValue).toArray()));
+          }
+          found.complete(picture(info.getLedgerId(), info.getEntryId(), acked));
+        },
+        null);
+  }
 
-    private static NavigableMap<Long, BitSet> acked(List<MessageRange> ranges) {
-        NavigableMap<Long, BitSet> acked = new TreeMap<>();
-        for (MessageRange each : ranges) {
-            if (each.getLowerEndpoint().getLedgerId() == each.getUpperEndpoint().getLedgerId()) {
-                acked.computeIfAbsent(each.getUpperEndpoint().getLedgerId(), none -> new BitSet())
-                        .set((int) each.getLowerEndpoint().getEntryId() + 1, (int) each.getUpperEndpoint().getEntryId() + 1);
-            }
-        }
-        return acked;
+  private static NavigableMap<Long, BitSet> acked(List<MessageRange> ranges) {
+    NavigableMap<Long, BitSet> acked = new TreeMap<>();
+    for (MessageRange each : ranges) {
+      if (each.getLowerEndpoint().getLedgerId() == each.getUpperEndpoint().getLedgerId()) {
+        acked
+            .computeIfAbsent(each.getUpperEndpoint().getLedgerId(), none -> new BitSet())
+            .set(
+                (int) each.getLowerEndpoint().getEntryId() + 1,
+                (int) each.getUpperEndpoint().getEntryId() + 1);
+      }
     }
+    return acked;
+  }
 
-    private static Picture picture(long ledger, long entry, NavigableMap<Long, BitSet> acked) {
-        return new Picture(new Position(Math.max(0, ledger), Math.max(-1, entry)), acked, Map.of(), Map.of());
-    }
+  private static Picture picture(long ledger, long entry, NavigableMap<Long, BitSet> acked) {
+    return new Picture(
+        new Position(Math.max(0, ledger), Math.max(-1, entry)), acked, Map.of(), Map.of());
+  }
 }

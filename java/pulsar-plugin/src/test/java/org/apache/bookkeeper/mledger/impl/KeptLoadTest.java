@@ -12,19 +12,20 @@ import org.junit.jupiter.api.Test;
 
 class KeptLoadTest {
 
-    @Test
-    void onlySilenceIsAnOutage() {
-        Set<Code> outages = EnumSet.noneOf(Code.class);
-        for (Code code : Code.values()) {
-            if (KeptLoad.isUnanswered(failure(new KeeperException(code, "t|s", "it failed", "look")))) {
-                outages.add(code);
-            }
-        }
-        assertEquals(EnumSet.of(Code.AWAY, Code.TIMED_OUT, Code.UNAVAILABLE, Code.SHUTTING_DOWN), outages);
-        assertFalse(KeptLoad.isUnanswered(failure(new IllegalStateException("a bug"))));
+  @Test
+  void onlySilenceIsAnOutage() {
+    Set<Code> outages = EnumSet.noneOf(Code.class);
+    for (Code code : Code.values()) {
+      if (KeptLoad.isUnanswered(failure(new KeeperException(code, "t|s", "it failed", "look")))) {
+        outages.add(code);
+      }
     }
+    assertEquals(
+        EnumSet.of(Code.AWAY, Code.TIMED_OUT, Code.UNAVAILABLE, Code.SHUTTING_DOWN), outages);
+    assertFalse(KeptLoad.isUnanswered(failure(new IllegalStateException("a bug"))));
+  }
 
-    private static ManagedLedgerException failure(Exception why) {
-        return new ManagedLedgerException(why);
-    }
+  private static ManagedLedgerException failure(Exception why) {
+    return new ManagedLedgerException(why);
+  }
 }
