@@ -17,6 +17,7 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2 as pb
 
+from cursorkeeper.back_off import BackOff
 from cursorkeeper.core.errors import ExplainedError
 
 log = structlog.get_logger("cursorkeeper")
@@ -60,7 +61,7 @@ class Patience:
         """Repeat `attempt` while it fails with a passing StartError. Raises StartError."""
         began_s = self._clock_s()
         waiting = _Waiting(what, where, began_s)
-        pause_s = PAUSE_MIN_S
+        back_off = BackOff(PAUSE_MIN_S, PAUSE_MAX_S, random.Random())
         while True:
             trying = asyncio.ensure_future(attempt())
             try:
@@ -83,8 +84,7 @@ class Patience:
                 raise StartError(
                     f"{self._gave_up}: {waiting.problem.message}", waiting.problem.remedy
                 )
-            await asyncio.sleep(min(self._left_s, pause_s * random.uniform(0.5, 1.0)))
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            await asyncio.sleep(min(self._left_s, back_off.next_s()))
         if waiting.told:
             log.info("waited", what=what, where=where, waited_s=round(self._clock_s() - began_s, 1))
         return found

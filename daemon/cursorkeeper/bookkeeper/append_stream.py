@@ -14,6 +14,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper.append_queue import AppendQueue
 from cursorkeeper.bookkeeper.errors import GatewayError, Operation, connection_lost, from_status
@@ -37,19 +38,17 @@ class AppendStream:
         rng: random.Random,
         gap: Gap,
     ) -> None:
-        self._settings, self._queue, self._connect, self._open_call, self._rng = (
-            settings,
-            queue,
-            connect,
-            open_call,
-            rng,
-        )
+        self._settings, self._queue = settings, queue
+        self._connect, self._open_call = connect, open_call
         self._gap = gap
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
-        self._breaks = 0
+        self._is_broken = False
+        self._back_off = BackOff(
+            settings.stream_back_off_min_ms / 1000, settings.stream_back_off_max_ms / 1000, rng
+        )
         self._closed = False
 
     def append(self, ledger: int, entry: int, payload: bytes) -> asyncio.Future[None]:
@@ -79,14 +78,14 @@ class AppendStream:
         """Lives from the first append to the end of the stream."""
         error: Callable[[int], GatewayError] = _broken
         try:
-            if self._breaks:
-                await asyncio.sleep(self._pause_s())
+            if self._is_broken:
+                await asyncio.sleep(self._back_off.next_s())
             await self._connect()
             error = await self._stream(self._open_call())
         except GatewayError as failed:  # of `connect`: nothing was sent yet
             error = _like(failed)
         finally:
-            self._breaks += 1
+            self._is_broken = True
             self._task = None
             self._fail_all(error)
 
@@ -98,7 +97,8 @@ class AppendStream:
         try:
             while (reply := await call.read()) is not END:
                 assert isinstance(reply, pb.AppendReply)
-                self._breaks = 0
+                self._is_broken = False
+                self._back_off.reset()
                 self._answer(reply)
             return lambda ledger: from_status(Operation.APPEND, "OK", ledger=ledger)
         except RpcFailed as failed:
@@ -144,12 +144,6 @@ class AppendStream:
     def _fail_all(self, error: Callable[[int], GatewayError]) -> None:
         self._queue.fail_all(error)
         self._wake.clear()
-
-    def _pause_s(self) -> float:
-        """Doubles from the minimum to the maximum; each between half of the step and all of it."""
-        low, high = self._settings.stream_back_off_min_ms, self._settings.stream_back_off_max_ms
-        step_ms: int = min(low << min(self._breaks - 1, 20), high)
-        return step_ms / 1000 * self._rng.uniform(0.5, 1.0)
 
     def _watch(self) -> None:
         """Runs only while somebody waits."""

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState, LedgerStore
 from cursorkeeper.connections import Ports
@@ -33,6 +34,7 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import ENVIRONMENT_PREFIX
 
 WAIT_S = 30.0
+PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 2.0
 READ_BYTES = 4 << 20
 MOVED_MAX = 5
 """How often a footer may change under a reader before it gives up."""
@@ -226,7 +228,7 @@ async def entries(
 
     Raises Moved, ProblemError.
     """
-    at, waiting_since, delay_s = first, None, 0.05
+    at, back_off = first, BackOff(PAUSE_MIN_S, PAUSE_MAX_S, limit_s=wait_s)
     while at <= last:
         try:
             came = False
@@ -234,7 +236,8 @@ async def entries(
                 ledger, at, last, max_bytes=READ_BYTES, unconfirmed=unconfirmed
             ):
                 for payload in chunk.payloads:
-                    came, waiting_since, delay_s = True, None, 0.05
+                    came = True
+                    back_off.reset()
                     yield at, payload
                     at += 1
             if not came or at <= last:
@@ -247,13 +250,10 @@ async def entries(
                 yield entry, payload_or_error
             at += 1
         except bk.GatewayError as e:
-            now = time.monotonic()
-            waiting_since = now if waiting_since is None else waiting_since
-            if now - waiting_since >= wait_s:
+            if back_off.is_over():
                 raise _waited(ledger, e.said, wait_s) from e
             say(f"waiting for BookKeeper: {e.reason}")
-            await asyncio.sleep(delay_s)
-            delay_s = min(2.0, delay_s * 2)
+            await asyncio.sleep(back_off.next_s())
 
 
 async def _one(

@@ -1,11 +1,7 @@
-"""Waiting for systems that are away: the same read again with a growing pause, for a limited time.
+"""Serves who reads many cursors and waits for systems that are away: the same call again, for a
+limited time.
 
-Owns the pause and the limit. Only for what may be repeated as it is: reads, and ZooKeeper's
-`NotSent`.
-
-The limit counts from the first failure, and one more try always follows it: a caller whose loop
-stood still while a request was under way (a Spark task between two batches) finds that request too
-late, however soon its system answered.
+Only for what may be repeated as it is: reads, and ZooKeeper's `NotSent`.
 """
 
 from __future__ import annotations
@@ -15,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.problems import Kind
@@ -38,13 +35,11 @@ class Patience:
         """`call()` until its systems answer. Raises MigrationError AWAY, and what `call` raises
         otherwise.
         """
-        loop = asyncio.get_running_loop()
-        until: float | None = None
-        pause_s = PAUSE_MIN_S
+        back_off, what = BackOff(PAUSE_MIN_S, PAUSE_MAX_S, limit_s=self.wait_s), ""
         while True:
             try:
                 result = await call()
-                if until is not None:
+                if what:
                     self.say("")
                 return result
             except (zk.Disconnected, bk.GatewayRetry) as e:
@@ -53,7 +48,7 @@ class Patience:
                     if isinstance(e, bk.GatewayError)
                     else f"ZooKeeper: {e}"
                 )
-                if until is not None and loop.time() + pause_s > until:
+                if back_off.is_over():
                     raise MigrationError(
                         Kind.AWAY,
                         cursor,
@@ -61,7 +56,5 @@ class Patience:
                         f"waited {self.wait_s:g} s for {what}",
                         "look at it and run this again: it is not damage",
                     ) from e
-            until = loop.time() + self.wait_s if until is None else until
             self.say(f"waiting for {what}")
-            await asyncio.sleep(min(pause_s, self.wait_s))
-            pause_s = min(PAUSE_MAX_S, 2 * pause_s)
+            await asyncio.sleep(min(back_off.next_s(), self.wait_s))

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import events as ev
@@ -39,7 +40,7 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.zookeeper import errors as zk
 
 WAIT_S = 30.0
-"""For ZooKeeper to decide about one orphan, from the first try on."""
+"""For ZooKeeper to decide about one orphan, from the first time that it does not answer."""
 PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 2.0
 
 
@@ -92,8 +93,7 @@ class _AwayError(Exception):
 class _Removal:
     def __init__(self, remover: Remover, orphan: Orphan) -> None:
         self._r, self._orphan, self._name = remover, orphan, orphan.name
-        self._until_s = asyncio.get_running_loop().time() + remover.wait_s
-        self._pause_s = PAUSE_MIN_S
+        self._back_off = BackOff(PAUSE_MIN_S, PAUSE_MAX_S, limit_s=remover.wait_s)
 
     async def run(self) -> Removed:
         footer = await self._footer()
@@ -223,10 +223,9 @@ class _Removal:
         """
         if isinstance(problem, zk.ZooKeeperError) and problem.kind is zk.Kind.REFUSED:
             raise problem
-        if asyncio.get_running_loop().time() + self._pause_s > self._until_s:
+        if self._back_off.is_over():
             raise _AwayError(str(problem))
-        await asyncio.sleep(self._pause_s)
-        self._pause_s = min(PAUSE_MAX_S, 2 * self._pause_s)
+        await asyncio.sleep(self._back_off.next_s())
 
 
 def _by(footer: Footer) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any, ParamSpec, Protocol
 
+from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerEnd, LedgerStore
 from cursorkeeper.core import effects as fx
@@ -719,7 +720,7 @@ class CursorRunner:
         return await ledgers.fence(ledger)
 
     async def _delete(self, ledger: int) -> None:
-        delay = 0.1
+        back_off = BackOff(0.1, 12.8)
         for _ in range(8):
             try:
                 await (await self._services.own_ledgers()).delete(ledger)
@@ -730,8 +731,7 @@ class CursorRunner:
                 )
                 return
             except (bk.GatewayError, zk.ZooKeeperError):
-                await asyncio.sleep(delay)
-                delay *= 2
+                await asyncio.sleep(back_off.next_s())
         # garbage collection takes it: no footer names it any more
         self._services.telemetry.log(
             "ledger left to garbage collection", cursor=str(self.name), ledger=ledger

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from cursorkeeper.back_off import BackOff
+
 PAUSE_MIN_S, PAUSE_MAX_S = 0.5, 60.0
 """Before it begins again; doubles, and is the shortest again after work that lasted longer than the
 longest.
@@ -20,7 +22,7 @@ async def supervised(
     what: str, work: Callable[[], Awaitable[None]], ended: Callable[[str, Exception | None], None]
 ) -> None:
     """Until cancelled. `ended` hears what ended, and by which exception; None: it returned."""
-    loop, pause_s = asyncio.get_running_loop(), PAUSE_MIN_S
+    loop, back_off = asyncio.get_running_loop(), BackOff(PAUSE_MIN_S, PAUSE_MAX_S)
     while True:
         began_s, error = loop.time(), None
         try:
@@ -29,6 +31,5 @@ async def supervised(
             error = e
         ended(what, error)
         if loop.time() - began_s > PAUSE_MAX_S:
-            pause_s = PAUSE_MIN_S
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            back_off.reset()
+        await asyncio.sleep(back_off.next_s())

@@ -27,8 +27,8 @@ from typing import Any, TypeVar
 
 from aiozk import protocol
 
+from cursorkeeper.back_off import BackOff
 from cursorkeeper.zookeeper import codec
-from cursorkeeper.zookeeper.back_off import BackOff
 from cursorkeeper.zookeeper.connection import Connection, Listener
 from cursorkeeper.zookeeper.errors import (
     ClientClosed,
@@ -152,15 +152,14 @@ class Session:
 
     async def _keep_connected(self) -> None:
         loop = asyncio.get_running_loop()
-        back_off = BackOff(
-            self.settings.back_off_min_ms, self.settings.back_off_max_ms, self._random
-        )
+        most_s = self.settings.back_off_max_ms / 1000
+        back_off = BackOff(self.settings.back_off_min_ms / 1000, most_s, self._random)
         while True:
             opened = await self._try_hosts()
             if opened is not None and not opened.welcome.expired:
                 began_s = loop.time()
                 await self._hold(opened)
-                if loop.time() - began_s > self.settings.back_off_max_ms / 1000:
+                if loop.time() - began_s > most_s:
                     back_off.reset()  # not for a server that takes us and drops us at once
             await asyncio.sleep(back_off.next_s())
 

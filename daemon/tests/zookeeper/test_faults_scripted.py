@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from cursorkeeper.back_off import BackOff
 from cursorkeeper.zookeeper import ZooKeeperClient
-from cursorkeeper.zookeeper.back_off import BackOff
 from cursorkeeper.zookeeper.connection import XID_MAX
 from cursorkeeper.zookeeper.errors import (
     ClientClosed,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cursorkeeper.back_off import BackOff
 from cursorkeeper.zookeeper import codec, errors, rearm, sizes
-from cursorkeeper.zookeeper.back_off import BackOff
 from cursorkeeper.zookeeper.ensure import ensure_path
 from cursorkeeper.zookeeper.in_flight import InFlight
 from cursorkeeper.zookeeper.lease import Lease
@@ -146,7 +146,7 @@ def test_unknown_codes_are_nobodys_success() -> None:
 
 
 def test_back_off_doubles_to_its_most_and_spreads() -> None:
-    back_off = BackOff(50, 1_000, random.Random(3))
+    back_off = BackOff(0.05, 1.0, random.Random(3))
     for _ in range(2):
         pauses = [back_off.next_s() for _ in range(20)]
         for step, pause in zip([0.05, 0.1, 0.2, 0.4, 0.8] + [1.0] * 15, pauses, strict=True):
