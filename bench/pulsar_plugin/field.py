@@ -108,7 +108,7 @@ class Field:
             "broker": broker.pid,
             "daemon": self.daemon.pid,
             "gateway": self.gateway.pid,
-            "stack": self.stack.process.pid,
+            "stack": self.stack.pid,
         }
         return {name: cpu_seconds(pid) for name, pid in parts.items()}
 
@@ -149,7 +149,9 @@ async def field(version: str) -> AsyncIterator[Field]:
                 }
                 path = [plugin] if own else []
                 brokers.append(
-                    cluster.broker(kind, conf=conf, extra_class_path=path, heap_mib=BROKER_HEAP_MIB)
+                    PulsarBroker(
+                        cluster, kind, conf=conf, extra_class_path=path, heap_mib=BROKER_HEAP_MIB
+                    )
                 )
             await asyncio.gather(*(asyncio.to_thread(each.start) for each in brokers))
             yield Field(stack, gateway, daemon, brokers[0], brokers[1], load)

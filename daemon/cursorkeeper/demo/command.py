@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from cursorkeeper.demo import ending
 from cursorkeeper.demo.plays import play_bad_case, play_trace
 from cursorkeeper.demo.report import Report, TraceReport
-from cursorkeeper.demo.stack import check_java, find_jar
+from cursorkeeper.demo.stage import DataDir, Keep, Stage, perform
 from cursorkeeper.demo.workload import BadCase
 
 ENTRIES_PER_LEDGER = 50_000
-THE_BAD_CASE = (
-    "[bold]The bad case[/bold]: a large backlog, all acked but its oldest entry and some holes"
-)
-THE_TRACE = "[bold]Recorded acks of real Pulsar consumers[/bold], with the same kills"
+BOOKIES = 3
 
 
 def demo(
@@ -32,12 +26,8 @@ def demo(
             help="Replay recorded acks of real Pulsar consumers from this folder instead."
         ),
     ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the folder with all data and logs.")
-    ] = False,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Work in this folder (kept) instead of a temporary one.")
-    ] = None,
+    keep: Keep = False,
+    data_dir: DataDir = None,
     seed: Annotated[int, typer.Option(help="Of the holes and of the order.")] = BadCase.seed,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON line instead of the report.")
@@ -50,25 +40,10 @@ def demo(
     process did not start.
     """
 
-    def played(console: Console) -> Report | TraceReport:
-        check_java()  # before anything is started: both are things that a person has to do
-        find_jar()
-        return asyncio.run(_play(entries, trace, keep, data_dir, seed, console))
+    async def play(stage: Stage) -> Report | TraceReport:
+        if trace is not None:
+            return await play_trace(trace, stage)
+        ledgers = max(1, min(BadCase.ledgers, entries // ENTRIES_PER_LEDGER))
+        return await play_bad_case(BadCase(entries, ledgers, seed=seed), stage)
 
-    ending.tell(played, as_json=as_json)
-
-
-async def _play(
-    entries: int, trace: Path | None, keep: bool, data_dir: Path | None, seed: int, console: Console
-) -> Report | TraceReport:
-    if trace is not None:
-        console.print(f"\n{THE_TRACE}")
-        return await play_trace(trace, data_dir=data_dir, keep=keep, console=console)
-    ledgers = (
-        max(1, min(BadCase.ledgers, entries // ENTRIES_PER_LEDGER))
-        if entries < BadCase.entries
-        else BadCase.ledgers
-    )
-    console.print(f"\n{THE_BAD_CASE}")
-    case = BadCase(entries=entries, ledgers=ledgers, seed=seed)
-    return await play_bad_case(case, data_dir=data_dir, keep=keep, console=console)
+    perform(play, bookies=BOOKIES, keep=keep, data_dir=data_dir, as_json=as_json)

@@ -1,21 +1,30 @@
-"""The two plays: the bad case, and recorded acks of real Pulsar consumers. Each ends with a
-comparison and a report.
+"""The two plays: the bad case, and recorded acks of real Pulsar consumers. In each the daemon and
+the stack are killed while acks flow, and a new owner of the cursors is compared with what was sent;
+then there is a report.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import sys
 import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from pyroaring import BitMap
-from rich.console import Console
 
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.state import AckState, LedgerAcks
+from cursorkeeper.demo.processes import DaemonProcess, LineProcess
 from cursorkeeper.demo.report import Report, TraceReport
 from cursorkeeper.demo.source import SUBSCRIPTION, TOPIC, trace_topic
-from cursorkeeper.demo.stage import Stage, open_stage
+from cursorkeeper.demo.stage import Stage
+from cursorkeeper.demo.totals import Totals
 from cursorkeeper.demo.trace import Trace
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper.format.pulsar import position_info
@@ -23,6 +32,123 @@ from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.sizes.native import snapshot_records
 from cursorkeeper_client.ack_stream.source import SourceConnection
 from cursorkeeper_client.ack_stream.values import CursorState
+
+THE_BAD_CASE = (
+    "[bold]The bad case[/bold]: a large backlog, all acked but its oldest entry and some holes"
+)
+THE_TRACE = "[bold]Recorded acks of real Pulsar consumers[/bold], with the same kills"
+UP = "a real ZooKeeper, {bookies} real bookies, gateway and daemon are up after {seconds:.1f} s"
+STACK = "the whole stack"
+KILLS_AT = (0.3, 0.6)
+"""Shares of the acks that are confirmed when the daemon is killed, and the stack."""
+SCRAPE_EVERY_S = 0.5
+SILENCE_MAX_S = 120.0
+TO_LOOK_AT = ("--inline-state-max-bytes", "0")
+"""Of a daemon whose data are kept: a state that would fit its footer stays in ledgers, so that
+there are some to look into.
+"""
+
+
+@dataclass(slots=True)
+class Kills:
+    """What is killed while a source sends, and what the daemons say of their work meanwhile."""
+
+    stage: Stage
+    daemon: DaemonProcess
+    totals: Totals = field(default_factory=Totals)
+    done: list[str] = field(default_factory=list)
+
+    async def play(self, arguments: Sequence[object], total: int, label: str) -> dict[str, Any]:
+        """Runs the source with these arguments to its end, and kills the daemon and the stack
+        meanwhile; returns its last line. Raises ProcessFailed.
+        """
+        command = [sys.executable, "-m", "cursorkeeper.demo.source", "--daemon"]
+        command += [self.daemon.address, *map(str, arguments)]
+        for at in KILLS_AT:
+            command += ["--gate", str(at)]
+        source = LineProcess("source", command, self.stage.folder / "source.log")
+        await source.start()
+        scraper = asyncio.create_task(self._scrape())
+        try:
+            last = await self._watch(source, total, label)
+            self.totals.scraped(await self.daemon.scrape())
+            return last
+        finally:
+            scraper.cancel()
+            await source.stop(5)
+
+    async def new_owner(self, of: str) -> None:
+        """The last owner is killed without a close; a new one claims, fences, reads."""
+        self.stage.say(f"kill -9: the daemon, once more; a new owner opens {of}")
+        await self.daemon.kill()
+        self.done.append("daemon again")
+        await self.daemon.restart_elsewhere()
+
+    async def _watch(self, source: LineProcess, total: int, label: str) -> dict[str, Any]:
+        kills = list(zip(KILLS_AT, (self._kill_daemon, self._kill_stack), strict=True))
+        killing: asyncio.Task[None] | None = None
+        line: dict[str, Any] = {}
+        confirmed = 0
+        with self.stage.bar(label, total, "{millions:.2f} M acks/s") as update:
+            while not line.get("done"):
+                line = await source.line(SILENCE_MAX_S)
+                confirmed, paused = line.get("confirmed", confirmed), line.get("paused")
+                update(confirmed, f"paused: {paused}" if paused else "")
+                if killing is not None and killing.done():
+                    await killing
+                    killing = None
+                if kills and killing is None and confirmed >= kills[0][0] * total:
+                    killing = asyncio.create_task(kills.pop(0)[1](lambda: source.tell("go")))
+            if killing is not None:
+                await killing
+        return line
+
+    async def _scrape(self) -> None:
+        while True:
+            await asyncio.sleep(SCRAPE_EVERY_S)
+            if self.daemon.running:
+                self.totals.scraped(await self.daemon.scrape())
+
+    async def _kill_daemon(self, dead: Callable[[], None]) -> None:
+        """SIGKILL the daemon and start it again. `dead`: to be called once it is."""
+        self.stage.say("kill -9: the daemon")
+        self.totals.scraped(await self.daemon.scrape())
+        await self.daemon.kill()
+        dead()
+        self.totals.process_ended()
+        self.done.append("daemon")
+        await self.daemon.start()
+        self.stage.say("the daemon is back")
+
+    async def _kill_stack(self, dead: Callable[[], None]) -> None:
+        """SIGKILL the JVM with ZooKeeper, the bookies and the gateway in it, and start it again on
+        the same folder.
+        """
+        self.stage.say("kill -9: ZooKeeper, bookies and gateway")
+        await asyncio.to_thread(self.stage.stack.kill)
+        dead()
+        self.done.append(STACK)
+        began = time.monotonic()
+        await asyncio.to_thread(self.stage.stack.start)
+        self.stage.say(
+            f"the stack is back after {time.monotonic() - began:.1f} s, on the same folder"
+        )
+
+
+@contextlib.asynccontextmanager
+async def started(stage: Stage, heading: str) -> AsyncIterator[Kills]:
+    """Stack and daemon are up; the daemon is stopped at the end."""
+    stage.progress.console.print(f"\n{heading}")
+    began = time.monotonic()
+    await asyncio.to_thread(stage.stack.start)
+    stack, extra = stage.stack, TO_LOOK_AT if stage.is_kept else ()
+    daemon = DaemonProcess(stage.folder, stack.gateway, stack.zookeeper, extra)
+    try:
+        await daemon.start()
+        stage.say(UP.format(bookies=stack.bookies, seconds=time.monotonic() - began))
+        yield Kills(stage, daemon)
+    finally:
+        await daemon.stop()
 
 
 async def recover(address: str, topic: str) -> tuple[CursorState, float]:
@@ -36,45 +162,25 @@ async def recover(address: str, topic: str) -> tuple[CursorState, float]:
         return state, time.monotonic() - began
 
 
-async def play_bad_case(
-    case: BadCase, *, data_dir: Path | None, keep: bool, console: Console
-) -> Report:
+async def play_bad_case(case: BadCase, stage: Stage) -> Report:
     """Issue #25985's case, with kills. Raises ProcessFailed or StackError when a process does not
     do its part.
     """
-    began = time.monotonic()
-    report = Report(entries=case.entries, data_ledgers=len(case.layout()))
     arguments = ["--entries", case.entries, "--ledgers", case.ledgers, "--seed", case.seed]
-    async with open_stage(data_dir=data_dir, keep=keep, console=console) as stage:
-        last = await stage.play(arguments, case.entries, f"{case.entries:,} entries")
-        _fill(report, last, stage)
-        await stage.new_owner("the cursor")
-        state, report.recovery_seconds = await recover(stage.daemon.address, TOPIC)
-        report.kills = stage.kills
+    async with started(stage, THE_BAD_CASE) as kills:
+        last = await kills.play(arguments, case.entries, f"{case.entries:,} entries")
+        report = msgspec.convert(last, Report)
+        report.entries, report.data_ledgers = case.entries, len(case.layout())
+        totals = kills.totals
+        report.flushes, report.snapshots = totals.records("delta"), totals.records("snapshot_end")
+        report.flush_bytes_p50 = totals.flush_bytes(0.5)
+        report.flush_bytes_p99 = totals.flush_bytes(0.99)
+        report.bytes_per_ack = totals.bytes_written() / max(1, report.confirmed)
+        await kills.new_owner("the cursor")
+        state, report.recovery_seconds = await recover(kills.daemon.address, TOPIC)
+        report.kills = kills.done
         _compare(report, state, case)
-    report.seconds = time.monotonic() - began
     return report
-
-
-def _fill(report: Report, last: dict[str, float], stage: Stage) -> None:
-    totals = stage.totals
-    report.flushes = totals.records("delta")
-    report.flush_bytes_p50, report.flush_bytes_p99 = (
-        totals.flush_bytes(0.5),
-        totals.flush_bytes(0.99),
-    )
-    report.bytes_per_ack = totals.bytes_written() / max(1.0, last["confirmed"])
-    report.snapshots = totals.records("snapshot_end")
-    report.ack_to_durable_ms_p50, report.ack_to_durable_ms_p99 = (
-        last["wait_ms_p50"],
-        last["wait_ms_p99"],
-    )
-    report.longest_outage_s = last["longest_outage_s"]
-    report.confirmed = int(last["confirmed"])
-    report.acks_per_second = last["confirmed"] / last["seconds"]
-    report.acks_per_second_without_outages = last["confirmed"] / max(
-        0.001, last["seconds"] - last["outages_s"]
-    )
 
 
 def _compare(report: Report, state: CursorState, case: BadCase) -> None:
@@ -109,25 +215,21 @@ def snapshot_bytes(acked: dict[int, BitMap]) -> int:
     return snapshot_records(state)[0]
 
 
-async def play_trace(
-    folder: Path, *, data_dir: Path | None, keep: bool, console: Console
-) -> TraceReport:
+async def play_trace(folder: Path, stage: Stage) -> TraceReport:
     """Recorded acks through the stream, with the same kills, compared with Pulsar's own cursor at
     the end.
     """
-    began = time.monotonic()
     trace = Trace(folder)
     report = TraceReport(acks=trace.acks, topics=len(trace.topics))
-    async with open_stage(data_dir=data_dir, keep=keep, console=console) as stage:
-        last = await stage.play(["--trace", folder], trace.acks, f"{trace.acks:,} recorded acks")
-        report.confirmed = int(last["confirmed"])
-        await stage.new_owner("the cursors")
+    async with started(stage, THE_TRACE) as kills:
+        last = await kills.play(["--trace", folder], trace.acks, f"{trace.acks:,} recorded acks")
+        report.confirmed = last["confirmed"]
+        await kills.new_owner("the cursors")
         for topic in trace.topics:
-            state, seconds = await recover(stage.daemon.address, trace_topic(topic))
+            state, seconds = await recover(kills.daemon.address, trace_topic(topic))
             report.recovery_seconds += seconds
             _compare_topic(report, trace, topic, state)
-        report.kills = stage.kills
-    report.seconds = time.monotonic() - began
+        report.kills = kills.done
     report.trace_equal = not report.differences and report.confirmed == report.acks
     return report
 

@@ -40,6 +40,7 @@ MOVE_ENTRIES = 40
 
 Entry = tuple[int, int]
 SPANS = CLOSED_LEDGERS | {OPEN_LEDGER: OPEN_SPAN}
+EVERY_ENTRY = [(ledger, entry) for ledger, span in SPANS.items() for entry in range(span)]
 LAYOUT = [
     *(LayoutItem(ledger, LayoutState.CLOSED, n) for ledger, n in CLOSED_LEDGERS.items()),
     LayoutItem(OPEN_LEDGER, LayoutState.OPEN),
@@ -74,8 +75,9 @@ def make_batch(seed: int, number: int, *, moves: bool = False) -> RandomBatch:
     if rng.random() < 0.2:
         batch.properties = {"n": number}
     if moves and number % MOVES_EVERY == 0:
-        batch.mark_delete = _moved(number // MOVES_EVERY * MOVE_ENTRIES)
-        batch.entries |= upto(batch.mark_delete)
+        moved = EVERY_ENTRY[: number // MOVES_EVERY * MOVE_ENTRIES]
+        batch.mark_delete = Position(*moved[-1])
+        batch.entries.update(moved)
     return batch
 
 
@@ -101,22 +103,3 @@ def _ledger(rng: random.Random, batch: RandomBatch, ledger: int) -> LedgerAcks:
     return LedgerAcks(
         ledger, sorted(found), [run.start, run.stop - 1] if len(run) else [], partials
     )
-
-
-def _moved(entries: int) -> Position:
-    """The position that has so many entries up to it."""
-    for ledger, span in SPANS.items():
-        if entries <= span and span:
-            return Position(ledger, entries - 1)
-        entries -= span
-    return Position(OPEN_LEDGER, OPEN_SPAN - 1)
-
-
-def upto(position: Position) -> set[Entry]:
-    """Every entry up to a position, itself included."""
-    return {
-        (ledger, e)
-        for ledger, span in SPANS.items()
-        for e in range(span)
-        if (ledger, e) <= (position.ledger, position.entry)
-    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import msgspec
 from rich.console import Console, Group
@@ -45,34 +45,28 @@ class Report:
         return self.confirmed_but_lost == 0 and self.unacked_but_skipped == 0 and self.confirmed > 0
 
     def json_line(self) -> str:
-        return msgspec.json.encode(asdict(self)).decode()
+        return msgspec.json.encode(self).decode()
 
     def show(self, console: Console) -> None:
-        good = self.is_good
-        verdict = Text.assemble(
-            ("  confirmed but lost        ", ""),
-            (
-                f"{self.confirmed_but_lost:>12,}\n",
-                "bold green" if not self.confirmed_but_lost else "bold red",
-            ),
-            ("  un-acked but skipped      ", ""),
-            (
-                f"{self.unacked_but_skipped:>12,}",
-                "bold green" if not self.unacked_but_skipped else "bold red",
-            ),
-        )
+        verdict = Text()
+        for name, count in (
+            ("confirmed but lost", self.confirmed_but_lost),
+            ("un-acked but skipped", self.unacked_but_skipped),
+        ):
+            style = "bold red" if count else "bold green"
+            verdict.append(f"  {name:<26}").append(f"{count:>12,}\n", style)
         table = Table.grid(padding=(0, 2))
         table.add_column(style="dim")
         table.add_column(justify="right")
         table.add_column(style="dim")
         for name, value, note in self._lines():
             table.add_row(name, value, note)
-        title = "Every confirmed ack survived" if good else "ACKS WERE LOST OR SKIPPED"
+        title = "Every confirmed ack survived" if self.is_good else "ACKS WERE LOST OR SKIPPED"
         console.print(
             Panel(
-                Group(verdict, Text(""), table),
+                Group(verdict, table),
                 title=title,
-                border_style="green" if good else "red",
+                border_style="green" if self.is_good else "red",
                 expand=False,
             )
         )
@@ -139,7 +133,7 @@ class TraceReport:
 
     def json_line(self) -> str:
         """One line; ends with `trace_equal`."""
-        return msgspec.json.encode(asdict(self)).decode()
+        return msgspec.json.encode(self).decode()
 
     def show(self, console: Console) -> None:
         table = Table(box=None, padding=(0, 2))

@@ -5,6 +5,8 @@ kill keeps it.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping
 
 BUCKET = re.compile(r'cursorkeeper_append_bytes_bucket\{kind="(\w+)",le="([^"]+)"\}')
 COUNT = re.compile(r'cursorkeeper_append_bytes_(count|sum)\{kind="(\w+)"\}')
@@ -14,26 +16,26 @@ class Totals:
     """Records and bytes written, by kind, over all daemons so far."""
 
     def __init__(self) -> None:
-        self._ended: dict[str, float] = {}
-        self._current: dict[str, float] = {}
+        self._ended = Counter[str]()
+        self._current: Mapping[str, float] = {}
 
-    def scraped(self, metrics: dict[str, float]) -> None:
+    def scraped(self, metrics: Mapping[str, float]) -> None:
         if metrics:
             self._current = metrics
 
     def process_ended(self) -> None:
         """Keeps the last word of a daemon that was killed."""
-        for key, value in self._current.items():
-            self._ended[key] = self._ended.get(key, 0.0) + value
+        self._ended.update(self._current)
         self._current = {}
 
-    def _all(self) -> dict[str, float]:
-        keys = self._ended.keys() | self._current.keys()
-        return {k: self._ended.get(k, 0.0) + self._current.get(k, 0.0) for k in keys}
+    def _all(self) -> Counter[str]:
+        together = self._ended.copy()
+        together.update(self._current)
+        return together
 
     def records(self, kind: str) -> int:
         """How many records of a kind."""
-        return int(self._all().get(f'cursorkeeper_append_bytes_count{{kind="{kind}"}}', 0))
+        return int(self._all()[f'cursorkeeper_append_bytes_count{{kind="{kind}"}}'])
 
     def bytes_written(self, kind: str = "") -> int:
         """Bytes of one kind of records, or of every kind."""

@@ -27,6 +27,7 @@ from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.demo.stack import JavaProcess
 from cursorkeeper.demo.stack.ports import free_port
+from daemon.tests.support.frozen import freeze, thaw
 from daemon.tests.support.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -455,7 +456,7 @@ async def test_bookies_that_stand_still_hold_no_more_than_the_window(
             await asyncio.to_thread(bookie.start)
         await eventually(lambda: gauge(gateway, "writable_bookies") == 3)
         for bookie in frozen:
-            bookie.freeze()
+            freeze(bookie.pid)
         try:
             ends = loop.time() + SILENT_S
             writers = [
@@ -483,7 +484,7 @@ async def test_bookies_that_stand_still_hold_no_more_than_the_window(
         finally:
             over.set()
             for bookie in frozen:
-                bookie.thaw()
+                thaw(bookie.pid)
         await asyncio.wait(writers, timeout=120)
     print(f"at most {most} bytes in flight; {beside} appends beside them")
     async with asyncio.timeout(120), client(gateway) as store:

@@ -11,9 +11,8 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from cursorkeeper.cli.main import app
-from cursorkeeper.demo.command import THE_BAD_CASE, THE_TRACE
+from cursorkeeper.demo.plays import STACK, THE_BAD_CASE, THE_TRACE, UP
 from cursorkeeper.demo.report import Report, TraceReport
-from cursorkeeper.demo.stage import STACK, UP
 
 
 def test_why_the_demo_could_not_run_is_said_as_it_is(tmp_path: Path) -> None:

@@ -10,29 +10,14 @@ import pytest
 from rich.console import Console
 
 from cursorkeeper.demo.pulsar.report import Half, Report, large
+from cursorkeeper.demo.pulsar.traffic import Consumed, Counted
 
-STOCK = Half(
-    data_ledgers=4,
-    acked=195_800,
-    acks_per_second=10_000,
-    receipt_ms_p50=1.5,
-    receipt_ms_p99=9.5,
-    restart_seconds=9,
-    redelivered=149_853,
-    unacked=4_200,
-    unacked_not_delivered=0,
-)
-OURS = Half(
-    data_ledgers=4,
-    acked=195_800,
-    acks_per_second=9_000,
-    receipt_ms_p50=12.5,
-    receipt_ms_p99=30.5,
-    restart_seconds=10,
-    redelivered=0,
-    unacked=4_200,
-    unacked_not_delivered=0,
-)
+STOCK = Half(4, 9, Consumed(195_800, 19.58, 1.5, 9.5), Counted(149_853, 4_200, 0))
+OURS = Half(4, 10, Consumed(195_800, 21.756, 12.5, 30.5), Counted(0, 4_200, 0))
+
+
+def counted(half: Half, **changed: int) -> Half:
+    return replace(half, counted=replace(half.counted, **changed))
 
 
 def test_the_json_line_of_both() -> None:
@@ -61,8 +46,8 @@ def test_what_is_not_known_without_the_plugin_is_null() -> None:
 @pytest.mark.parametrize(
     ("broker", "field", "good"),
     [
-        ("without", "redelivered", True),
-        ("plugin", "redelivered", False),
+        ("without", "confirmed_again", True),
+        ("plugin", "confirmed_again", False),
         ("without", "unacked_not_delivered", False),
         ("plugin", "unacked_not_delivered", False),
     ],
@@ -71,8 +56,8 @@ def test_when_it_is_good(broker: str, field: str, good: bool) -> None:
     """A broker alone may deliver confirmed messages again: that is what is shown. Nothing un-acked
     may be missing.
     """
-    halves = {"without": replace(STOCK), "plugin": replace(OURS)}
-    halves[broker] = replace(halves[broker], **{field: 1})
+    halves = {"without": STOCK, "plugin": OURS}
+    halves[broker] = counted(halves[broker], **{field: 1})
     assert Report("4.2.4", 200_000, **halves).is_good is good
 
 
@@ -103,15 +88,15 @@ def test_a_row_of_the_page_is_one_line() -> None:
 def test_the_page_says_what_went_wrong() -> None:
     assert "Every confirmed ack survived" in page(Report("4.2.4", 200_000, STOCK, OURS))
     assert "CONFIRMED MESSAGES WERE DELIVERED AGAIN" in page(
-        Report("4.2.4", 200_000, STOCK, replace(OURS, redelivered=1))
+        Report("4.2.4", 200_000, STOCK, counted(OURS, confirmed_again=1))
     )
     assert "UN-ACKED MESSAGES WERE NOT DELIVERED" in page(
-        Report("4.2.4", 200_000, replace(STOCK, unacked_not_delivered=1), OURS)
+        Report("4.2.4", 200_000, counted(STOCK, unacked_not_delivered=1), OURS)
     )
 
 
 def test_what_is_not_delivered_is_counted_of_both() -> None:
-    stock, ours = replace(STOCK, unacked_not_delivered=2), replace(OURS, unacked_not_delivered=3)
+    stock, ours = counted(STOCK, unacked_not_delivered=2), counted(OURS, unacked_not_delivered=3)
     assert (
         json.loads(Report("4.2.4", 200_000, stock, ours).json_line())["unacked_not_delivered"] == 5
     )

@@ -91,7 +91,7 @@ def test_what_a_forced_delete_leaves(stack: Standalone, tmp_path: Path) -> None:
     asyncio.run(keep(daemon.address))
     assert daemon.stop() == 0
     with PulsarCluster(tmp_path / "pulsar", stack.zookeeper, java_options=QUICK) as cluster:
-        broker = cluster.broker(conf=ONE_BOOKIE)
+        broker = PulsarBroker(cluster, conf=ONE_BOOKIE)
         broker.start()
         admin = Admin(broker)
         admin.put(PARTS, "/partitions", b"2")

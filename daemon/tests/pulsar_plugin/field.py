@@ -84,8 +84,12 @@ class Field:
         version = version or self.cluster.version
         ours = {} if daemon is None else plugin_conf(version, self.daemons[daemon].address)
         path = [*before, jar_of(line or version[:3])] if jar else list(before)
-        return self.cluster.broker(
-            name, version=version, conf={**_SMALL, **ours, **(conf or {})}, extra_class_path=path
+        return PulsarBroker(
+            self.cluster,
+            name,
+            version=version,
+            conf={**_SMALL, **ours, **(conf or {})},
+            extra_class_path=path,
         )
 
 

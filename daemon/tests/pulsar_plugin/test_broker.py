@@ -5,8 +5,6 @@ that was confirmed comes again.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,11 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess, LineProcess
 from cursorkeeper.demo.pulsar.play import plugin_conf
 from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
-from cursorkeeper.demo.stack import PulsarCluster, StackError, Standalone
-from cursorkeeper.demo.stack.process import freeze
+from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, StackError, Standalone
 from cursorkeeper.demo.stack.pulsar import QUICK
 from daemon.tests.pulsar_plugin.jar import JAR, LINES, jar_of
 from daemon.tests.pulsar_plugin.one_topic import CONF, MESSAGES, consumed, traffic
+from daemon.tests.support.frozen import freeze, thaw
 
 pytestmark = pytest.mark.jvm
 ACKS_IN_FLIGHT_MAX = 1_000
@@ -58,7 +56,7 @@ async def no_receipt_comes(consumer: LineProcess, daemon: DaemonProcess) -> None
             line["waiting"] == ACKS_IN_FLIGHT_MAX and line["count"] < RECEIVED_MAX for line in later
         ), later
     finally:
-        os.kill(daemon.pid, signal.SIGCONT)
+        thaw(daemon.pid)
 
 
 @pytest.mark.parametrize(("line", "version"), LINES.items())
@@ -75,8 +73,10 @@ async def test_receipts_wait_for_the_daemon_and_a_killed_broker_delivers_nothing
     )
     await asyncio.to_thread(cluster.set_up)
     try:
-        broker = cluster.broker(
-            conf=CONF | plugin_conf(version, daemon.address), extra_class_path=[jar_of(line)]
+        broker = PulsarBroker(
+            cluster,
+            conf=CONF | plugin_conf(version, daemon.address),
+            extra_class_path=[jar_of(line)],
         )
         await asyncio.to_thread(broker.start)
         name = f"persistent://public/default/killed-{version}"
@@ -102,7 +102,9 @@ async def test_a_pulsar_that_waits_by_itself_does_not_start_with_the_gate_of_rec
     with PulsarCluster(
         tmp_path / "pulsar", stack.zookeeper, version=version, java_options=QUICK
     ) as cluster:
-        broker = cluster.broker(conf=plugin_conf("4.2.4", daemon.address), extra_class_path=[JAR])
+        broker = PulsarBroker(
+            cluster, conf=plugin_conf("4.2.4", daemon.address), extra_class_path=[JAR]
+        )
         with pytest.raises(StackError):
             await asyncio.to_thread(broker.start)
         assert (

@@ -16,7 +16,7 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.pulsar.play import plugin_conf
 from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
-from cursorkeeper.demo.stack import PulsarCluster, Standalone
+from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, Standalone
 from cursorkeeper.demo.stack.pulsar import QUICK
 from daemon.tests.pulsar_plugin.jar import jar_of
 from daemon.tests.pulsar_plugin.one_topic import consumed, traffic
@@ -71,8 +71,10 @@ async def goes_on_after_a_crash(folder: Path, version: str) -> None:
             folder / "pulsar", stack.zookeeper, version=version, name="leaving", java_options=QUICK
         )
         await asyncio.gather(daemon.start(), asyncio.to_thread(cluster.set_up))
-        broker = cluster.broker(
-            conf=CONF | plugin_conf(version, daemon.address), extra_class_path=[jar_of(version[:3])]
+        broker = PulsarBroker(
+            cluster,
+            conf=CONF | plugin_conf(version, daemon.address),
+            extra_class_path=[jar_of(version[:3])],
         )
         try:
             await asyncio.to_thread(broker.start)

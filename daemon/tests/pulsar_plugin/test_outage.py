@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import urllib.request
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import PulsarBroker, Standalone
 from cursorkeeper.demo.stack.ports import free_port
-from cursorkeeper.demo.stack.process import freeze
 from daemon.tests.pulsar_plugin.field import (
     BOUND,
     NAMESPACE,
@@ -42,6 +39,7 @@ from daemon.tests.pulsar_plugin.outage import (
     other_protocols_are_refused,
     page_of,
 )
+from daemon.tests.support.frozen import freeze, thaw
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"
@@ -148,7 +146,7 @@ async def goes_on_while_its_daemon_is_away(
         assert not in_time or held["deliveries"] == 0, held
         later = (await do("report", **OF))["deliveries"]
         assert later - deliveries <= QUEUE, "more was dispatched than had been before the pause"
-        os.kill(daemon.pid, signal.SIGCONT)
+        thaw(daemon.pid)
         await goes_on(at, page, OF, LATE)
         assert (await do("report", **LATE))["confirmed"] == 50
 

@@ -64,8 +64,10 @@ async def test_a_crash_costs_what_the_shadow_said(tmp_path: Path) -> None:
             tmp_path / "pulsar", stack.zookeeper, version=VERSION, name="shadow", java_options=QUICK
         )
         await asyncio.gather(daemon.start(), asyncio.to_thread(cluster.set_up))
-        broker = cluster.broker(
-            conf=CONF | SHADOW | {"cursorKeeperAddress": daemon.address}, extra_class_path=[JAR]
+        broker = PulsarBroker(
+            cluster,
+            conf=CONF | SHADOW | {"cursorKeeperAddress": daemon.address},
+            extra_class_path=[JAR],
         )
         try:
             await asyncio.to_thread(broker.start)

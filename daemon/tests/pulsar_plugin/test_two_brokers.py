@@ -6,14 +6,11 @@ Each is judged by the ledger of what was confirmed: 0 confirmed delivered again,
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
 from cursorkeeper.demo.stack import PulsarBroker
-from cursorkeeper.demo.stack.process import freeze
 from daemon.tests.pulsar_plugin.field import Field, admin, field, start, stop, topics_of, until
 from daemon.tests.pulsar_plugin.two_brokers import (
     WHOLE,
@@ -26,6 +23,7 @@ from daemon.tests.pulsar_plugin.two_brokers import (
     topic,
     unload,
 )
+from daemon.tests.support.frozen import freeze, thaw
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"
@@ -56,7 +54,7 @@ async def zombie(
     await do("held", name=f"{name}-late", count=COUNT // 4)
     stopped, other = (first, second) if topic(name) in topics_of(first) else (second, first)
     daemon = at.daemons[0 if stopped is first else 1]
-    stopped.freeze()
+    freeze(stopped.pid)
     if daemons:
         freeze(daemon.pid)
     try:
@@ -68,9 +66,9 @@ async def zombie(
         await do("delivered", **of, numbers=COUNT // 4, answers=1)
         assert topic(name) in topics_of(other)
     finally:
-        stopped.thaw()
+        thaw(stopped.pid)
         if daemons:
-            os.kill(daemon.pid, signal.SIGCONT)
+            thaw(daemon.pid)
     late = await do("answered", name=f"{name}-late")
     assert late["confirmed"] == 0 and late["refused"] == COUNT // 4, late
     await until("the topic is ended where it was", lambda: topic(name) not in topics_of(stopped))

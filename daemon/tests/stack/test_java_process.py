@@ -11,28 +11,29 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.stack import JavaProcess, StackError
+from cursorkeeper.demo.stack.jar import JAR_VARIABLE
 
 Launch = Callable[..., JavaProcess]
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Iterator[Launch]:
+def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
     """A process whose program is the given Python text."""
     made: list[JavaProcess] = []
+    jar = tmp_path / "gateway.jar"
+    jar.touch()
+    monkeypatch.setenv(JAR_VARIABLE, str(jar))
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
     def build(program: str, *, start_max_s: float = 60.0) -> JavaProcess:
         script = tmp_path / "java"
         script.write_text(f"#!{sys.executable}\nimport os, signal, sys, time\n{program}\n")
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
-        jar = tmp_path / "gateway.jar"
-        jar.touch()
         made.append(
             JavaProcess(
                 "gateway",
                 ["--port", "1"],
                 tmp_path / "gateway.log",
-                jar=jar,
-                java=str(script),
                 start_max_s=start_max_s,
             )
         )

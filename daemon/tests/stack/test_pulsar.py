@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.demo.stack import PulsarCluster, StackError, Standalone
+from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, StackError, Standalone
 from cursorkeeper.demo.stack.pulsar import VERSIONS, class_path, spawn_tied
 
 GONE_MAX_S = 60
@@ -100,8 +100,8 @@ def test_a_broker_that_cannot_start_says_why_and_one_that_can_comes_back_after_a
     stack: Standalone, tmp_path: Path
 ) -> None:
     with PulsarCluster(tmp_path, stack.zookeeper) as cluster:
-        broker = cluster.broker(
-            conf={**ONE_BOOKIE, "managedLedgerStorageClassName": "no.such.Storage"}
+        broker = PulsarBroker(
+            cluster, conf={**ONE_BOOKIE, "managedLedgerStorageClassName": "no.such.Storage"}
         )
         with pytest.raises(StackError, match=r"ended with status(.|\n)*no\.such\.Storage"):
             broker.start()

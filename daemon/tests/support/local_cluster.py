@@ -28,11 +28,10 @@ class LocalCluster:
         *,
         bookies: int = 3,
         gateways: int = 1,
-        jar: Path | None = None,
         session_ms: int = 4_000,
         start_max_s: float = 180.0,
     ) -> None:
-        self.data_dir, self._jar, self._start_max_s = data_dir, jar, start_max_s
+        self.data_dir, self._start_max_s = data_dir, start_max_s
         self._session = ["--zookeeper-timeout-ms", str(session_ms)]
         port = free_port()
         self.zookeeper_address = f"127.0.0.1:{port}"
@@ -117,5 +116,5 @@ class LocalCluster:
     def _process(self, name: str, command: str, arguments: list[str], heap_mib: int) -> JavaProcess:
         log = self.data_dir / f"{name}.log"
         return JavaProcess(
-            command, arguments, log, jar=self._jar, heap_mib=heap_mib, start_max_s=self._start_max_s
+            command, arguments, log, heap_mib=heap_mib, start_max_s=self._start_max_s
         )

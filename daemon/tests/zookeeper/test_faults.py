@@ -28,6 +28,7 @@ import pytest
 from cursorkeeper.zookeeper import ZooKeeper
 from cursorkeeper.zookeeper.errors import BadVersion, ConnectionLost, NotConnected, OutcomeUnknown
 from cursorkeeper.zookeeper.values import Create, Delete, SessionState, WatchFired, WatchKind
+from daemon.tests.support.frozen import freeze, thaw
 from daemon.tests.zookeeper.server_process import ServerProcess
 from daemon.tests.zookeeper.wait import LIMIT_S, until
 from daemon.tests.zookeeper.worlds import SETTINGS, RealWorld
@@ -219,7 +220,7 @@ async def test_fault_11_frozen_server(real: RealWorld, zookeeper_server: ServerP
     zk, _ = await real.proxied(settings=SHORT)
     await zk.create("/n", b"")
     session_id, states = zk.session_id, _recorded(zk)
-    zookeeper_server.freeze()
+    freeze(zookeeper_server.pid)
     try:
         began_s = time.monotonic()
         with pytest.raises(ConnectionLost):
@@ -227,7 +228,7 @@ async def test_fault_11_frozen_server(real: RealWorld, zookeeper_server: ServerP
         assert time.monotonic() - began_s < 2 / 3 * SHORT.session_timeout_ms / 1000 + SOON_S
         assert states == [SessionState.SUSPENDED]
     finally:
-        zookeeper_server.thaw()
+        thaw(zookeeper_server.pid)
     await _back(zk, states)
     assert (await zk.get("/n")).version == 0
     # a machine that stood still for a second more may expire it: that is said, too

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from cursorkeeper.demo import ending
 from cursorkeeper.demo.pulsar.play import Case, find_plugin, play
 from cursorkeeper.demo.pulsar.report import Report
-from cursorkeeper.demo.stack import check_java, find_jar
 from cursorkeeper.demo.stack.pulsar import DEFAULT_VERSION, class_path
+from cursorkeeper.demo.stage import DataDir, Keep, Stage, perform
 
 
 def main(
@@ -33,12 +30,8 @@ def main(
     stock_only: Annotated[
         bool, typer.Option("--stock-only", help="Play the broker as it is, and nothing else.")
     ] = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the folder with all data and logs.")
-    ] = False,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Work in this folder (kept) instead of a temporary one.")
-    ] = None,
+    keep: Keep = False,
+    data_dir: DataDir = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="End with one JSON line instead of the report.")
     ] = False,
@@ -50,16 +43,13 @@ def main(
     not so. 3: a process did not start.
     """
 
-    def played(console: Console) -> Report:
-        check_java()  # before anything is started: all three are things that a person has to do
-        find_jar()
-        class_path(version)
+    async def played(stage: Stage) -> Report:
+        class_path(version)  # before anything is started: it is something that a person has to do
         jar = None if stock_only else plugin or find_plugin(version)
         conf = dict(line.split("=", 1) for line in plugin_conf or ())
-        case = Case(version, messages, entries_per_ledger, jar, conf)
-        return asyncio.run(play(case, data_dir=data_dir, keep=keep, console=console))
+        return await play(Case(version, messages, entries_per_ledger, jar, conf), stage)
 
-    ending.tell(played, as_json=as_json)
+    perform(played, bookies=2, keep=keep, data_dir=data_dir, as_json=as_json)
 
 
 if __name__ == "__main__":

@@ -15,36 +15,30 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-GLYPHS = {
-    "0": ("███", "█ █", "█ █", "█ █", "███"),
-    "1": (" █ ", "██ ", " █ ", " █ ", "███"),
-    "2": ("███", "  █", "███", "█  ", "███"),
-    "3": ("███", "  █", "███", "  █", "███"),
-    "4": ("█ █", "█ █", "███", "  █", "  █"),
-    "5": ("███", "█  ", "███", "  █", "███"),
-    "6": ("███", "█  ", "███", "█ █", "███"),
-    "7": ("███", "  █", "  █", "  █", "  █"),
-    "8": ("███", "█ █", "███", "█ █", "███"),
-    "9": ("███", "█ █", "███", "  █", "███"),
-    ",": (" ", " ", " ", " ", "▞"),
-}
+from cursorkeeper.demo.pulsar.traffic import Consumed, Counted
+
+DIGITS = (
+    "███  █  ███ ███ █ █ ███ ███ ███ ███ ███",
+    "█ █ ██    █   █ █ █ █   █     █ █ █ █ █",
+    "█ █  █  ███ ███ ███ ███ ███   █ ███ ███",
+    "█ █  █  █     █   █   █ █ █   █ █ █   █",
+    "███ ███ ███ ███   █ ███ ███   █ ███ ███",
+)
+COMMA = "    ▞"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Half:
-    """One broker. Counts are of messages; `acked` of those whose ack was confirmed by a receipt
-    before the kill.
-    """
+    """One broker. Counts are of messages."""
 
     data_ledgers: int
-    acked: int
-    acks_per_second: float
-    receipt_ms_p50: float
-    receipt_ms_p99: float
     restart_seconds: float
-    redelivered: int
-    unacked: int
-    unacked_not_delivered: int
+    consumed: Consumed
+    counted: Counted
+
+    @property
+    def acks_per_second(self) -> float:
+        return self.consumed.acked / self.consumed.seconds
 
 
 @dataclass(slots=True)
@@ -65,13 +59,15 @@ class Report:
         return (
             self.without is not None
             and not self.unacked_not_delivered
-            and not (self.plugin and self.plugin.redelivered)
+            and not (self.plugin and self.plugin.counted.confirmed_again)
         )
 
     @property
     def unacked_not_delivered(self) -> int:
         return sum(
-            half.unacked_not_delivered for half in (self.without, self.plugin) if half is not None
+            half.counted.unacked_not_delivered
+            for half in (self.without, self.plugin)
+            if half is not None
         )
 
     @property
@@ -95,15 +91,15 @@ class Report:
                 "messages": self.messages,
                 "data_ledgers": last.data_ledgers,
                 "seconds": round(self.seconds, 1),
-                "acked": last.acked,
-                "redelivered_without": stock.redelivered,
-                "redelivered_with": ours.redelivered if ours else None,
+                "acked": last.consumed.acked,
+                "redelivered_without": stock.counted.confirmed_again,
+                "redelivered_with": ours and ours.counted.confirmed_again,
                 "unacked_not_delivered": self.unacked_not_delivered,
-                "throughput_ratio": None if ratio is None else round(ratio, 3),
-                "receipt_ms_p50": ours.receipt_ms_p50 if ours else None,
-                "receipt_ms_p99": ours.receipt_ms_p99 if ours else None,
-                "stock_receipt_ms_p50": stock.receipt_ms_p50,
-                "stock_receipt_ms_p99": stock.receipt_ms_p99,
+                "throughput_ratio": ratio and round(ratio, 3),
+                "receipt_ms_p50": ours and ours.consumed.receipt_ms_p50,
+                "receipt_ms_p99": ours and ours.consumed.receipt_ms_p99,
+                "stock_receipt_ms_p50": stock.consumed.receipt_ms_p50,
+                "stock_receipt_ms_p99": stock.consumed.receipt_ms_p99,
             }
         ).decode()
 
@@ -111,9 +107,10 @@ class Report:
         """Prints the page, which fits into 80 columns."""
         halves = [("Pulsar as it is", self.without), ("with CursorKeeper", self.plugin)]
         shown = [(title, half) for title, half in halves if half is not None]
-        numbers = [_number(title, half.redelivered) for title, half in shown]
+        numbers = [_number(title, half.counted.confirmed_again) for title, half in shown]
         question = Text(
-            f"{shown[0][1].acked:,} acks confirmed, then kill -9 of the broker. Delivered again:",
+            f"{shown[0][1].consumed.acked:,} acks confirmed, then kill -9 of the broker. "
+            f"Delivered again:",
             style="bold",
         )
         table = Table(box=None, padding=(0, 2, 0, 0))
@@ -142,7 +139,7 @@ class Report:
             return None
         return (
             "CONFIRMED MESSAGES WERE DELIVERED AGAIN"
-            if self.plugin.redelivered
+            if self.plugin.counted.confirmed_again
             else "Every confirmed ack survived"
         )
 
@@ -154,18 +151,27 @@ def _number(title: str, count: int) -> Group:
 
 def large(text: str) -> list[str]:
     """Five lines for digits and commas."""
-    return [" ".join(GLYPHS[letter][row] for letter in text) for row in range(5)]
+    return [
+        " ".join(
+            comma if letter == "," else row[4 * int(letter) : 4 * int(letter) + 3]
+            for letter in text
+        )
+        for row, comma in zip(DIGITS, COMMA, strict=True)
+    ]
 
 
 def _lines(halves: list[Half]) -> list[tuple[str, list[str]]]:
     return [
         (
             "un-acked, and delivered again",
-            [f"{h.unacked - h.unacked_not_delivered:,} of {h.unacked:,}" for h in halves],
+            [
+                f"{h.counted.unacked - h.counted.unacked_not_delivered:,} of {h.counted.unacked:,}"
+                for h in halves
+            ],
         ),
         ("messages acked a second", [f"{h.acks_per_second:,.0f}" for h in halves]),
-        ("receipt of an ack, p50", [f"{h.receipt_ms_p50:.1f} ms" for h in halves]),
-        ("receipt of an ack, p99", [f"{h.receipt_ms_p99:.1f} ms" for h in halves]),
+        ("receipt of an ack, p50", [f"{h.consumed.receipt_ms_p50:.1f} ms" for h in halves]),
+        ("receipt of an ack, p99", [f"{h.consumed.receipt_ms_p99:.1f} ms" for h in halves]),
         ("data ledgers of the topic", [f"{h.data_ledgers}" for h in halves]),
         ("broker back after", [f"{h.restart_seconds:.1f} s" for h in halves]),
     ]

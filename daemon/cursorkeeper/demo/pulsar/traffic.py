@@ -7,9 +7,8 @@ which the Java source says in one place.
 
 from __future__ import annotations
 
-import asyncio
 import os
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,8 @@ from typing import TypeVar
 
 import msgspec
 
-from cursorkeeper.demo.processes import LineProcess, ProcessFailed
+from cursorkeeper.demo.processes import LineProcess
+from cursorkeeper.demo.stack.errors import StackError
 from cursorkeeper.demo.stack.pulsar import QUICK, class_path
 
 T = TypeVar("T")
@@ -72,43 +72,34 @@ class Topic:
 
     def process(self, command: str) -> LineProcess:
         """Not started yet. It ends when this process does."""
-        java = ["java", f"-Xmx{HEAP_MIB}m", "-XX:+UseSerialGC", *QUICK, "-cp"]
-        if self.classes is None:
-            java += [class_path(self.version), str(SOURCE)]
-        else:
-            java += [os.pathsep.join([str(self.classes), class_path(self.version)]), SOURCE.stem]
-        return LineProcess(
-            command,
-            [*java, command, self.service_url, self.name, SUBSCRIPTION, str(self.messages)],
-            self.log,
-        )
+        paths, main = [class_path(self.version)], str(SOURCE)
+        if self.classes is not None:
+            paths, main = [str(self.classes), *paths], SOURCE.stem
+        java = [
+            "java",
+            f"-Xmx{HEAP_MIB}m",
+            "-XX:+UseSerialGC",
+            *QUICK,
+            "-cp",
+            os.pathsep.join(paths),
+        ]
+        arguments = [command, self.service_url, self.name, SUBSCRIPTION, str(self.messages)]
+        return LineProcess(command, [*java, main, *arguments], self.log)
 
 
-async def compiled(version: str, folder: Path) -> Path:
-    """The folder, with Traffic's classes. Raises ProcessFailed."""
-    command = [
-        "java",
-        *QUICK,
-        "-m",
-        "jdk.compiler/com.sun.tools.javac.Main",
-        "-proc:none",
-        "-d",
-        str(folder),
-    ]
-    compiler = await asyncio.create_subprocess_exec(
-        *command, "-cp", class_path(version), str(SOURCE), stdin=DEVNULL, stdout=PIPE, stderr=STDOUT
+def compiled(version: str, folder: Path) -> Path:
+    """The folder, with Traffic's classes. Raises StackError. Blocks."""
+    compiler = ["java", *QUICK, "-m", "jdk.compiler/com.sun.tools.javac.Main", "-proc:none"]
+    done = subprocess.run(
+        [*compiler, "-d", str(folder), "-cp", class_path(version), str(SOURCE)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
-    try:
-        async with asyncio.timeout(SILENCE_MAX_S):
-            said, _ = await compiler.communicate()
-    except TimeoutError as e:
-        raise ProcessFailed(f"{SOURCE} was not compiled within {SILENCE_MAX_S:.0f} s") from e
-    finally:
-        if compiler.returncode is None:
-            compiler.kill()
-            await compiler.wait()
-    if compiler.returncode != 0:
-        raise ProcessFailed(f"{SOURCE} does not compile\n{said.decode(errors='replace')[-2000:]}")
+    if done.returncode != 0:
+        raise StackError(f"{SOURCE} does not compile\n{done.stdout[-2000:]}")
     return folder
 
 

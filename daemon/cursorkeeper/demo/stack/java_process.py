@@ -7,6 +7,7 @@ this one: it watches its parent's id.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -29,47 +30,34 @@ class JavaProcess(ServerProcess):
         arguments: Sequence[str],
         log: Path,
         *,
-        jar: Path | None = None,
         heap_mib: int = 192,
         start_max_s: float = 180.0,
-        java: str = "java",
         java_options: Sequence[str] = (),
     ) -> None:
         super().__init__(command, log, start_max_s)
-        self._arguments, self._jar, self._heap_mib, self._java = (
-            list(arguments),
-            jar,
-            heap_mib,
-            java,
-        )
+        self._arguments, self._heap_mib = list(arguments), heap_mib
         self._java_options = list(java_options)
 
     def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            self._command_line(),
+            [
+                "java",
+                f"-Xmx{self._heap_mib}m",
+                "-XX:+UseSerialGC",
+                f"-Djava.io.tmpdir={self.temp.absolute()}",
+                *self._java_options,
+                "-jar",
+                str(find_jar()),
+                self.name,
+                *self._arguments,
+                "--parent-pid",
+                str(os.getpid()),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
         )
-
-    def _command_line(self) -> list[str]:
-        java = [
-            self._java,
-            f"-Xmx{self._heap_mib}m",
-            "-XX:+UseSerialGC",
-            f"-Djava.io.tmpdir={self.temp.absolute()}",
-        ]
-        java += self._java_options
-        return [
-            *java,
-            "-jar",
-            str(self._jar or find_jar()),
-            self.name,
-            *self._arguments,
-            "--parent-pid",
-            str(os.getpid()),
-        ]
 
     def _wait_ready(self, process: subprocess.Popen[bytes]) -> Mapping[str, object]:
         assert process.stdout
@@ -87,10 +75,8 @@ class JavaProcess(ServerProcess):
                         f"ended with status {process.returncode} before it was ready"
                     )
                 line += got
-        try:
+        with contextlib.suppress(ValueError):
             ready = json.loads(line)
-        except ValueError:
-            raise self._failed(f"printed {line!r} instead of its ready line") from None
-        if not isinstance(ready, dict) or ready.get("ready") != self.name:
-            raise self._failed(f"printed {line!r} instead of its ready line")
-        return ready
+            if isinstance(ready, dict) and ready.get("ready") == self.name:
+                return ready
+        raise self._failed(f"printed {line!r} instead of its ready line")

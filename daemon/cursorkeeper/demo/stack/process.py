@@ -1,4 +1,4 @@
-"""One child process that serves: started, waited for, stopped, killed, frozen.
+"""One child process that serves: started, waited for, stopped, killed.
 
 Owns: the log file, the folder of temporary files, the limit of a start, the end of the process.
 Does not own: the command line and what "ready" means, which each kind says of itself
@@ -15,39 +15,21 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from cursorkeeper.demo.stack.errors import StackError
 
 _TAIL_BYTES = 4096
-_FREEZE_MAX_S = 60.0
-
-
-def freeze(pid: int) -> None:
-    """SIGSTOP to a child of ours. Returns when every thread of it stands still: the signal alone
-    returns before, and on a busy machine a thread on the other core still answers for some
-    milliseconds. Raises `StackError` if it ended, or moves after a minute: one that waits for a
-    disk does not stop before that.
-    """
-    os.kill(pid, signal.SIGSTOP)
-    until_s = time.monotonic() + _FREEZE_MAX_S
-    while (
-        state := os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    ) is None:
-        if time.monotonic() > until_s:
-            raise StackError(f"process {pid} still moves {_FREEZE_MAX_S:.0f} s after SIGSTOP")
-        time.sleep(0.001)
-    if state.si_code != os.CLD_STOPPED:
-        raise StackError(f"process {pid} ended before it could be stopped")
 
 
 class ServerProcess(ABC):
-    """See the module. `ready` is what the start found out; empty before."""
+    """See the module. `ready` is what the start found out; empty before. A context manager: starts,
+    and stops at the end.
+    """
 
     def __init__(self, name: str, log: Path, start_max_s: float) -> None:
         self.name, self.log = name, log
@@ -106,24 +88,17 @@ class ServerProcess(ABC):
         """SIGKILL, and wait. Nothing to do if it is not running."""
         self._end(signal.SIGKILL, 10.0)
 
-    def freeze(self) -> None:
-        """SIGSTOP: it is there and does not answer. Returns when every thread stands still, see
-        `freeze`.
-        """
-        if not self.running:
-            raise StackError(f"{self.name} is not running")
-        freeze(self.pid)
-
-    def thaw(self) -> None:
-        """SIGCONT: what was sent meanwhile is read now."""
-        if not self.running:
-            raise StackError(f"{self.name} is not running")
-        os.kill(self.pid, signal.SIGCONT)
-
     def restart(self) -> Mapping[str, object]:
         """SIGKILL if it runs, then start with the same arguments."""
         self.kill()
         return self.start()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def log_tail(self) -> str:
         """The end of what this start wrote."""

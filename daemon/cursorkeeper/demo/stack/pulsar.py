@@ -115,17 +115,16 @@ class _PulsarProcess(ServerProcess):
     def __init__(
         self,
         name: str,
-        folder: Path,
+        cluster: PulsarCluster,
         version: str,
         *,
         extra_class_path: Sequence[Path] = (),
-        heap_mib: int = 512,
-        start_max_s: float = 120.0,
-        java_options: Sequence[str] = (),
+        heap_mib: int,
+        start_max_s: float,
     ) -> None:
-        super().__init__(name, folder / f"{name}.log", start_max_s)
-        self.folder, self.version, self._heap_mib = folder, version, heap_mib
-        self._extra_class_path, self._java_options = list(extra_class_path), list(java_options)
+        super().__init__(name, cluster.folder / f"{name}.log", start_max_s)
+        self.cluster, self.folder, self.version = cluster, cluster.folder, version
+        self._heap_mib, self._extra_class_path = heap_mib, list(extra_class_path)
 
     def _java(self, main: str, arguments: Sequence[str]) -> list[str]:
         classes = os.pathsep.join([*map(str, self._extra_class_path), class_path(self.version)])
@@ -136,7 +135,7 @@ class _PulsarProcess(ServerProcess):
             f"-Xmx{self._heap_mib}m",
             f"-XX:MaxDirectMemorySize={self._heap_mib}m",
             "-XX:+UseSerialGC",
-            *self._java_options,
+            *self.cluster.java_options,
             f"-Djava.io.tmpdir={self.temp.absolute()}",
             f"-Dlog4j.configurationFile={settings.absolute()}",
             "-Djava.net.preferIPv4Stack=true",
@@ -156,38 +155,34 @@ class _PulsarProcess(ServerProcess):
 
 
 class PulsarBroker(_PulsarProcess):
-    """One broker. `ready` has its `service_url` and `admin_url`; so have the properties, also
-    before it runs.
+    """One broker of a cluster. `ready` has its `service_url` and `admin_url`; so have the
+    properties, also before it runs.
 
-    `conf`: lines of broker.conf; a change of it counts from the next start on.
+    `version`: the cluster's, unless said. `conf`: lines of broker.conf; a change of it counts from
+    the next start on. `extra_class_path`: jars before Pulsar's own.
     """
 
     def __init__(
         self,
-        name: str,
-        folder: Path,
-        zookeeper: str,
-        cluster: str,
+        cluster: PulsarCluster,
+        name: str = "broker",
         *,
-        version: str = DEFAULT_VERSION,
+        version: str = "",
         conf: Mapping[str, str] | None = None,
         extra_class_path: Sequence[Path] = (),
         heap_mib: int = 512,
-        start_max_s: float = 120.0,
-        java_options: Sequence[str] = (),
     ) -> None:
         super().__init__(
             name,
-            folder,
-            version,
+            cluster,
+            version or cluster.version,
             extra_class_path=extra_class_path,
             heap_mib=heap_mib,
-            start_max_s=start_max_s,
-            java_options=java_options,
+            start_max_s=120.0,
         )
         self.conf = dict(conf or {})
-        self._cluster, self._zookeeper = cluster, zookeeper
         self._service_port, self._web_port = free_port(), free_port()
+        cluster.brokers.append(self)
 
     @property
     def service_url(self) -> str:
@@ -211,10 +206,10 @@ class PulsarBroker(_PulsarProcess):
 
     def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:
         lines = {
-            "clusterName": self._cluster,
-            "metadataStoreUrl": f"zk:{self._zookeeper}",
-            "configurationMetadataStoreUrl": f"zk:{self._zookeeper}",
-            "bookkeeperMetadataServiceUri": f"zk+hierarchical://{self._zookeeper}/ledgers",
+            "clusterName": self.cluster.name,
+            "metadataStoreUrl": f"zk:{self.cluster.zookeeper}",
+            "configurationMetadataStoreUrl": f"zk:{self.cluster.configuration}",
+            "bookkeeperMetadataServiceUri": self.cluster.bookkeeper,
             "brokerServicePort": str(self._service_port),
             "webServicePort": str(self._web_port),
             "bindAddress": "127.0.0.1",
@@ -271,6 +266,7 @@ class PulsarCluster:
     ) -> None:
         self.folder, self.zookeeper, self.version, self.name = folder, zookeeper, version, name
         self.configuration = configuration or zookeeper
+        self.bookkeeper = f"zk+hierarchical://{zookeeper}/ledgers"
         self.java_options = list(java_options)
         self.brokers: list[PulsarBroker] = []
 
@@ -279,38 +275,8 @@ class PulsarCluster:
         `public/default`. Raises StackError.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        tool = _MetadataSetUp(self)
-        tool.start()
-        tool.stop()
-        return self
-
-    def broker(
-        self,
-        name: str = "broker",
-        *,
-        version: str = "",
-        conf: Mapping[str, str] | None = None,
-        extra_class_path: Sequence[Path] = (),
-        heap_mib: int = 512,
-        start_max_s: float = 120.0,
-    ) -> PulsarBroker:
-        """One that is not started yet. `version`: the cluster's, unless said. `extra_class_path`:
-        jars before Pulsar's own.
-        """
-        made = PulsarBroker(
-            name,
-            self.folder,
-            self.zookeeper,
-            self.name,
-            version=version or self.version,
-            conf={"configurationMetadataStoreUrl": f"zk:{self.configuration}", **(conf or {})},
-            extra_class_path=extra_class_path,
-            heap_mib=heap_mib,
-            start_max_s=start_max_s,
-            java_options=self.java_options,
-        )
-        self.brokers.append(made)
-        return made
+        with _MetadataSetUp(self):
+            return self
 
     def stop(self) -> None:
         for broker in self.brokers:
@@ -333,23 +299,14 @@ class _MetadataSetUp(_PulsarProcess):
     """
 
     def __init__(self, cluster: PulsarCluster) -> None:
-        super().__init__(
-            "metadata",
-            cluster.folder,
-            cluster.version,
-            heap_mib=128,
-            start_max_s=60.0,
-            java_options=cluster.java_options,
-        )
-        self._of = cluster
+        super().__init__("metadata", cluster, cluster.version, heap_mib=128, start_max_s=60.0)
 
     def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:
-        store = f"zk:{self._of.zookeeper}"
         flags = {
-            "cluster": self._of.name,
-            "metadata-store": store,
-            "configuration-metadata-store": f"zk:{self._of.configuration}",
-            "existing-bk-metadata-service-uri": f"zk+hierarchical://{self._of.zookeeper}/ledgers",
+            "cluster": self.cluster.name,
+            "metadata-store": f"zk:{self.cluster.zookeeper}",
+            "configuration-metadata-store": f"zk:{self.cluster.configuration}",
+            "existing-bk-metadata-service-uri": self.cluster.bookkeeper,
             # Asked for, and used only between clusters.
             "web-service-url": "http://127.0.0.1:8080",
             "broker-service-url": "pulsar://127.0.0.1:6650",
