@@ -13,8 +13,8 @@ from cursorkeeper.core.claim import Claim
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.evidence import Evidence
 from cursorkeeper.core.flow import Flow
-from cursorkeeper.core.footer import Base, EmptyBase, Footer, FooterState, InlineBase
-from cursorkeeper.core.form import Form, is_hollow
+from cursorkeeper.core.footer import Base, EmptyBase, Footer, FooterState, InlineBase, is_hollow
+from cursorkeeper.core.form import Form
 from cursorkeeper.core.handles import Handles
 from cursorkeeper.core.intake import Intake
 from cursorkeeper.core.life import Life

@@ -303,3 +303,15 @@ def is_native(part: Base | ChainLedger) -> bool:
     return isinstance(part, InlineBase | SnapshotBase) or (
         isinstance(part, ChainLedger) and part.format == FORMAT_NATIVE
     )
+
+
+def is_hollow(item: ChainLedger, base: Base) -> bool:
+    """Only the open record, or nothing: it need not be read again. A ledger of whole states was
+    named for what is in it.
+    """
+    return (
+        item.format != FORMAT_PULSAR
+        and item.last_entry is not None
+        and item.last_entry <= 0
+        and not (isinstance(base, SnapshotBase) and base.ledger == item.ledger)
+    )

@@ -34,13 +34,14 @@ from cursorkeeper.core.evidence import Evidence
 from cursorkeeper.core.flow import Flow
 from cursorkeeper.core.flush import Flush
 from cursorkeeper.core.footer import ChainLedger
-from cursorkeeper.core.form import Form, NativeForm
+from cursorkeeper.core.form import Form
 from cursorkeeper.core.handles import Handles
 from cursorkeeper.core.intake import Intake
 from cursorkeeper.core.ledgers import Ledgers
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.native_form import NativeForm
 from cursorkeeper.core.ownership import RESTORE, Ownership
 from cursorkeeper.core.pause import Pause
 from cursorkeeper.core.progress import Progress

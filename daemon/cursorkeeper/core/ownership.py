@@ -8,7 +8,7 @@ created again; an owner that was deposed writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import field, replace
 from enum import Enum
 from typing import Any
@@ -100,6 +100,13 @@ class Ownership:
     @property
     def committed(self) -> Footer | None:
         return self.commit.committed
+
+    def leads_to(self, kind: Callable[[Base | ChainLedger], bool]) -> bool:
+        """Whether the footer names something of this kind."""
+        previous = self.previous
+        return any(map(kind, (self.base, *self.chain))) or (
+            previous is not None and any(map(kind, (previous.base, *previous.chain)))
+        )
 
     def next_write(self) -> int:
         self.write += 1

@@ -26,8 +26,8 @@ from cursorkeeper.core.footer import (
     Footer,
     PulsarBase,
     Truncation,
+    is_native,
 )
-from cursorkeeper.core.form import leads_to_native
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.shape import component, frozen
@@ -134,7 +134,7 @@ class WholeForm:
 
     @property
     def is_foreign(self) -> bool:
-        return leads_to_native(self._ownership)
+        return self._ownership.leads_to(is_native)
 
     @property
     def is_between_states(self) -> bool:

@@ -28,10 +28,10 @@ from cursorkeeper.core.fencing import Fencing
 from cursorkeeper.core.flow import Flow
 from cursorkeeper.core.flush import Flush
 from cursorkeeper.core.footer import EmptyBase, FooterState, is_pulsar
-from cursorkeeper.core.form import NativeForm
 from cursorkeeper.core.intake import Intake
 from cursorkeeper.core.ledgers import Ledgers
 from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.native_form import NativeForm
 from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.progress import Progress
