@@ -10,7 +10,7 @@ because it is damaged is damage.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pyroaring import BitMap
 
@@ -29,6 +29,7 @@ from cursorkeeper.format.pulsar.wire import (
     append_bytes,
     append_number,
     expect,
+    fields,
     read_field,
     read_text,
     varint_bytes,
@@ -45,16 +46,60 @@ class Acks:
     form: Form | None
 
 
+@frozen
+class Message:
+    """Which numbers the fields have that either message has; `numbers` of those that are numbers
+    and there at most once.
+    """
+
+    name: str
+    numbers: Mapping[int, str]
+    ranges: int
+    properties: int
+    batches: int
+
+
 class AcksReader:
-    def __init__(self, data: bytes, range_number: int) -> None:
-        self._data = data
+    def __init__(self, data: bytes, message: Message) -> None:
+        self._data, self._message = data, message
+        self.numbers = Once(message.name)
+        self.properties: dict[str, int] = {}
+        self.unknown = bytearray()
         self.newer: list[str] = []
         self.notes: list[str] = []
-        self.ranges = RangeReader(data, range_number, self.newer)
+        self.ranges = RangeReader(data, message.ranges, self.newer)
         self._elements: list[Element] = []
         self._batches: dict[Position, BitMap] = {}
         self._completed: list[Position] = []
         self._empty_batches = self._double_batches = 0
+
+    def others(self) -> Iterator[Field]:
+        """Reads the message; gives the fields that it does not share with the other one. Raises
+        PulsarFormatError.
+        """
+        data, message = self._data, self._message
+        pos, end = 0, len(data)
+        while pos < end:
+            pos = self.ranges.take(pos, end)
+            if pos == end:
+                break
+            field = read_field(data, pos, end)
+            pos = field.end
+            if field.number == message.ranges:
+                self.ranges.add(field)
+            elif field.number == message.batches:
+                self.take_batch(field)
+            elif field.number == message.properties:
+                name, value = read_number_property(data, field, self.newer)
+                self.properties[name] = value
+            elif field.number in message.numbers:
+                self.numbers.put(field, message.numbers[field.number])
+            else:
+                yield field
+
+    def keep(self, field: Field) -> None:
+        """A field of a newer version."""
+        self.unknown += self._data[field.at : field.end]
 
     def take_long_array(self, field: Field) -> None:
         """A LongListMap field."""
@@ -212,10 +257,7 @@ def read_number_property(data: bytes, field: Field, newer: list[str]) -> tuple[s
     """A LongProperty. Raises PulsarFormatError."""
     expect(field, Kind.LEN, "properties")
     once, name = Once("LongProperty"), None
-    pos = field.start
-    while pos < field.end:
-        inner = read_field(data, pos, field.end)
-        pos = inner.end
+    for inner in fields(data, field.start, field.end):
         if inner.number == 1:
             name = read_text(data, inner, "LongProperty.name")
         elif inner.number == 2:
@@ -231,10 +273,7 @@ def read_text_property(data: bytes, field: Field, newer: list[str]) -> tuple[str
     """A StringProperty or a KeyValue: two strings. Raises PulsarFormatError."""
     expect(field, Kind.LEN, "a property")
     found: dict[int, str] = {}
-    pos = field.start
-    while pos < field.end:
-        inner = read_field(data, pos, field.end)
-        pos = inner.end
+    for inner in fields(data, field.start, field.end):
         if inner.number in (1, 2):
             found[inner.number] = read_text(
                 data,

@@ -25,7 +25,7 @@ from cursorkeeper.format.pulsar.wire import (
     append_number,
     append_varint,
     expect,
-    read_field,
+    fields,
     read_varint,
     signed,
     varint_bytes,
@@ -46,10 +46,7 @@ def decode(data: bytes, field: Field, newer: list[str]) -> tuple[Position, BitMa
         return plain[0], _indexes(plain[0], plain[1])
     position: Position | None = None
     words: list[int] = []
-    pos = field.start
-    while pos < field.end:
-        inner = read_field(data, pos, field.end)
-        pos = inner.end
+    for inner in fields(data, field.start, field.end):
         if inner.number == 1:
             expect(inner, Kind.LEN, "BatchedEntryDeletionIndexInfo.position")
             if position is not None:

@@ -12,11 +12,11 @@ import struct
 from typing import Final
 
 from cursorkeeper.format.pulsar import acks, batches, ranges
-from cursorkeeper.format.pulsar.acks import AcksReader
+from cursorkeeper.format.pulsar.acks import AcksReader, Message
 from cursorkeeper.format.pulsar.compression import compress, expand
 from cursorkeeper.format.pulsar.errors import PulsarFormatError, too_new
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
-from cursorkeeper.format.pulsar.wire import Field, Once, append_number, read_field
+from cursorkeeper.format.pulsar.wire import append_number, read_numbers
 
 MAGIC: Final = b"\x47\x78"
 _HEADER: Final = struct.Struct(">2si")
@@ -34,12 +34,19 @@ _KINDS: Final = frozenset(map(int, Compression))
     CURSOR_PROPERTIES,
 ) = range(1, 9)
 """Field numbers. 9 is `idleSince` since Pulsar 5.0.1, kept as unknown."""
-_NUMBERS: Final = {
-    CURSORS_LEDGER: "cursorsLedgerId",
-    MARK_DELETE_LEDGER: "markDeleteLedgerId",
-    MARK_DELETE_ENTRY: "markDeleteEntryId",
-    LAST_ACTIVE: "lastActive",
-}
+_MESSAGE: Final = Message(
+    "ManagedCursorInfo",
+    {
+        CURSORS_LEDGER: "cursorsLedgerId",
+        MARK_DELETE_LEDGER: "markDeleteLedgerId",
+        MARK_DELETE_ENTRY: "markDeleteEntryId",
+        LAST_ACTIVE: "lastActive",
+    },
+    RANGES,
+    PROPERTIES,
+    BATCHES,
+)
+_HEADER_NUMBERS: Final = {1: "compressionType", 2: "uncompressedSize"}
 
 
 def encode(info: ManagedCursorInfo) -> bytes:
@@ -69,57 +76,19 @@ def decode(raw: bytes) -> ManagedCursorInfo:
 
 def decode_with_notes(raw: bytes) -> tuple[ManagedCursorInfo, tuple[str, ...]]:
     """`decode`, and what was odd but harmless."""
-    reader = AcksReader(raw, RANGES)
-    numbers = Once("ManagedCursorInfo")
-    properties: dict[str, int] = {}
+    reader = AcksReader(raw, _MESSAGE)
     cursor_properties: dict[str, str] = {}
-    unknown = bytearray()
-    pos, end = 0, len(raw)
-    while pos < end:
-        pos = reader.ranges.take(pos, end)
-        if pos == end:
-            break
-        field = read_field(raw, pos, end)
-        pos = field.end
-        if field.number in _NUMBERS:
-            numbers.put(field, _NUMBERS[field.number])
-        elif not _take(raw, field, reader, properties, cursor_properties):
-            unknown += raw[field.at : field.end]
-    return _info(reader, numbers, properties, cursor_properties, bytes(unknown)), tuple(
-        reader.notes
-    )
+    for field in reader.others():
+        if field.number == CURSOR_PROPERTIES:
+            name, text = acks.read_text_property(raw, field, reader.newer)
+            cursor_properties[name] = text
+        else:
+            reader.keep(field)
+    return _info(reader, cursor_properties), tuple(reader.notes)
 
 
-def _take(
-    raw: bytes,
-    field: Field,
-    reader: AcksReader,
-    properties: dict[str, int],
-    cursor_properties: dict[str, str],
-) -> bool:
-    """Whether the field is one of the repeated ones."""
-    if field.number == RANGES:
-        reader.ranges.add(field)
-    elif field.number == BATCHES:
-        reader.take_batch(field)
-    elif field.number == PROPERTIES:
-        name, value = acks.read_number_property(raw, field, reader.newer)
-        properties[name] = value
-    elif field.number == CURSOR_PROPERTIES:
-        name, text = acks.read_text_property(raw, field, reader.newer)
-        cursor_properties[name] = text
-    else:
-        return False
-    return True
-
-
-def _info(
-    reader: AcksReader,
-    numbers: Once,
-    properties: dict[str, int],
-    cursor_properties: dict[str, str],
-    unknown: bytes,
-) -> ManagedCursorInfo:
+def _info(reader: AcksReader, cursor_properties: dict[str, str]) -> ManagedCursorInfo:
+    numbers = reader.numbers
     cursors_ledger = numbers.required("cursorsLedgerId")
     if cursors_ledger < -1:
         raise PulsarFormatError(f"cursorsLedgerId {cursors_ledger}")
@@ -142,11 +111,11 @@ def _info(
         mark_delete,
         found.acked,
         found.batches,
-        properties,
+        reader.properties,
         cursor_properties,
         found.crossing,
         numbers.get("lastActive"),
-        unknown,
+        bytes(reader.unknown),
     )
 
 
@@ -189,18 +158,13 @@ def unwrap(value: bytes, *, limit_bytes: int) -> tuple[bytes, Compression]:
     payload = _HEADER.size + size
     if size < 0 or payload > len(value):
         raise PulsarFormatError(f"compression metadata of {size} bytes in a value of {len(value)}")
-    numbers = Once("compression header")
-    pos, newer = _HEADER.size, ""
-    while pos < payload:
-        field = read_field(value, pos, payload)
-        pos = field.end
-        if field.number in (1, 2):
-            numbers.put(field, "compressionType" if field.number == 1 else "uncompressedSize")
-        else:
-            newer = f"field {field.number} in the compression header"
+    newer: list[str] = []
+    numbers = read_numbers(
+        value, _HEADER.size, payload, "the compression header", _HEADER_NUMBERS, newer
+    )
     kind, size_bytes = numbers.required("compressionType"), numbers.required("uncompressedSize")
     if newer:
-        raise too_new(newer)
+        raise too_new(newer[-1])
     if kind not in _KINDS:
         raise too_new(f"compression type {kind}")
     if not 0 <= size_bytes <= min(limit_bytes, _INT32_MAX):

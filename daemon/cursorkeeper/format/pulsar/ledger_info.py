@@ -21,7 +21,7 @@ from cursorkeeper.format.pulsar.wire import (
     append_bytes,
     append_number,
     expect,
-    read_field,
+    fields,
 )
 
 VALUE_BYTES_MAX: Final = 64 << 20
@@ -64,10 +64,7 @@ def decode(value: bytes, *, limit_bytes: int = VALUE_BYTES_MAX) -> ManagedLedger
     properties: dict[str, str] = {}
     newer: list[str] = []
     unknown = bytearray()
-    pos, end = 0, len(raw)
-    while pos < end:
-        field = read_field(raw, pos, end)
-        pos = field.end
+    for field in fields(raw, 0, len(raw)):
         if field.number == LEDGERS:
             ledgers.append(_ledger(raw, field))
         elif field.number == TERMINATED:
@@ -89,10 +86,7 @@ def _ledger(raw: bytes, field: Field) -> LedgerInfo:
     expect(field, Kind.LEN, "ledgerInfo")
     numbers = Once("LedgerInfo")
     unknown = bytearray()
-    pos = field.start
-    while pos < field.end:
-        inner = read_field(raw, pos, field.end)
-        pos = inner.end
+    for inner in fields(raw, field.start, field.end):
         if inner.number in _NUMBERS:
             numbers.put(inner, _NUMBERS[inner.number])
         else:

@@ -13,18 +13,21 @@ beside the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import Final
 
-from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
+from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.format.pulsar import acks, batches, long_array, ranges
-from cursorkeeper.format.pulsar.acks import AcksReader
+from cursorkeeper.format.pulsar.acks import AcksReader, Message
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from cursorkeeper.format.pulsar.wire import Kind, Once, append_number, read_field, varint_bytes
+from cursorkeeper.format.pulsar.wire import Kind, append_number, varint_bytes
 
 LEDGER, ENTRY, RANGES, PROPERTIES, BATCHES, LONG_ARRAYS, IDLE_SINCE = range(1, 8)
 """Field numbers. 7 is `idleSince` (a number, Pulsar 5.0.1), kept as unknown; a fork's
 `cursorStateChunk` if it is bytes.
 """
+_MESSAGE: Final = Message(
+    "PositionInfo", {LEDGER: "ledgerId", ENTRY: "entryId"}, RANGES, PROPERTIES, BATCHES
+)
 
 
 def encode(info: PositionInfo, form: Form) -> bytes:
@@ -33,16 +36,15 @@ def encode(info: PositionInfo, form: Form) -> bytes:
     """
     _check(info, form)
     head = bytearray()
-    _append_mark_delete(head, info.mark_delete)
+    append_number(head, LEDGER, info.mark_delete.ledger)
+    append_number(head, ENTRY, info.mark_delete.entry)
     middle = bytearray()
     acks.append_number_properties(middle, PROPERTIES, info.properties)
     batches.encode(middle, BATCHES, info.batches)
-    return b"".join([head, *_ranges(info, form), middle, *_long_arrays(info, form), info.unknown])
-
-
-def _append_mark_delete(out: bytearray, mark_delete: Position) -> None:
-    append_number(out, LEDGER, mark_delete.ledger)
-    append_number(out, ENTRY, mark_delete.entry)
+    if form is Form.RANGES:
+        written = ranges.encode(RANGES, info.acked, info.crossing)
+        return b"".join([head, *written, middle, info.unknown])
+    return b"".join([head, middle, *long_array.encode(LONG_ARRAYS, info.acked), info.unknown])
 
 
 def _check(info: PositionInfo, form: Form) -> None:
@@ -55,16 +57,6 @@ def _check(info: PositionInfo, form: Form) -> None:
         raise ValueError(f"mark-delete {info.mark_delete} is no position")
     if any(ledger < 0 for ledger in info.acked):
         raise ValueError("a negative ledger id")
-
-
-def _ranges(info: PositionInfo, form: Form) -> Iterator[bytes]:
-    if form is Form.RANGES:
-        yield from ranges.encode(RANGES, info.acked, info.crossing)
-
-
-def _long_arrays(info: PositionInfo, form: Form) -> Iterator[bytes]:
-    if form is Form.LONG_ARRAY:
-        yield from long_array.encode(LONG_ARRAYS, info.acked)
 
 
 def encoded_bytes(info: PositionInfo, form: Form) -> int:
@@ -91,42 +83,25 @@ def decode(data: bytes) -> PositionInfo:
 
 def decode_with_notes(data: bytes) -> tuple[PositionInfo, tuple[str, ...]]:
     """The state, and what was odd but harmless about its bytes, for people. Raises as `decode`."""
-    reader = AcksReader(data, RANGES)
-    info = read_fields(data, reader)
-    return info, tuple(reader.notes)
-
-
-def read_fields(data: bytes, reader: AcksReader) -> PositionInfo:
-    """The message through a reader (PIP-54's draft has another message in field 5, and its own
-    reader).
-    """
-    mark_delete = Once("PositionInfo")
-    properties: dict[str, int] = {}
-    unknown = bytearray()
-    pos, end = 0, len(data)
-    while pos < end:
-        pos = reader.ranges.take(pos, end)
-        if pos == end:
-            break
-        field = read_field(data, pos, end)
-        pos = field.end
-        if field.number == RANGES:
-            reader.ranges.add(field)
-        elif field.number == LONG_ARRAYS:
+    reader = AcksReader(data, _MESSAGE)
+    for field in reader.others():
+        if field.number == LONG_ARRAYS:
             reader.take_long_array(field)
-        elif field.number == BATCHES:
-            reader.take_batch(field)
-        elif field.number == PROPERTIES:
-            name, value = acks.read_number_property(data, field, reader.newer)
-            properties[name] = value
-        elif field.number in (LEDGER, ENTRY):
-            mark_delete.put(field, "ledgerId" if field.number == LEDGER else "entryId")
-        else:
-            if field.number == IDLE_SINCE and field.kind == Kind.LEN:
-                reader.newer.append("a part of a state (field 7, cursorStateChunk)")
-            unknown += data[field.at : field.end]
-    at = acks.checked_mark_delete(mark_delete.required("ledgerId"), mark_delete.required("entryId"))
-    found = reader.finish(at)
-    return PositionInfo(
-        at, found.acked, found.batches, properties, found.crossing, found.form, bytes(unknown)
+            continue
+        if field.number == IDLE_SINCE and field.kind == Kind.LEN:
+            reader.newer.append("a part of a state (field 7, cursorStateChunk)")
+        reader.keep(field)
+    at = acks.checked_mark_delete(
+        reader.numbers.required("ledgerId"), reader.numbers.required("entryId")
     )
+    found = reader.finish(at)
+    info = PositionInfo(
+        at,
+        found.acked,
+        found.batches,
+        reader.properties,
+        found.crossing,
+        found.form,
+        bytes(reader.unknown),
+    )
+    return info, tuple(reader.notes)

@@ -21,12 +21,13 @@ from cursorkeeper.format.pulsar import varints
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import CrossingRange
 from cursorkeeper.format.pulsar.varints import Bytes, Places
-from cursorkeeper.format.pulsar.wire import Field, Kind, Once, expect, read_field
+from cursorkeeper.format.pulsar.wire import Field, Kind, expect, fields, read_numbers
 
 _COLUMNS: Final = 14
 _CONSTANTS: Final = ((2, 0x0A), (4, 0x08), (6, 0x10), (8, 0x12), (10, 0x08), (12, 0x10))
 _LENGTHS: Final = ((1, 13), (3, 7), (9, 13))
 """Column of a length, and the last column it counts."""
+_POSITION: Final = {1: "ledgerId", 2: "entryId"}
 _PIECE_BYTES_MIN: Final = 1 << 12
 _PIECE_BYTES_MAX: Final = 1 << 20
 _ROWS_AT_ONCE: Final = 1 << 16
@@ -39,14 +40,7 @@ Columns = tuple[Places, Places, Places]
 
 def read_position(data: bytes, start: int, end: int, name: str, newer: list[str]) -> Position:
     """A NestedPositionInfo. Raises PulsarFormatError."""
-    once = Once(name)
-    while start < end:
-        field = read_field(data, start, end)
-        start = field.end
-        if field.number in (1, 2):
-            once.put(field, "ledgerId" if field.number == 1 else "entryId")
-        else:
-            newer.append(f"field {field.number} in {name}")
+    once = read_numbers(data, start, end, name, _POSITION, newer)
     return Position(once.required("ledgerId"), once.required("entryId"))
 
 
@@ -124,10 +118,7 @@ class RangeReader:
         expect(field, Kind.LEN, "a range")
         self._one_by_one = max(0, self._one_by_one - 1)
         ends: dict[int, Position] = {}
-        pos = field.start
-        while pos < field.end:
-            inner = read_field(self._data, pos, field.end)
-            pos = inner.end
+        for inner in fields(self._data, field.start, field.end):
             if inner.number not in (1, 2):
                 self._newer.append(f"field {inner.number} in a range")
                 continue

@@ -9,6 +9,7 @@ of a longer state can look like it. Groups do not occur and are refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -115,6 +116,14 @@ def expect(field: Field, kind: Kind, name: str) -> Field:
     return field
 
 
+def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
+    """Every field of a message, in order. Raises PulsarFormatError."""
+    while start < end:
+        field = read_field(data, start, end)
+        start = field.end
+        yield field
+
+
 class Once:
     """The numbers of a message that are there at most once."""
 
@@ -141,6 +150,21 @@ class Once:
         if value is None:
             raise PulsarFormatError(f"{self._message}.{name} is missing")
         return value
+
+
+def read_numbers(
+    data: bytes, start: int, end: int, message: str, names: Mapping[int, str], newer: list[str]
+) -> Once:
+    """A message of nothing but numbers. `newer` takes what only a newer reader understands. Raises
+    PulsarFormatError.
+    """
+    once = Once(message)
+    for field in fields(data, start, end):
+        if field.number in names:
+            once.put(field, names[field.number])
+        else:
+            newer.append(f"field {field.number} in {message}")
+    return once
 
 
 def read_text(data: bytes, field: Field, name: str) -> str:

@@ -14,7 +14,7 @@ from pyroaring import BitMap
 
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import Position
-from cursorkeeper.format.pulsar import cursor_info, ledger_info, pip54, position_info
+from cursorkeeper.format.pulsar import cursor_info, ledger_info, position_info
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 from cursorkeeper.format.pulsar.values import (
     Compression,
@@ -102,7 +102,6 @@ def test_anything_at_all(data: bytes) -> None:
         position_info.decode,
         cursor_info.decode,
         ledger_info.decode,
-        pip54.decode_acked,
     ):
         survives(decode, data)
         survives(decode, b"\x08\x01\x10\x02" + data)

@@ -14,15 +14,14 @@ import pytest
 
 from cursorkeeper.core import containers
 from cursorkeeper.core.limits import BATCH_SIZE_MAX
-from cursorkeeper.core.values import PartialKey
-from cursorkeeper.format.pulsar import chunks, cursor_info, ledger_info, names, pip54, position_info
+from cursorkeeper.format.pulsar import chunks, cursor_info, ledger_info, names, position_info
 from cursorkeeper.format.pulsar.layout import layout_items
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.format.pulsar.wire import VARINT_BYTES_MAX, Kind, read_field
 
 PAGE = (Path(__file__).parents[4] / "docs/reference/pulsar-format.md").read_text()
 EXAMPLES = re.findall(
-    r"```(hex|znode|header|footer|topic|pip54)\n(.*?)```\n```json\n(.*?)```", PAGE, re.DOTALL
+    r"```(hex|znode|header|footer|topic)\n(.*?)```\n```json\n(.*?)```", PAGE, re.DOTALL
 )
 
 
@@ -106,24 +105,12 @@ def topic(data: bytes) -> dict[str, Any]:
     }
 
 
-def draft(data: bytes) -> dict[str, Any]:
-    info, acked = pip54.decode_acked(data)
-    sizes = {PartialKey(12, 11): 10}
-    assert pip54.encode(pip54.decode(data, sizes), sizes) == data
-    return described(info) | {
-        "ackedIndexes": {
-            f"{key.ledger}:{key.entry}": list(indexes) for key, indexes in acked.items()
-        }
-    }
-
-
 READ: dict[str, Callable[[bytes], dict[str, Any]]] = {
     "hex": state,
     "znode": znode,
     "header": header,
     "footer": footer,
     "topic": topic,
-    "pip54": draft,
 }
 
 
@@ -133,7 +120,7 @@ def test_examples_are_what_they_say(kind: str, told: str, meaning: str) -> None:
 
 
 def test_every_block_is_an_example() -> None:
-    assert len(EXAMPLES) == 14
+    assert len(EXAMPLES) == 13
     assert PAGE.count("```") == 4 * len(EXAMPLES)
     assert {kind for kind, _, _ in EXAMPLES} == set(READ)
 
