@@ -22,6 +22,7 @@ PAGES = [
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "docs/migrate/assess.md",
     "docs/migrate/migration.md",
     "docs/reference/data-format.md",
     "docs/reference/pulsar-format.md",
