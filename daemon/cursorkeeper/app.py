@@ -17,7 +17,6 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import grpc
 import msgspec
@@ -28,7 +27,7 @@ from grpc_reflection.v1alpha import reflection
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.port import GatewayInfo
-from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper.connections import gateway_settings, read_token, zookeeper_settings
 from cursorkeeper.core.limits import KIB
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans.pulsar_store import PulsarStore
@@ -38,7 +37,7 @@ from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.settings import Settings, SettingsError
-from cursorkeeper.starting import TRY_S, Patience, StartError, check_serving
+from cursorkeeper.starting import SHORT_LIMIT_S, TRY_S, Patience, StartError, check_serving
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import (
     AckSinkService,
@@ -52,76 +51,15 @@ from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.client import ZooKeeperClient
-from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_client._proto import acks_pb2, acks_pb2_grpc
 
 log = structlog.get_logger("cursorkeeper")
 
 
-__all__ = ["Daemon", "StartError", "gateway_client", "read_token", "run", "zookeeper_client"]
-
-PLACEHOLDER = b"change-me"
-"""How the tokens of our examples end."""
 CLOSING_SHARE = 0.95
 """Of `close_timeout_s`: the cursors' part; servers and clients are let go in the rest."""
 CANCEL_MAX_S = 2.0
 """How long a start that was told to stop may take to notice."""
-
-
-def gateway_client(settings: Settings, *, role: str = "writer") -> GatewayClient:
-    """The client of the ledger gateway. Its window is the keeper's: an append is never refused here
-    for room.
-    """
-    return GatewayClient(
-        GatewayClientSettings(
-            address=settings.gateway,
-            role=role,
-            token=read_token(settings, "gateway_token_file").decode(),
-            password=settings.password.encode(),
-            append_window_entries_max=8 * settings.daemon_appends_in_flight_max,
-            append_window_bytes_max=settings.append_window_bytes,
-        )
-    )
-
-
-def zookeeper_client(settings: Settings) -> ZooKeeperClient:
-    """The client of ZooKeeper. One try to reach it is short: `starting` has the patience."""
-    servers, chroot = parse_servers(settings.zookeeper)
-    return ZooKeeperClient(
-        ZooKeeperSettings(
-            servers=servers,
-            chroot=chroot or "/",
-            start_timeout_s=TRY_S,
-            session_timeout_ms=settings.zookeeper_session_timeout_ms,
-            jute_maxbuffer_bytes=settings.zookeeper_jute_maxbuffer_bytes,
-        )
-    )
-
-
-def read_token(settings: Settings, name: str) -> bytes:
-    """The content of the token file that setting `name` names; nothing if it names none. Raises
-    SettingsError, also for an empty
-    file: whoever names one wants to be asked for a token.
-    """
-    file = getattr(settings, name)
-    if not file:
-        return b""
-    try:
-        token = Path(file).read_bytes().strip()
-    except OSError as e:
-        raise SettingsError(
-            f"{name} = {file!r}: {e.strerror or e}",
-            "make it readable for this user, or name another",
-        ) from e
-    if not token:
-        raise SettingsError(f"{name} = {file!r} holds no token", "write one into it")
-    if token.endswith(PLACEHOLDER):
-        remedy = "write one of your own into it, for example with `openssl rand -hex 32`"
-        raise SettingsError(
-            f"{name} = {file!r} holds the placeholder of our examples, which everybody knows",
-            remedy,
-        )
-    return token
 
 
 class Daemon:
@@ -130,13 +68,13 @@ class Daemon:
         self._credentials = read_token(settings, "source_token_file")
         self._readers_token = read_token(settings, "reader_token_file")
         self.telemetry = DaemonTelemetry()
-        self.gateway = gateway_client(settings)
-        self.zookeeper = zookeeper_client(settings)
+        self.gateway = GatewayClient(gateway_settings(settings, "writer", SHORT_LIMIT_S))
+        # one try to reach it is short: `starting` has the patience
+        self.zookeeper = ZooKeeperClient(zookeeper_settings(settings, TRY_S))
         self.pulsar_zookeeper = self.zookeeper
         if settings.pulsar_metadata not in ("", settings.zookeeper):
-            self.pulsar_zookeeper = zookeeper_client(
-                replace(settings, zookeeper=settings.pulsar_metadata)
-            )
+            theirs = replace(settings, zookeeper=settings.pulsar_metadata)
+            self.pulsar_zookeeper = ZooKeeperClient(zookeeper_settings(theirs, TRY_S))
         self.keeper: Keeper | None = None
         self.address = ""
         self.metrics_address = ""

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
@@ -22,6 +23,8 @@ from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 
 START_TIMEOUT_S = 10.0
 """A person waits: shorter than the daemon's."""
+PLACEHOLDER = b"change-me"
+"""How the tokens of our examples end."""
 TELL_AFTER_S = 3.0
 """So long a command is silent about what it waits for."""
 
@@ -31,6 +34,32 @@ class Ports:
     zookeeper: ZooKeeper
     ledgers: LedgerStore
     footers: FooterStore
+
+
+def read_token(settings: Settings, name: str) -> bytes:
+    """The content of the token file that setting `name` names; nothing if it names none. Raises
+    SettingsError, also for an empty
+    file: whoever names one wants to be asked for a token.
+    """
+    file = getattr(settings, name)
+    if not file:
+        return b""
+    try:
+        token = Path(file).read_bytes().strip()
+    except OSError as e:
+        raise SettingsError(
+            f"{name} = {file!r}: {e.strerror or e}",
+            "make it readable for this user, or name another",
+        ) from e
+    if not token:
+        raise SettingsError(f"{name} = {file!r} holds no token", "write one into it")
+    if token.endswith(PLACEHOLDER):
+        remedy = "write one of your own into it, for example with `openssl rand -hex 32`"
+        raise SettingsError(
+            f"{name} = {file!r} holds the placeholder of our examples, which everybody knows",
+            remedy,
+        )
+    return token
 
 
 def zookeeper_settings(
@@ -56,8 +85,6 @@ def gateway_settings(
     settings: Settings, role: str, start_timeout_s: float | None = None
 ) -> GatewayClientSettings:
     """Raises SettingsError."""
-    from cursorkeeper.app import read_token
-
     host, colon, port = settings.gateway.rpartition(":")
     if not (host and colon and port.isdecimal()):
         raise SettingsError(f"gateway = {settings.gateway!r} is not an address", "write host:port")

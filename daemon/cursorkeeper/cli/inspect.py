@@ -4,6 +4,7 @@ fencing anything.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -14,10 +15,11 @@ from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.inspection import reader, state_entries
+from cursorkeeper.inspection import reader, record_view, state_entries
 from cursorkeeper.inspection.footer_view import footer_json, footer_lines
 from cursorkeeper.inspection.reader import End
-from cursorkeeper.inspection.record_view import COLUMNS, NUMBERS, view
+from cursorkeeper.inspection.record_view import RecordView
+from cursorkeeper.inspection.state_entries import StateEntry
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
@@ -46,8 +48,16 @@ async def show(
     bad = sum(end.info is None for end in ends.values())
     whole = reader.whole_state_ledgers(footer)
     for ledger, end in ends.items():
-        show_one = _show_states if ledger in whole else _show_records
-        bad += await show_one(ports, name, ledger, end, bar, as_json=as_json)
+        if end.info is None:
+            continue  # counted as missing
+        rows_of, kind = (_states, state_entries) if ledger in whole else (_records, record_view)
+        try:
+            rows = rows_of(ports, name, ledger, end, bar)
+        except DamageError as e:
+            bad += 1
+            _show_problem(ledger, e.message, as_json=as_json)
+            continue
+        bad += await _show_rows(rows, kind.COLUMNS, kind.NUMBERS, bar, as_json=as_json)
     return bad
 
 
@@ -96,16 +106,13 @@ def _show_footer(
 def roles(footer: Footer, ledger: int) -> list[str]:
     """What a ledger is to the footer."""
     found = []
-    if isinstance(footer.base, SnapshotBase) and footer.base.ledger == ledger:
-        found.append("base")
-    if any(c.ledger == ledger for c in footer.chain):
-        found.append("chain")
-    previous = footer.previous
-    if previous is not None:
-        if isinstance(previous.base, SnapshotBase) and previous.base.ledger == ledger:
-            found.append("previous base")
-        if any(c.ledger == ledger for c in previous.chain):
-            found.append("previous chain")
+    for named, said in ((footer, ""), (footer.previous, "previous ")):
+        if named is None:
+            continue
+        if isinstance(named.base, SnapshotBase) and named.base.ledger == ledger:
+            found.append(f"{said}base")
+        if any(c.ledger == ledger for c in named.chain):
+            found.append(f"{said}chain")
     return found
 
 
@@ -126,50 +133,39 @@ def _ledger_json(end: End) -> dict[str, Any]:
     }
 
 
-async def _show_records(
-    ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar, *, as_json: bool
-) -> int:
-    bad = 0
-    page = Table(COLUMNS, right=NUMBERS)
+async def _records(
+    ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar
+) -> AsyncIterator[RecordView | StateEntry]:
     async for entry, payload in reader.entries(ports.ledgers, ledger, end.last_entry, say=bar.say):
-        shown = view(ledger, entry, payload, name.record_hash)
-        bad += not shown.is_good
-        bar.advance()
-        if as_json:
-            json_line(shown.as_json())
-            continue
-        page.add_row(*shown.as_row())
-        if len(page) == PAGE_ROWS:
-            page.show()
-            page = Table(COLUMNS, right=NUMBERS)
-    if len(page):
-        say("")
-        page.show()
-    return bad
+        yield record_view.view(ledger, entry, payload, name.record_hash)
 
 
-async def _show_states(
-    ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar, *, as_json: bool
-) -> int:
-    """A ledger of whole states: what each entry is, by its size and the footer behind it."""
-    if end.info is None:
-        return 0  # counted as missing
-    bad = 0
-    page = Table(state_entries.COLUMNS, right=state_entries.NUMBERS)
-    try:
-        written = pulsar_ledger.written_by(end.info.custom_metadata, name)
-    except DamageError as e:
-        if as_json:
-            json_line(
-                {"type": "ledger_problem", "ledger": ledger, "ok": False, "problem": e.message}
-            )
-        else:
-            say(f"ledger {ledger}: {e.message}")
-        return 1
+def _states(
+    ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar
+) -> AsyncIterator[RecordView | StateEntry]:
+    """Of a ledger of whole states: what each entry is, by its size and the footer behind it. Raises
+    DamageError.
+    """
+    assert end.info is not None
+    written = pulsar_ledger.written_by(end.info.custom_metadata, name)
     entries = reader.entries(
         ports.ledgers, ledger, end.last_entry, say=bar.say, unconfirmed=not end.is_final
     )
-    async for shown in state_entries.StateEntries(ledger, written).views(entries):
+    return state_entries.StateEntries(ledger, written).views(entries)
+
+
+async def _show_rows(
+    rows: AsyncIterator[RecordView | StateEntry],
+    columns: Sequence[str],
+    numbers: Sequence[str],
+    bar: Bar,
+    *,
+    as_json: bool,
+) -> int:
+    """Each as it is read, in tables of some length; returns how many are bad."""
+    bad = 0
+    page = Table(columns, right=numbers)
+    async for shown in rows:
         bad += not shown.is_good
         bar.advance()
         if as_json:
@@ -178,11 +174,18 @@ async def _show_states(
         page.add_row(*shown.as_row())
         if len(page) == PAGE_ROWS:
             page.show()
-            page = Table(state_entries.COLUMNS, right=state_entries.NUMBERS)
+            page = Table(columns, right=numbers)
     if len(page):
         say("")
         page.show()
     return bad
+
+
+def _show_problem(ledger: int, problem: str, *, as_json: bool) -> None:
+    if as_json:
+        json_line({"type": "ledger_problem", "ledger": ledger, "ok": False, "problem": problem})
+    else:
+        say(f"ledger {ledger}: {problem}")
 
 
 async def _show_raw(ports: Ports, path: str, *, as_json: bool) -> None:

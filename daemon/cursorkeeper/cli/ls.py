@@ -97,19 +97,14 @@ class Listed:
 
 async def list_cursors(footers: FooterStore, bar: Bar) -> AsyncIterator[Listed]:
     """Every cursor, bucket by bucket. Raises ZooKeeperError."""
-    async for batch in footers.batches():
-        async for item in _read(footers, batch, bar):
-            yield item
-
-
-async def _read(footers: FooterStore, names: list[CursorName], bar: Bar) -> AsyncIterator[Listed]:
-    bar.grow(len(names))
-    for name, footer in zip(names, await footers.read_many(names), strict=True):
-        if isinstance(footer, DamageError):
-            yield Listed(name, None, str(footer))
-        elif footer is not None:
-            yield Listed(name, footer)
-    bar.advance(len(names))
+    async for names in footers.batches():
+        bar.grow(len(names))
+        for name, footer in zip(names, await footers.read_many(names), strict=True):
+            if isinstance(footer, DamageError):
+                yield Listed(name, None, str(footer))
+            elif footer is not None:
+                yield Listed(name, footer)
+        bar.advance(len(names))
 
 
 async def show(

@@ -2,8 +2,8 @@
 proves itself in its metadata.
 
 Owns: comparing tokens in a time that says nothing, and what a call without one is told. Does not
-own: where tokens come from (`app.read_token`). gRPC health and reflection are open: a probe has no
-token, and they tell nothing of cursors.
+own: where tokens come from (`connections.read_token`). gRPC health and reflection are open: a probe
+has no token, and they tell nothing of cursors.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.app import gateway_client
+from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.port import LedgerSpec
+from cursorkeeper.connections import gateway_settings
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.settings import Settings
 from cursorkeeper_client.ack_stream.source import SourceConnection
@@ -121,7 +122,7 @@ async def test_an_empty_last_slice_is_an_entry_like_any_other(stack: Standalone)
     """PIP-381 writes one when the length is an exact multiple of the slice; BookKeeper and the
     gateway must keep it.
     """
-    client = gateway_client(Settings(gateway=stack.gateway))
+    client = GatewayClient(gateway_settings(Settings(gateway=stack.gateway), "writer"))
     await client.start()
     try:
         ledger = await client.create(
