@@ -1,4 +1,4 @@
-"""Serves who changes one cursor from this process (import, compaction, tests): it is held as a
+"""Serves who changes one cursor from this process (import, repair, tests): it is held as a
 daemon holds it, by a keeper of its own.
 
 Owns the keeper, what is heard of the cursor, and how long is waited. Invariants: nothing is written
@@ -10,7 +10,6 @@ moved. Waiting moves nothing, nor does a call that failed.
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -62,8 +61,8 @@ class Hold:
     `Telemetry`.
     """
 
-    def __init__(self, name: CursorName, purpose: Purpose, stall_s: float, max_s: float) -> None:
-        self.name, self._purpose, self._stall_s, self._max_s = name, purpose, stall_s, max_s
+    def __init__(self, name: CursorName, purpose: Purpose, stall_s: float) -> None:
+        self.name, self._purpose, self._stall_s = name, purpose, stall_s
         self.durable = 0
         self.ended = ""
         """closed, deleted, deposed or refused; empty while it lives."""
@@ -75,7 +74,6 @@ class Hold:
         self._changed = asyncio.Event()
         self._clock_s = asyncio.get_running_loop().time
         self._moved_s = self._clock_s()
-        self._until_s = self._moved_s + max_s
 
     # ---- what its holder does
 
@@ -103,30 +101,10 @@ class Hold:
         """Everything up to `seq` is durable."""
         await self.until(lambda: self.durable >= seq, what)
 
-    async def snapshot(self, what: str) -> None:
-        """Takes a snapshot; returns when the footer that names it is committed."""
-        counters = self.machine.counters
-        before = counters.snapshots
-        self.send(ev.Snapshot())
-        await self.until(lambda: counters.snapshots > before, what)
-
     async def close(self, what: str) -> None:
         """Flushes and closes."""
         self.send(ev.Close(self._attach))
         await self.until(lambda: False, what, ends="closed")
-
-    async def give_up(self, limit_s: float) -> None:
-        """Closes it as it is, if that can be done soon; else its footer stays open, and says who
-        held it.
-        """
-        self.send(ev.Close())
-        try:
-            async with asyncio.timeout(min(limit_s, self._stall_s)):
-                while not self.ended:
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            pass
 
     async def until(self, done: Callable[[], bool], what: str, *, ends: str = "") -> None:
         """Waits as long as something moves, but for `done`, or that it ends as `ends` says."""
@@ -141,18 +119,14 @@ class Hold:
                 raise ProblemError(f"{self.name} does not fit: {stuck}", remedy)
             self._changed.clear()
             try:
-                async with asyncio.timeout_at(min(self._moved_s + self._stall_s, self._until_s)):
+                async with asyncio.timeout_at(self._moved_s + self._stall_s):
                     await self._changed.wait()
             except TimeoutError:
-                is_over = self._clock_s() >= self._until_s
-                over = (
-                    f"not done in {self._max_s:.0f} s"
-                    if is_over
-                    else f"nothing moved for {self._stall_s:.0f} s"
-                )
                 remedy = f"check both systems, then {self._purpose.again}"
                 raise ProblemError(
-                    f"{self.name}: {what}: {over}{self._why()}", remedy, Kind.AWAY
+                    f"{self.name}: {what}: nothing moved for {self._stall_s:.0f} s{self._why()}",
+                    remedy,
+                    Kind.AWAY,
                 ) from None
 
     def _stuck(self) -> str:
@@ -253,18 +227,17 @@ async def hold(
     state_writer: StateWriter | None = None,
     rng: random.Random | None = None,
     stall_s: float = STALL_S,
-    max_s: float = math.inf,
 ) -> AsyncIterator[Hold]:
     """The cursor, if its footer is still `only`: taken over from whoever has it, or, with `start`,
     created there.
 
-    Await `claimed` first, and `close` it; who leaves it open leaves it as a crash would. `max_s`:
-    so long at most, whatever moves. Raises what ZooKeeper's client raises.
+    Await `claimed` first, and `close` it; who leaves it open leaves it as a crash would. Raises
+    what ZooKeeper's client raises.
     """
     request = ev.Open(create=False, takeover=True, only=only)
     if start is not None:
         request = ev.Open(create=True, takeover=False, start=start, only=only)
-    held = Hold(name, purpose, stall_s, max_s)
+    held = Hold(name, purpose, stall_s)
     async with _keeper(
         held, ports, settings, limits or settings.limits, state_writer, rng, purpose.kind
     ) as keeper:
@@ -285,7 +258,7 @@ async def delete(
     """Takes the cursor over and deletes it, if its footer is still `only`. Raises Lost,
     ProblemError.
     """
-    held = Hold(name, purpose, stall_s, math.inf)
+    held = Hold(name, purpose, stall_s)
     async with _keeper(held, ports, settings, settings.limits, None, None, purpose.kind) as keeper:
         keeper.delete_unopened(name, held, only)
         await held.until(lambda: False, what, ends="deleted")

@@ -361,42 +361,6 @@ epoch_without_owner, ledger_missing, ledger_damaged, record_damaged, state_unrea
 snapshot_differs, orphan_ledger, root_lost. `place`: a znode, "ledger L" or "ledger L entry E".
 """
 
-CHOSEN: Final = _schema(
-    cursor_key=_L,
-    cursor=_S,
-    topic=_S,
-    subscription=_S,
-    footer_version=_I,
-    why=_S,
-    snapshot_bytes=_L,
-    delta_bytes=_L,
-)
-"""Cursors that are worth a compaction. `why`: cold, or unfinished (a compaction that died was
-there).
-"""
-
-COMPACTED: Final = _schema(
-    cursor_key=_L,
-    cursor=_S,
-    outcome=_S,
-    why=_S,
-    epoch=_L,
-    base_before=_S,
-    read_bytes_before=_L,
-    stored_bytes_before=_L,
-    base_after=_S,
-    read_bytes_after=_L,
-    stored_bytes_after=_L,
-    took_s=_D,
-    error_or_null=_S,
-)
-"""What became of each. `outcome`: COMPACTED; ALREADY (nothing is left to do); BUSY (somebody has it
-open, or moved on); GONE (deleted); REFUSED (it cannot be opened); DIFFERENT (what was read back is
-another state: the previous snapshot still holds what was); AWAY (a system did not answer).
-`read_bytes`: what its next owner reads outside the footer, snapshot and deltas; `stored_bytes`: of
-all ledgers that the footer names, the fall-back's too, as far as they are closed.
-"""
-
 _DAY = pa.date32()
 _STATS = [field for field in HOLE_STATS if field.name != "part_no"]
 ARCHIVED_CURSORS: Final = pa.schema(

@@ -83,12 +83,11 @@ def test_the_help_of_a_job_shows_its_flags_whole_on_80_columns(name: str) -> Non
         (["report", "--no-such"], "No such option"),
         (["report", "--option", "mode"], "write key=value"),
         (["report", "--option", "mod=failfast"], "did you mean mode"),
-        (["compact", "--option", "zooKeeper=h:1"], "use --zookeeper"),
+        (["export", "--option", "zooKeeper=h:1"], "use --zookeeper"),
         (["report", "--option", "table=holes"], "leave it out"),
         (["report", "--conf", "x"], "write key=value"),
         (["report", "--master", "local[2]", "--remote", "sc://h:1"], "give one of them"),
         (["report", "--master", "foo"], "write local[*], yarn"),
-        (["compact", "--limit", "0"], "1 to 100,000 are allowed"),
         (
             ["report", "--tenant", "t", "--topic", "persistent://t/n/x"],
             "tenant and topic are given",
@@ -340,16 +339,16 @@ def test_print_submit_names_neither_password_nor_archives_where_they_are_not_nee
 def test_print_submit_says_no_where_no_was_said(tmp_path: Path) -> None:
     """The file says yes and is passed along: a no that were left out would be a yes."""
     file = tmp_path / "job.toml"
-    file.write_text("[compact]\ndry_run = true\n[import]\nrefresh = true\n")
+    file.write_text("[export]\ndry_run = true\n[import]\nrefresh = true\n")
     assert (
         "--no-dry-run"
-        in pipeline("compact", "--job-config", str(file), "--no-dry-run", "--print-submit").output
+        in pipeline("export", "--job-config", str(file), "--no-dry-run", "--print-submit").output
     )
     assert (
         "--no-refresh"
         in pipeline("import", "--job-config", str(file), "--no-refresh", "--print-submit").output
     )
-    yes = pipeline("compact", "--job-config", str(file), "--dry-run", "--print-submit").output
+    yes = pipeline("export", "--job-config", str(file), "--dry-run", "--print-submit").output
     assert "--dry-run" in yes and "--no-" not in yes
 
 

@@ -15,7 +15,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.problems import ProblemError
 from cursorkeeper_pipeline.failures import problem_of_job
-from cursorkeeper_pipeline.jobs import archive, compact, export, report
+from cursorkeeper_pipeline.jobs import archive, export, report
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, read
 from cursorkeeper_pipeline.source.options import Options
 
@@ -91,7 +91,7 @@ def test_zookeeper_that_is_away_is_a_line_with_a_remedy(spark: SparkSession) -> 
         assert len(found.message) < 300 and "--debug" not in found.remedy
 
 
-@pytest.mark.parametrize("job", [report, archive, compact, export])
+@pytest.mark.parametrize("job", [report, archive, export])
 def test_no_job_finds_a_fleet_that_is_not_there_well(
     job: Any, stack: Standalone, root: str, tmp_path: Path
 ) -> None:

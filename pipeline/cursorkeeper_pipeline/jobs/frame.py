@@ -51,10 +51,6 @@ JOBS: Final[dict[str, tuple[str, str]]] = {
         "cursorkeeper_pipeline.jobs.audit",
         "Every footer, record and snapshot checked, and ledgers that nobody owns.",
     ),
-    "compact": (
-        "cursorkeeper_pipeline.jobs.compact",
-        "Cold cursors whose deltas outweigh their snapshot are rewritten; --dry-run.",
-    ),
     "archive": (
         "cursorkeeper_pipeline.jobs.archive",
         "Footers and hole counts kept by day and tenant, and how consumers lag.",
