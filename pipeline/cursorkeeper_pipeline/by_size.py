@@ -23,8 +23,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.failures import telling
-from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.failures import OptionError, telling
+from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.state_size import PARTIAL_BYTES
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.tables import table_of

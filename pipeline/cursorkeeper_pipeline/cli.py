@@ -31,9 +31,10 @@ from cursorkeeper.terminal.failure import USAGE, install, show
 from cursorkeeper.terminal.help import PlainCommand
 from cursorkeeper.terminal.options import BrokerConf, Config, Debug, Gateway, Root, Zookeeper
 from cursorkeeper_pipeline import job_file
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.jobs.frame import FAILED, JOBS, LOCAL, SETTINGS_FIELD, Job, Reporter
 from cursorkeeper_pipeline.redaction import SECRET_OPTIONS
-from cursorkeeper_pipeline.source.options import FOOTERS_ONLY, OptionError, Options
+from cursorkeeper_pipeline.source.options import FOOTERS_ONLY, Options
 from cursorkeeper_pipeline.submit import REMOTE, Submit, told_remote
 
 _WHICH, _SPARK, _OWN = "Which cursors", "Spark", "This job"

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from cursorkeeper.bookkeeper.errors import GatewayError
-from cursorkeeper.core.errors import CursorKeeperError
+from cursorkeeper.core.errors import CursorKeeperError, ExplainedError
 from cursorkeeper.problems import Kind, Problem, ProblemError, problem_of
 from cursorkeeper.zookeeper.errors import ZooKeeperError
-from cursorkeeper_pipeline.source.options import OptionError
 
 _OURS = re.compile(r"^[ \t|]*(?:\S*?: )?cursorkeeper[\w.]*\.(\w+): (.*)$", re.MULTILINE)
 """The last line of a traceback: an exception of ours, by its full name."""
@@ -42,6 +41,10 @@ WORKERS = (
     "give the workers this environment: --print-submit shows how, with PYSPARK_PYTHON and "
     "--archives"
 )
+
+
+class OptionError(ExplainedError, ValueError):
+    """An option that cannot be used; the message names it."""
 
 
 class TaskError(ProblemError):

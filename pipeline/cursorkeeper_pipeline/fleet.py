@@ -19,9 +19,10 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from cursorkeeper_pipeline.by_size import read_of
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.session import slots_of
 from cursorkeeper_pipeline.source.cursor_plan import TASKS_A_SLOT
-from cursorkeeper_pipeline.source.options import TABLES, OptionError, Options
+from cursorkeeper_pipeline.source.options import TABLES, Options
 
 TASKS: Final = 64
 """For chosen cursors, where nobody says how many slots there are."""

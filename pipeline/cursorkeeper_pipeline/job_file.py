@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.jobs.frame import JOBS, SETTINGS_FIELD
-from cursorkeeper_pipeline.source.options import OptionError
 
 PAIRED: Final = ("conf", "option")
 """Words K=V, or a table."""

@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.jobs.frame import LOCAL
 from cursorkeeper_pipeline.redaction import masked
-from cursorkeeper_pipeline.source.options import OptionError
 
 DEFAULTS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",

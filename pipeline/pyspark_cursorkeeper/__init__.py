@@ -51,6 +51,6 @@ class DefaultSource(DataSource):
         return self.writer(schema, overwrite)
 
     def _no(self, what: str, remedy: str) -> Any:
-        from cursorkeeper_pipeline.source.options import OptionError
+        from cursorkeeper_pipeline.failures import OptionError
 
         raise OptionError(f"{what}: this source is read with spark.read. What to do: {remedy}")

@@ -21,12 +21,13 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.problems import ProblemError
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.jobs import archive
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
 from cursorkeeper_pipeline.jobs.day_tables import DayTables
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from cursorkeeper_pipeline.source.keys import cursor_key
-from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.source.options import Options
 from pipeline.tests.real_cursors import fleet, options_of
 from pipeline.tests.test_transforms import NOW, expect, frame, row
 

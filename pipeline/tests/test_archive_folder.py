@@ -12,8 +12,8 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
-from cursorkeeper_pipeline.source.options import OptionError
 
 DAY, BEFORE = datetime.date(2026, 11, 21), datetime.date(2026, 11, 20)
 TABLES = ("cursors", "segments", "hole_stats")

@@ -27,13 +27,12 @@ from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.failures import problem_of_job
+from cursorkeeper_pipeline.failures import OptionError, problem_of_job
 from cursorkeeper_pipeline.job_file import convert
 from cursorkeeper_pipeline.jobs import audit
 from cursorkeeper_pipeline.jobs.audit import Arguments, seconds
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter
 from cursorkeeper_pipeline.source.keys import cursor_key
-from cursorkeeper_pipeline.source.options import OptionError
 from pipeline.tests.real_cursors import EAGER, LEDGERS, Fleet, fleet, options_of
 
 if TYPE_CHECKING:

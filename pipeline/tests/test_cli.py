@@ -21,10 +21,9 @@ from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal.failure import install
 from cursorkeeper_pipeline import cli, job_file
-from cursorkeeper_pipeline.failures import from_spark, problem_of_job
+from cursorkeeper_pipeline.failures import OptionError, from_spark, problem_of_job
 from cursorkeeper_pipeline.jobs import frame
 from cursorkeeper_pipeline.redaction import is_secret, masked
-from cursorkeeper_pipeline.source.options import OptionError
 from cursorkeeper_pipeline.submit import Submit
 
 

@@ -12,10 +12,11 @@ import pytest
 
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline import job_file
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.jobs import export, import_
 from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
 from cursorkeeper_pipeline.sinks.record import Record, State
-from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.source.options import Options
 
 SOURCE = Options.parse({"zookeeper": "z:1", "gateway": "g:1", "table": "pulsar_cursors"})
 SETTINGS = Settings(zookeeper="z:1", gateway="g:1")

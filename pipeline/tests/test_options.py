@@ -8,7 +8,8 @@ import pickle
 
 import pytest
 
-from cursorkeeper_pipeline.source.options import Mode, OptionError, Options
+from cursorkeeper_pipeline.failures import OptionError
+from cursorkeeper_pipeline.source.options import Mode, Options
 
 GIVEN = {"zookeeper": "127.0.0.1:2181", "gateway": "127.0.0.1:7651"}
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.jobs import report
 from cursorkeeper_pipeline.jobs.frame import Reporter
 from cursorkeeper_pipeline.pages.report_page import page, sentences
-from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.source.options import Options
 
 from .test_transforms import NOW, frame, row
 

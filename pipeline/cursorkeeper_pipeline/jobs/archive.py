@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
 from cursorkeeper_pipeline.jobs.day_tables import DayTables
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg, read, read_by_size
-from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.roots import check_footers
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyarrow import fs
 
-from cursorkeeper_pipeline.source.options import OptionError
+from cursorkeeper_pipeline.failures import OptionError
 
 STAGING, READY = "_staging", "READY"
 RENAMING = ("local", "hdfs", "viewfs")

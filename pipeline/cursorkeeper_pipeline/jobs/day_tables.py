@@ -14,7 +14,7 @@ import datetime
 import re
 from typing import TYPE_CHECKING, Final
 
-from cursorkeeper_pipeline.source.options import OptionError
+from cursorkeeper_pipeline.failures import OptionError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from cursorkeeper.terminal.output import say
-from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.failures import OptionError
+from cursorkeeper_pipeline.source.options import Options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

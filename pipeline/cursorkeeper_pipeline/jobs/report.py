@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg, read
-from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.roots import check_footers
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.settings import Settings, SettingsError, load
 from cursorkeeper.zookeeper.paths import check_path
 from cursorkeeper.zookeeper.settings import parse_servers
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.source.wanted import Wanted
 from cursorkeeper_pipeline.source.window import Window
 
@@ -47,10 +47,6 @@ READ_RATE_MIN_MIB_S, FOOTER_RATE_MIN_S = 0.01, 1.0
 VIEW = "CREATE TEMPORARY VIEW name USING cursorkeeper OPTIONS (table '...', zookeeper '...')"
 INTERNAL = "internal"
 """Fields so marked are no options that a user gives."""
-
-
-class OptionError(ExplainedError, ValueError):
-    """An option that cannot be used; the message names it."""
 
 
 class Mode(StrEnum):

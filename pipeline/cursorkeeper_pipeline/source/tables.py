@@ -10,7 +10,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.options import OptionError, Options
+from cursorkeeper_pipeline.failures import OptionError
+from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.table import Table
 
 _MODULES = {
