@@ -119,7 +119,9 @@ async def _reads(stack: Standalone) -> list[Row]:
             )
 
     async def decoded() -> None:
-        assert sum([len(batch) async for batch in shards.footers_in(client, options)]) == len(paths)
+        assert sum(
+            [len(batch) async for batch in shards.Reader(client, options).in_buckets()]
+        ) == len(paths)
 
     single, multi = await _best(GETS, gets), await _best(len(paths), multi_reads)
     del names

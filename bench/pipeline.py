@@ -35,8 +35,8 @@ from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.fleet import Fleet as Tables
 from cursorkeeper_pipeline.session import session
 from cursorkeeper_pipeline.source import states
-from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.plan import BucketsPart
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.units import dealt
 from pipeline.tests.fleet_maker import costs_of_tasks, cut_costs, pareto_fleet, skew

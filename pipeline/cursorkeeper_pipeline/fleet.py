@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from cursorkeeper_pipeline.by_size import read_of
 from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.session import slots_of
-from cursorkeeper_pipeline.source.cursor_plan import TASKS_A_SLOT
 from cursorkeeper_pipeline.source.options import TABLES, Options
+from cursorkeeper_pipeline.source.plan import TASKS_A_SLOT
 
 TASKS: Final = 64
 """For chosen cursors, where nobody says how many slots there are."""

@@ -22,10 +22,9 @@ from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format import footer as codec
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Create, Stat
-from cursorkeeper_pipeline.source.cursor_plan import tasks_for
-from cursorkeeper_pipeline.source.fleet import spread
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.shards import Found
+from cursorkeeper_pipeline.source.plan import spread, tasks_for
 from cursorkeeper_pipeline.source.splitting import pieces_wanted
 from cursorkeeper_pipeline.source.state_size import state_bytes
 
@@ -98,7 +97,7 @@ def pareto_fleet(cursors: int, seed: int = 7) -> Iterator[Found]:
         chain = (ChainLedger(ledger, segments + 1),)
         name = CursorName(f"persistent://t/n/{kind}-{at}", "sub")
         footer = footer_of(name, state=FooterState.CLOSED, base=base, chain=chain, stats=stats)
-        yield Found(name, footer, Stat(*[0] * 11))
+        yield Found(name, footer, Stat(*[0] * 11), 0)
 
 
 def costs_of_tasks(found: Sequence[Found], options: Options, per_task: int) -> list[int]:

@@ -26,7 +26,7 @@ from cursorkeeper_pipeline.jobs import archive
 from cursorkeeper_pipeline.jobs.day_folder import DayFolder
 from cursorkeeper_pipeline.jobs.day_tables import DayTables
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
-from cursorkeeper_pipeline.source.keys import cursor_key
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from pipeline.tests.real_cursors import fleet, options_of
 from pipeline.tests.test_transforms import NOW, expect, frame, row

@@ -32,7 +32,7 @@ from cursorkeeper_pipeline.job_file import convert
 from cursorkeeper_pipeline.jobs import audit
 from cursorkeeper_pipeline.jobs.audit import Arguments, seconds
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FAILED, FINDINGS, Reporter
-from cursorkeeper_pipeline.source.keys import cursor_key
+from cursorkeeper_pipeline.keys import cursor_key
 from pipeline.tests.real_cursors import EAGER, LEDGERS, Fleet, fleet, options_of
 
 if TYPE_CHECKING:

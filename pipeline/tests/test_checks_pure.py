@@ -29,19 +29,20 @@ from cursorkeeper.inspection.checks import FINDINGS_MAX, Report
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.decode.columns import batches
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.checks import (
     Checked,
     Checker,
     Finding,
-    Room,
     _has_moved,
-    batch_of,
     findings_of,
     needed_bytes,
 )
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.roots import check_root
-from cursorkeeper_pipeline.source.shards import Found, Reader
+from cursorkeeper_pipeline.source.shards import Reader
+from cursorkeeper_pipeline.source.side_by_side import Room
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeperServer
@@ -88,7 +89,9 @@ def test_kinds_and_places() -> None:
 def test_rows_count_a_cursor_once() -> None:
     finding = Finding("record_damaged", "ledger 5 entry 7", "m", "r")
     rows = list(Checked(NAME, "open", 3, 1, 10, 1000, True, (finding, finding)).rows())
-    batch = batch_of([*rows, *Checked(NAME, "open", 3, unchecked="busy").rows()]).to_pylist()
+    busy = Checked(NAME, "open", 3, unchecked="busy").rows()
+    [made] = batches([*rows, *busy], schemas.CHECKS, 100)
+    batch = made.to_pylist()
     assert [row["kind"] for row in batch] == [
         "checked",
         "record_damaged",
@@ -96,7 +99,7 @@ def test_rows_count_a_cursor_once() -> None:
         "unchecked",
     ]
     assert [row["records"] for row in batch] == [10, 0, 0, 0] and batch[3]["message"] == "busy"
-    assert batch_of(rows).schema == schemas.CHECKS
+    assert next(batches(rows, schemas.CHECKS, 100)).schema == schemas.CHECKS
 
 
 def test_a_finding_counts_if_the_footer_still_leads_to_it() -> None:

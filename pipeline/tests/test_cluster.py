@@ -19,7 +19,7 @@ import pytest
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_pipeline.source.keys import cursor_key
+from cursorkeeper_pipeline.keys import cursor_key
 from pipeline.tests.cluster import SPECULATING, WORKER_HOSTS, SparkCluster
 from pipeline.tests.migration_world import migration_world
 from pipeline.tests.real_cursors import fleet
@@ -238,4 +238,4 @@ def test_a_job_of_ours_runs_on_a_remote_cluster(
     assert done.returncode == 0, (done.stdout, done.stderr[-4_000:])
     said = json.loads(done.stdout.splitlines()[-1])
     deltas = sum(4 * (at + 1) for at in range(len(NAMES)))
-    assert (said["cursors"], said["records"]) == (len(NAMES), deltas), said
+    assert (said["cursors"], said["recordsRead"]) == (len(NAMES), deltas), said

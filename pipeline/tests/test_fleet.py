@@ -21,13 +21,14 @@ from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
+from cursorkeeper_pipeline.keys import bucket_of, cursor_key
+from cursorkeeper_pipeline.schemas import LEDGERS
 from cursorkeeper_pipeline.source import ledgers, shards
-from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
-from cursorkeeper_pipeline.source.fleet import BUCKETS, chooses, spread
-from cursorkeeper_pipeline.source.keys import bucket_of, cursor_key
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.plan import BUCKETS, plan_buckets, spread
 from cursorkeeper_pipeline.source.pulsar import _refs, plan_spans
 from cursorkeeper_pipeline.source.reader import wanted
+from cursorkeeper_pipeline.source.shards import chooses
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from daemon.tests.fakes.zookeeper.faults import UnknownNotDone
@@ -124,7 +125,7 @@ async def by_cursor(world: World, chosen: Options) -> list[str]:
     for part in await plan_buckets(world.zk, chosen, 256):
         found += [
             one.name.topic
-            async for batch in shards.footers_in(world.zk, chosen, part.buckets)
+            async for batch in shards.Reader(world.zk, chosen).in_buckets(part.buckets)
             for one in batch
         ]
     return found
@@ -132,12 +133,16 @@ async def by_cursor(world: World, chosen: Options) -> list[str]:
 
 async def by_footer(world: World, chosen: Options) -> list[str]:
     """As the others do."""
-    return [one.name.topic async for batch in shards.footers_in(world.zk, chosen) for one in batch]
+    return [
+        one.name.topic
+        async for batch in shards.Reader(world.zk, chosen).in_buckets()
+        for one in batch
+    ]
 
 
 async def by_ledger(world: World, chosen: Options) -> list[str]:
-    found = [row async for batch in ledgers._batches(world, chosen) for row in batch.to_pylist()]  # type: ignore[arg-type]
-    return [row["cursor"].rpartition("|")[0] for row in found]
+    found = [row async for rows in ledgers._rows(world, chosen) for row in rows]  # type: ignore[arg-type]
+    return [row[LEDGERS.names.index("cursor")].rpartition("|")[0] for row in found]
 
 
 async def by_pulsar(world: World, chosen: Options) -> list[str]:
@@ -225,7 +230,7 @@ async def test_what_comes_after_the_plan_is_read_by_it(world: World) -> None:
         batches = [
             b
             for part in plans[given]
-            async for b in shards.footers_in(world.zk, chosen, part.buckets)
+            async for b in shards.Reader(world.zk, chosen).in_buckets(part.buckets)
         ]
         return sorted(one.name.topic for batch in batches for one in batch)
 
@@ -282,7 +287,7 @@ async def test_filters_of_a_query_choose_before_anything_is_read(world: World) -
     ):
         listed.clear()
         chosen = replace(options(), wanted=wanted(filters))
-        batches = [b async for b in shards.footers_in(world.zk, chosen, BUCKETS)]
+        batches = [b async for b in shards.Reader(world.zk, chosen).in_buckets(BUCKETS)]
         assert {one.name for batch in batches for one in batch} == expected, filters
         if filters[0].attribute == ("cursor_key",):
             assert len(listed) <= 1 + len(keys) + 1, "the root, and the buckets of the keys"

@@ -19,6 +19,7 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import ANY_VERSION
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source import shards
 from cursorkeeper_pipeline.source.options import Options
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
@@ -48,8 +49,8 @@ def options(**given: str) -> Options:
 
 async def found(
     zk: FakeZooKeeper, chosen: Options, buckets: list[str] | None = None
-) -> dict[CursorName, shards.Found]:
-    every = [one async for batch in shards.footers_in(zk, chosen, buckets) for one in batch]
+) -> dict[CursorName, Found]:
+    every = [one async for batch in shards.Reader(zk, chosen).in_buckets(buckets) for one in batch]
     assert len({one.name for one in every}) == len(every), "a cursor came twice"
     return {one.name: one for one in every}
 
@@ -167,10 +168,11 @@ async def test_a_footer_that_vanishes_after_the_listing_is_not_there(zk: FakeZoo
     names = [name_of(at) for at in range(20)]
     await write_footers(zk, ROOT, [footer_of(name) for name in names])
     reader = shards.Reader(zk, options())
-    listed = [name async for _, some in reader.names(await reader.buckets()) for name in some]
+    listed = [name async for _, some in reader.names_in(await reader.buckets()) for name in some]
     await zk.delete(names[3].path(ROOT), ANY_VERSION)
     assert set(listed) == set(names)
-    assert {name for name, _ in await reader.read(listed)} == set(names) - {names[3]}
+    read = [one.name async for batch in reader.named(listed) for one in batch]
+    assert set(read) == set(names) - {names[3]}
 
 
 async def test_it_reads_what_was_committed_before_it_began(
@@ -203,7 +205,7 @@ async def test_nothing_is_under_way_while_a_batch_is_looked_at(zk: FakeZooKeeper
     """The loop may stand still for longer than any request may take."""
     await write_footers(zk, ROOT, [footer_of(name_of(at), at) for at in range(MANY)])
     before = asyncio.all_tasks()
-    async for _ in shards.footers_in(zk, options()):
+    async for _ in shards.Reader(zk, options()).in_buckets():
         assert asyncio.all_tasks() == before
 
 
@@ -215,7 +217,7 @@ async def test_batches_are_small_where_footers_are_large(zk: FakeZooKeeper) -> N
         ("/large", 30_000, shards.READ_BYTES // 30_000),
     ):
         await write_footers(zk, root, [(name, bytes(node_bytes)) for name in names])
-        sizes = [len(batch) async for batch in shards.footers_in(zk, options(root=root))]
+        sizes = [len(batch) async for batch in shards.Reader(zk, options(root=root)).in_buckets()]
         assert sum(sizes) == len(names) and set(sizes[: shards.READS_AT_ONCE]) == {
             shards.READ_BATCH_FIRST
         }

@@ -5,6 +5,7 @@ row and never the end of a batch.
 from __future__ import annotations
 
 import string
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -31,9 +32,11 @@ from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.values import Segment
 from cursorkeeper.zookeeper.values import Stat
 from cursorkeeper_pipeline.decode import footer_rows
-from cursorkeeper_pipeline.decode.footer_rows import Read
+from cursorkeeper_pipeline.decode.columns import Row
+from cursorkeeper_pipeline.decode.columns import batches as batches_of
+from cursorkeeper_pipeline.decode.footer_rows import Found
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.schemas import CURSORS, SEGMENTS
-from cursorkeeper_pipeline.source.keys import cursor_key
 from pipeline.tests.fleet_maker import footer_of, name_of
 
 NAME = CursorName("persistent://tenant/ns/topic-partition-3", "sub|x")
@@ -52,22 +55,25 @@ FULL = footer_of(
 )
 
 
-def cursor_rows(*read: Read) -> list[dict[str, Any]]:
-    batch = footer_rows.batch(list(footer_rows.cursors(read)), CURSORS)
-    batch.validate(full=True)
-    assert batch.schema.equals(CURSORS, check_metadata=True)
-    return batch.to_pylist()
+def checked(rows: Iterator[Row], schema: pa.Schema) -> list[dict[str, Any]]:
+    found = []
+    for batch in batches_of(rows, schema, 100):
+        batch.validate(full=True)
+        assert batch.schema.equals(schema, check_metadata=True)
+        found += batch.to_pylist()
+    return found
 
 
-def segment_rows(*read: Read) -> list[dict[str, Any]]:
-    batch = footer_rows.batch(list(footer_rows.segments(read)), SEGMENTS)
-    batch.validate(full=True)
-    assert batch.schema.equals(SEGMENTS, check_metadata=True)
-    return batch.to_pylist()
+def cursor_rows(*read: Found) -> list[dict[str, Any]]:
+    return checked(footer_rows.cursors(read), CURSORS)
+
+
+def segment_rows(*read: Found) -> list[dict[str, Any]]:
+    return checked(footer_rows.segments(read), SEGMENTS)
 
 
 def test_every_column_of_a_cursor() -> None:
-    assert cursor_rows(Read(NAME, FULL, STAT, READ_AT)) == [
+    assert cursor_rows(Found(NAME, FULL, STAT, READ_AT)) == [
         {
             "cursor_key": cursor_key(NAME),
             "cursor": "persistent://tenant/ns/topic-partition-3|sub|x",
@@ -106,7 +112,7 @@ def test_every_column_of_a_cursor() -> None:
 
 
 def test_what_must_be_read_in_order() -> None:
-    rows = segment_rows(Read(NAME, FULL, STAT, READ_AT))
+    rows = segment_rows(Found(NAME, FULL, STAT, READ_AT))
     assert [
         (r["segment_no"], r["role"], r["bk_ledger"], r["first_entry"], r["last_entry"], r["bytes"])
         for r in rows
@@ -134,7 +140,7 @@ def test_what_must_be_read_in_order() -> None:
 )
 def test_bases(base: Any, said: str) -> None:
     (row,) = cursor_rows(
-        Read(NAME, replace(FULL, base=base, previous=None, chain=()), STAT, READ_AT)
+        Found(NAME, replace(FULL, base=base, previous=None, chain=()), STAT, READ_AT)
     )
     assert (row["base"], row["snapshot_segments"], row["chain_ledgers"], row["has_previous"]) == (
         said,
@@ -143,7 +149,7 @@ def test_bases(base: Any, said: str) -> None:
         False,
     )
     assert len(
-        segment_rows(Read(NAME, replace(FULL, base=base, previous=None, chain=()), STAT, READ_AT))
+        segment_rows(Found(NAME, replace(FULL, base=base, previous=None, chain=()), STAT, READ_AT))
     ) == (said == "snapshot")
 
 
@@ -152,8 +158,8 @@ def test_bases(base: Any, said: str) -> None:
     [(DamageError("flipped", "footer"), "DAMAGED"), (TooNewError("v99", "footer"), "TOO_NEW")],
 )
 def test_a_footer_that_cannot_be_read_is_one_row(error: DamageError, status: str) -> None:
-    read = Read(NAME, error, STAT, READ_AT)
-    row, good = cursor_rows(read, Read(NAME, FULL, STAT, READ_AT))
+    read = Found(NAME, error, STAT, READ_AT)
+    row, good = cursor_rows(read, Found(NAME, FULL, STAT, READ_AT))
     assert (row["status"], row["error"]) == (status, str(error)) and str(error).startswith(
         "footer: "
     )
@@ -184,7 +190,7 @@ def test_a_footer_that_cannot_be_read_is_one_row(error: DamageError, status: str
 
 
 def test_tombstones_keep_their_state() -> None:
-    (row,) = cursor_rows(Read(NAME, replace(FULL, state=FooterState.DELETED), STAT, READ_AT))
+    (row,) = cursor_rows(Found(NAME, replace(FULL, state=FooterState.DELETED), STAT, READ_AT))
     assert row["state"] == "deleted"
 
 
@@ -205,11 +211,11 @@ def test_tenant_and_namespace(topic: str, place: tuple[str, str]) -> None:
 
 def test_no_text_makes_a_batch_fail() -> None:
     rows = cursor_rows(
-        Read(NAME, replace(FULL, writer="\ud800half"), STAT, READ_AT),
-        Read(NAME, FULL, STAT, READ_AT),
+        Found(NAME, replace(FULL, writer="\ud800half"), STAT, READ_AT),
+        Found(NAME, FULL, STAT, READ_AT),
     )
     assert [row["writer"] for row in rows] == ["?half", "w"]
-    (damaged,) = cursor_rows(Read(NAME, DamageError("a \udfff text"), STAT, READ_AT))
+    (damaged,) = cursor_rows(Found(NAME, DamageError("a \udfff text"), STAT, READ_AT))
     assert damaged["error"] == "a ? text"
 
 
@@ -221,7 +227,7 @@ def test_numbers_at_their_limits() -> None:
         base=SnapshotBase(most, most, most, most, most, 0),
         stats=Stats(*[most] * 6),
     )
-    (row,) = cursor_rows(Read(NAME, footer, STAT, READ_AT))
+    (row,) = cursor_rows(Found(NAME, footer, STAT, READ_AT))
     assert (row["epoch"], row["span_entries"], row["snapshot_segments"]) == (
         most,
         most,
@@ -232,7 +238,8 @@ def test_numbers_at_their_limits() -> None:
 @given(st.lists(st.tuples(st.text(string.printable, min_size=1), st.text(min_size=1)), max_size=30))
 def test_keys_are_those_of_other_tables(names: list[tuple[str, str]]) -> None:
     read = [
-        Read(name, footer_of(name), STAT, READ_AT) for name in (CursorName(*pair) for pair in names)
+        Found(name, footer_of(name), STAT, READ_AT)
+        for name in (CursorName(*pair) for pair in names)
     ]
     assert [row["cursor_key"] for row in cursor_rows(*read)] == [
         cursor_key(one.name) for one in read
@@ -240,17 +247,13 @@ def test_keys_are_those_of_other_tables(names: list[tuple[str, str]]) -> None:
 
 
 def test_batches_are_bounded_and_nothing_is_lost() -> None:
-    read = [Read(name_of(at), footer_of(name_of(at), at), STAT, READ_AT) for at in range(1_000)]
-    answers = [read[at : at + 60] for at in range(0, 1_000, 60)] + [[]]
-    batches = list(footer_rows.batches(map(footer_rows.cursors, answers), CURSORS, 256))
-    assert (
-        all(256 <= batch.num_rows < 256 + 60 for batch in batches[:-1])
-        and 0 < batches[-1].num_rows < 256
-    )
+    read = [Found(name_of(at), footer_of(name_of(at), at), STAT, READ_AT) for at in range(1_000)]
+    batches = list(batches_of(footer_rows.cursors(read), CURSORS, 256))
+    assert [batch.num_rows for batch in batches] == [256, 256, 256, 232]
     assert pa.Table.from_batches(batches)["cursor"].to_pylist() == [
         one.name.display for one in read
     ]
-    assert list(footer_rows.batches([[], []], CURSORS, 256)) == []
+    assert list(batches_of([], CURSORS, 256)) == []
 
 
 def test_the_footers_of_tests_are_footers() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import chain
 
 import pyarrow as pa
 import pytest
@@ -16,9 +17,10 @@ from cursorkeeper.format import footer as codec
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
-from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.footers import Cursors, Segments
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.plan import BUCKETS, BucketsPart
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Table
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
@@ -134,14 +136,22 @@ def test_a_zookeeper_that_is_not_there_is_told_with_what_to_do() -> None:
 
 @pytest.mark.jvm
 def test_systems_give_footers_to_other_tables(stack: Standalone, root: str) -> None:
-    from cursorkeeper_pipeline.source.shards import read_footers
+    from cursorkeeper_pipeline.source.shards import Reader
 
     write(stack, root, [footer_of(name_of(at), at) for at in range(20)])
     chosen = options(zookeeper=stack.zookeeper, root=root)
+
+    def read(systems: Systems) -> Iterator[Found]:
+        async def reading() -> AsyncIterator[list[Found]]:
+            async for batch in Reader(await systems.zookeeper(), chosen).in_buckets():
+                yield batch
+
+        return chain.from_iterable(systems.iterate(reading()))
+
     with Systems(chosen) as systems:
-        assert {name: footer for name, footer, _ in read_footers(systems, chosen)} == {
+        assert {one.name: one.footer for one in read(systems)} == {
             name_of(at): footer_of(name_of(at), at) for at in range(20)
         }
     with Systems(chosen) as systems:
-        first = next(iter(read_footers(systems, chosen)))
+        first = next(read(systems))
     assert isinstance(first.footer, Footer), "who stops early leaves nothing behind"

@@ -18,8 +18,8 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.problems import ProblemError
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.history import Deltas, History
-from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader
 from pipeline.tests.real_cursors import EAGER, fleet, options_of

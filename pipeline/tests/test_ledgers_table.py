@@ -14,7 +14,7 @@ from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.source.keys import cursor_key
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.ledgers import Ledgers
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.tables import table_of

@@ -11,8 +11,8 @@ import pytest
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.positions import Position
-from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.plan import BUCKETS, BucketsPart
 from cursorkeeper_pipeline.source.units import Sized, UnitsPart, cut_units
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 from daemon.tests.runtime.virtual import virtual

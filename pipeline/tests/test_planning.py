@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cursorkeeper_pipeline.by_size import passes
-from cursorkeeper_pipeline.source.cursor_plan import tasks_for
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.planning import bin_pack, grouped
+from cursorkeeper_pipeline.source.plan import BUCKETS, bin_pack, spread, tasks_for
 from cursorkeeper_pipeline.source.units import dealt
 from pipeline.tests.fleet_maker import cut_costs, pareto_fleet, skew
 
@@ -70,15 +69,15 @@ def test_a_pareto_fleet_that_is_cut_and_dealt_is_even() -> None:
 
 
 def test_groups_hold_every_bucket_and_are_even() -> None:
-    sizes = {f"{at:03x}": at % 5 for at in range(4096)}
-    groups = grouped(sizes, 6)
+    sizes = {bucket: at % 5 for at, bucket in enumerate(BUCKETS)}
+    groups = [part.buckets for part in spread(sizes, 6)]
     assert sorted(name for group in groups for name in group) == sorted(sizes), (
         "empty ones too: a cursor may come"
     )
     assert len({sum(sizes[name] for name in group) for group in groups}) <= 2
     empty = [sum(not sizes[name] for name in group) for group in groups]
     assert max(empty) - min(empty) <= 2
-    assert [len(group) for group in grouped(dict.fromkeys(sizes, 0), 4)] == [1024] * 4
+    assert [len(part.buckets) for part in spread({}, 4)] == [1024] * 4
 
 
 def test_numbers_of_tasks() -> None:

@@ -36,9 +36,10 @@ from cursorkeeper.problems import ProblemError
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.decode.columns import batches
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source import pulsar
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
-from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import (
     SPAN_TOPICS,
@@ -150,9 +151,8 @@ async def told_of(
         row async for row in pulsar._rows(MemorySystems(world), options, SpansPart(tuple(spans)))
     ]  # type: ignore[arg-type]
     assert len(found) == topics
-    return {
-        row["topic"]: (row["status"], row["error"]) for row in pulsar.batch_of(found).to_pylist()
-    }
+    [batch] = batches(found, schemas.PULSAR_CURSORS, topics)
+    return {row["topic"]: (row["status"], row["error"]) for row in batch.to_pylist()}
 
 
 async def lost_cursors(topics: int, lost: int) -> PulsarWorld:

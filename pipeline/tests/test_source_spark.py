@@ -26,7 +26,7 @@ from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.failures import OptionError, problem_of_job
 from cursorkeeper_pipeline.fleet import Fleet
-from cursorkeeper_pipeline.source.keys import cursor_key
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.options import TABLES
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
 from pipeline.tests.real_cursors import EAGER, LEDGERS

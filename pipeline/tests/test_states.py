@@ -25,16 +25,18 @@ from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSetting
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError, problem_of
 from cursorkeeper_pipeline.decode.columns import Batches
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.failures import telling
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
-from cursorkeeper_pipeline.source.fleet import BUCKETS, BucketsPart
-from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.part import Part
-from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in
+from cursorkeeper_pipeline.source.plan import BUCKETS, BucketsPart
+from cursorkeeper_pipeline.source.shards import Reader
+from cursorkeeper_pipeline.source.side_by_side import Room
 from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
-from cursorkeeper_pipeline.source.state_reader import Budget, StateReader
+from cursorkeeper_pipeline.source.state_reader import StateReader
+from cursorkeeper_pipeline.source.table import Part
 from cursorkeeper_pipeline.source.units import Sized, Unit, UnitsPart, cut_units
 from daemon.tests.cli.conftest import EAGER, NO_INLINE, CliWorld
 from daemon.tests.fakes.bookkeeper.fake import Damage
@@ -64,7 +66,9 @@ class MemorySystems:
 
 async def footers(world: CliWorld, options: Options) -> list[Found]:
     return [
-        one async for batch in footers_in((await world.ports()).zookeeper, options) for one in batch
+        one
+        async for batch in Reader((await world.ports()).zookeeper, options).in_buckets()
+        for one in batch
     ]
 
 
@@ -302,7 +306,7 @@ async def test_a_cursor_that_is_deleted_when_its_turn_comes_is_no_row(world: Cli
     await session.delete(NAME.path(), (await session.get(NAME.path())).version)
     world.bookkeeper.lose_ledger(found.footer.chain[0].ledger)  # type: ignore[union-attr]
     assert [
-        one async for one in states.pieces(await reader_of(world), Budget(1), found, [WHOLE], 1)
+        one async for one in states.pieces(await reader_of(world), Room(1), found, [WHOLE], 1)
     ] == []
 
 
@@ -592,7 +596,7 @@ async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world
     made = states.Holes.rows(Unit(NAME))
     columns = [
         c
-        async for o in states.pieces(await reader_of(world), Budget(1), found, windows, 1)
+        async for o in states.pieces(await reader_of(world), Room(1), found, windows, 1)
         for c in made.add(o)
     ]
     columns += list(made.rest())
@@ -606,7 +610,7 @@ async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world
 async def test_a_cursor_that_ends_between_two_pieces_is_missing(world: CliWorld, end: str) -> None:
     await large(world)
     found, windows = await windows_of(world)
-    outcomes = states.pieces(await reader_of(world), Budget(1), found, windows, 1)
+    outcomes = states.pieces(await reader_of(world), Room(1), found, windows, 1)
     made = states.HoleStats.rows(Unit(NAME))
     list(made.add(await anext(outcomes)))
     if end == "reset":
@@ -647,8 +651,7 @@ async def test_a_damaged_segment_sends_its_own_pieces_to_the_older_snapshot(
         and "is damaged" in (await stats(world, **CUT))["error"]
     )
     errors = [
-        one.error
-        async for one in states.pieces(await reader_of(world), Budget(1), found, windows, 1)
+        one.error async for one in states.pieces(await reader_of(world), Room(1), found, windows, 1)
     ]
     readers = [damaged in window.segments for window in windows]
     assert [bool(error) for error in errors] == readers and 0 < sum(readers) < len(windows) / 2

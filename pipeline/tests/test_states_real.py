@@ -27,8 +27,8 @@ from cursorkeeper.migration import exchange
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.terminal.output import Bar
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source import states
-from cursorkeeper_pipeline.source.keys import cursor_key
 from daemon.tests.support.world import SilentTelemetry, Source, partial, ranges
 from pipeline.tests.real_cursors import EAGER, LEDGERS, Fleet, fleet, options_of, until
 

@@ -9,13 +9,12 @@ import pytest
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline.source.checks import Checks
-from cursorkeeper_pipeline.source.fleet import BucketsPart
 from cursorkeeper_pipeline.source.history import Deltas
 from cursorkeeper_pipeline.source.ledgers import Ledgers
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.part import Part
+from cursorkeeper_pipeline.source.plan import BucketsPart
 from cursorkeeper_pipeline.source.pulsar import PulsarCursors, Span, SpansPart
-from cursorkeeper_pipeline.source.table import Table
+from cursorkeeper_pipeline.source.table import Part, Table
 
 PARTS = [
     (Deltas(), BucketsPart(("000",))),

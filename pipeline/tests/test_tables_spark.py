@@ -12,7 +12,7 @@ import pytest
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.failures import problem_of_job
-from cursorkeeper_pipeline.source.keys import cursor_key
+from cursorkeeper_pipeline.keys import cursor_key
 from pipeline.tests.real_cursors import fleet, options_of
 from pipeline.tests.test_history_table import NAMES
 from pipeline.tests.test_states_real import CUT, DAMAGED, GOOD, LOST, Told, entries, make, wanted

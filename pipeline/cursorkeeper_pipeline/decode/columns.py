@@ -8,7 +8,8 @@ copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ BATCH_BYTES: Final = 16 << 20
 
 Column = Any
 """A numpy array, or a pyarrow array where numpy has no such type."""
+Row = tuple[Any, ...]
 
 
 class Batches:
@@ -64,6 +66,24 @@ class Batches:
             for column, field in zip(columns, self._schema, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+
+def batches(rows: Iterable[Row], schema: pa.Schema, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """Rows in the schema's order as batches of `batch_rows`, the last one of fewer, none empty."""
+    coming = iter(rows)
+    while some := list(islice(coming, batch_rows)):
+        columns = zip(*some, strict=True)
+        arrays = [_array(values, field) for values, field in zip(columns, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
+    try:
+        return pa.array(values, field.type)
+    except UnicodeEncodeError:  # half of a surrogate pair: JSON can say it, no text can hold it
+        return pa.array(
+            [text and text.encode(errors="replace").decode() for text in values], field.type
+        )
 
 
 def same_text(value: str, rows: int) -> pa.Array:

@@ -7,11 +7,8 @@ it would say; no text can make a batch fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
-
-import numpy as np
-import pyarrow as pa
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import Base, ChainLedger, Footer, SnapshotBase
@@ -19,17 +16,18 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.inspection.footer_view import base_kind
 from cursorkeeper.zookeeper.values import Stat
+from cursorkeeper_pipeline.decode.columns import Row
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.schemas import DAMAGED, OK, TOO_NEW
 
 _INT32_MAX: Final = (1 << 31) - 1
 _UNREAD: Final = (None,) * 5
 _UNREAD_STATE: Final = (None,) * 14
-Row = tuple[Any, ...]
 
 
-class Read(NamedTuple):
-    """A footer, or why it cannot be read; its znode's stat; when it was read, in microseconds since
-    1970.
+class Found(NamedTuple):
+    """A footer as it was read, or why it cannot be read. `stat` is its znode's; `read_at_us`: when
+    it was read, in microseconds since 1970.
     """
 
     name: CursorName
@@ -38,32 +36,16 @@ class Read(NamedTuple):
     read_at_us: int
 
 
-def cursors(read: Iterable[Read]) -> Iterator[Row]:
+def cursors(read: Iterable[Found]) -> Iterator[Row]:
     """A row of `cursors` for each."""
     return (_cursor_row(*one) for one in read)
 
 
-def segments(read: Iterable[Read]) -> Iterator[Row]:
+def segments(read: Iterable[Found]) -> Iterator[Row]:
     """What each footer says must be read, in order; one row of role "" for a footer that cannot be
     read.
     """
     return (row for one in read for row in _segment_rows(one))
-
-
-def batches(
-    rows: Iterable[Iterable[Row]], schema: pa.Schema, batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    """Batches of `batch_rows` or a few more, none empty. Held are rows, not footers: a footer may
-    hold a whole state.
-    """
-    waiting: list[Row] = []
-    for some in rows:
-        waiting += some
-        if len(waiting) >= batch_rows:
-            yield batch(waiting, schema)
-            waiting = []
-    if waiting:
-        yield batch(waiting, schema)
 
 
 def place_of(topic: str) -> tuple[str, str]:
@@ -87,7 +69,7 @@ def status_of(error: DamageError) -> str:
 
 
 def _cursor_row(name: CursorName, footer: Footer | DamageError, stat: Stat, read_at_us: int) -> Row:
-    head = (name.record_hash, name.display, *place_of(name.topic), name.topic, name.subscription)
+    head = (cursor_key(name), name.display, *place_of(name.topic), name.topic, name.subscription)
     znode = (stat.version, 1000 * stat.ctime_ms, 1000 * stat.mtime_ms, stat.data_bytes, read_at_us)
     if isinstance(footer, DamageError):
         return (*head, *_UNREAD, *znode, *_UNREAD_STATE, status_of(footer), str(footer))
@@ -121,8 +103,8 @@ def _cursor_row(name: CursorName, footer: Footer | DamageError, stat: Stat, read
     )
 
 
-def _segment_rows(read: Read) -> Iterator[Row]:
-    key, version, footer = read.name.record_hash, read.stat.version, read.footer
+def _segment_rows(read: Found) -> Iterator[Row]:
+    key, version, footer = cursor_key(read.name), read.stat.version, read.footer
     if isinstance(footer, DamageError):
         yield key, *(None,) * 6, version, status_of(footer), str(footer)
         return
@@ -140,29 +122,3 @@ def _parts(
         yield f"{prefix}snapshot", base.ledger, base.first_entry, base.last_entry, base.length
     for item in chain:
         yield f"{prefix}chain", item.ledger, 0, item.last_entry, None
-
-
-# --- columns --------------------------------------------------------------------------------------
-
-
-def batch(rows: Sequence[Row], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of rows that begin with the hash of the cursor's name."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
-    keys = np.array(columns[0], np.uint64).view(np.int64)  # `fleet.cursor_key`, for many
-    arrays = [
-        pa.array(keys),
-        *(
-            _column(values, field)
-            for values, field in zip(columns[1:], list(schema)[1:], strict=True)
-        ),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
-    try:
-        return pa.array(values, field.type)
-    except UnicodeEncodeError:  # half of a surrogate pair: JSON can say it, no text can hold it
-        return pa.array(
-            [text and text.encode(errors="replace").decode() for text in values], field.type
-        )

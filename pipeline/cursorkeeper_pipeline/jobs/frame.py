@@ -100,7 +100,7 @@ def read_by_size(source: Options, table: str, cursors: DataFrame, per_task: int)
     cursors. Nothing of BookKeeper is read before an action.
     """
     from cursorkeeper_pipeline.by_size import read_of
-    from cursorkeeper_pipeline.source.cursor_plan import tasks_for
+    from cursorkeeper_pipeline.source.plan import tasks_for
 
     chosen = source.with_table(table)
     return read_of(cursors, chosen, tasks_for(cursors.count(), per_task, chosen))

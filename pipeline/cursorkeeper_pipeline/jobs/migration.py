@@ -35,6 +35,7 @@ from cursorkeeper.migration.importer import Plan
 from cursorkeeper.migration.outcome import JOBS_MAX
 from cursorkeeper.migration.pulsar_systems import pulsar_ports, pulsar_settings
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.sinks.record import (
     Record,
     RunRecord,
@@ -45,7 +46,6 @@ from cursorkeeper_pipeline.sinks.record import (
     id_of,
 )
 from cursorkeeper_pipeline.sinks.tasks import LEFT, Places, Task, Work
-from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.transforms.migration import (
     OUTCOMES,

@@ -26,7 +26,7 @@ from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_systems import pulsar_ports
 from cursorkeeper.settings import Settings
 from cursorkeeper.zookeeper.port import ZooKeeper
-from cursorkeeper_pipeline.source.keys import cursor_key
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES
 
 One = Callable[[PulsarCursorRef], Awaitable[Outcome]]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -38,20 +38,20 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.failures import telling
-from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
-from cursorkeeper_pipeline.source.keys import cursor_key
+from cursorkeeper_pipeline.decode import columns
+from cursorkeeper_pipeline.decode.footer_rows import Found
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.options import MIB, Options
 from cursorkeeper_pipeline.source.pacing import paced
-from cursorkeeper_pipeline.source.part import Part
+from cursorkeeper_pipeline.source.plan import CursorsTable
 from cursorkeeper_pipeline.source.roots import check_root
-from cursorkeeper_pipeline.source.shards import Found, Reader
-from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, side_by_side
+from cursorkeeper_pipeline.source.shards import Reader
+from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, Room, side_by_side
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part
 from cursorkeeper_pipeline.source.units import Unit, found_in
 
-CURSORS_PER_TASK = 128
 TRIES_MAX = 3
 """Of one cursor that changes while it is read."""
 PAUSE_S = 1.0
@@ -119,29 +119,19 @@ class Checked(NamedTuple):
             yield *who, *finding, 0, 0, 0, self.at_least
 
 
-class Checks:
+class Checks(CursorsTable):
     schema = schemas.CHECKS
+    cursors_per_task = 128
 
-    def plan(self, options: Options) -> Sequence[Part]:
-        with telling(), Systems(options) as systems:
+    async def parts(self, systems: Systems, options: Options) -> Sequence[Part]:
+        await check_root(await systems.zookeeper(), systems.ledgers, options)
+        return await super().parts(systems, options)
 
-            async def work() -> Sequence[Part]:
-                zookeeper = await systems.zookeeper()
-                await check_root(zookeeper, systems.ledgers, options)
-                return await plan_buckets(zookeeper, options, CURSORS_PER_TASK)
-
-            return systems.run(work())
-
-    def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        rows: list[tuple[Any, ...]] = []
-        with telling(), Systems(options) as systems:
-            for checked in systems.iterate(_checked(systems, options, part)):
-                rows += checked.rows()
-                if len(rows) >= BATCH_ROWS:
-                    yield batch_of(rows)
-                    rows = []
-        if rows:
-            yield batch_of(rows)
+    def batches(self, systems: Systems, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+        checked = systems.iterate(_checked(systems, options, part))
+        return columns.batches(
+            chain.from_iterable(one.rows() for one in checked), self.schema, BATCH_ROWS
+        )
 
 
 async def _checked(systems: Systems, options: Options, part: Part) -> AsyncIterator[Checked]:
@@ -160,7 +150,7 @@ async def _checked(systems: Systems, options: Options, part: Part) -> AsyncItera
         if checked is not None:
             yield checked
 
-    async for checked in side_by_side(found_in(zookeeper, reader, options, part), work):
+    async for checked in side_by_side(found_in(reader, part), work):
         in_a_row = in_a_row + 1 if checked.unchecked else 0
         if in_a_row > UNCHECKED_IN_A_ROW_MAX:
             raise ProblemError(
@@ -314,37 +304,3 @@ def needed_bytes(footer: Footer | DamageError) -> int:
     previous = footer.previous.base if footer.previous is not None else None
     older = previous.length if isinstance(previous, SnapshotBase) else 0
     return MIB + EXPANSION * max(state_bytes(footer), older)
-
-
-class Room:
-    """Bytes of memory that cursors share; one that needs more than there is gets all of it,
-    alone.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._free = self._size = size
-        self._changed = asyncio.Condition()
-
-    @asynccontextmanager
-    async def taken(self, wanted: int) -> AsyncIterator[None]:
-        """While it is used. Waits; whoever is in gives it back."""
-        size = min(wanted, self._size)
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._free >= size)
-            self._free -= size
-        try:
-            yield
-        finally:
-            async with self._changed:
-                self._free += size
-                self._changed.notify_all()
-
-
-def batch_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    """`rows` holds at least one row."""
-    columns = zip(*rows, strict=True)
-    arrays = [
-        pa.array(list(column), field.type)
-        for column, field in zip(columns, schemas.CHECKS, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schemas.CHECKS)

@@ -2,13 +2,13 @@
 that is read.
 
 Owns how many footers a task is worth, and what `mode` makes of a footer that cannot be read. Does
-not own the plan (`cursor_plan`), how footers are read (`shards`) nor the columns
-(`decode.footer_rows`).
+not own the plan (`plan`), how footers are read (`shards`) nor the columns (`decode.footer_rows`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 import pyarrow as pa
@@ -17,42 +17,27 @@ from cursorkeeper.core.errors import DamageError
 from cursorkeeper.problems import ProblemError, problem_of
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import footer_rows
-from cursorkeeper_pipeline.decode.footer_rows import Read, Row
-from cursorkeeper_pipeline.failures import telling
-from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
-from cursorkeeper_pipeline.source.fleet import BucketsPart
+from cursorkeeper_pipeline.decode.columns import Row, batches
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.options import Mode, Options
-from cursorkeeper_pipeline.source.part import Part
-from cursorkeeper_pipeline.source.shards import Batch, read_batches
+from cursorkeeper_pipeline.source.plan import BucketsPart, CursorsTable
+from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part
 
-FOOTERS_PER_TASK: Final = 25_000
-"""About a second of one core; an empty task costs some 50 ms."""
 BATCH_ROWS: Final = 8_192
 
 
-class Footers:
-    schema: pa.Schema
-    rows: Callable[[Iterable[Read]], Iterator[Row]]
+class Footers(CursorsTable):
+    rows: Callable[[Iterable[Found]], Iterator[Row]]
+    cursors_per_task = 25_000
+    """About a second of one core; an empty task costs some 50 ms."""
+    is_deep = False
 
-    def plan(self, options: Options) -> Sequence[Part]:
-        with telling(), Systems(options) as systems:
-
-            async def work() -> Sequence[Part]:
-                return await plan_buckets(
-                    await systems.zookeeper(), options, FOOTERS_PER_TASK, is_deep=False
-                )
-
-            return systems.run(work())
-
-    def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+    def batches(self, systems: Systems, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
         assert isinstance(part, BucketsPart)
-        with telling(), Systems(options) as systems:
-            rows = (
-                self.rows(_checked(batch, options.mode))
-                for batch in read_batches(systems, options, part.buckets)
-            )
-            yield from footer_rows.batches(rows, self.schema, BATCH_ROWS)
+        found = chain.from_iterable(systems.iterate(_found(systems, options, part)))
+        return batches(self.rows(found), self.schema, BATCH_ROWS)
 
 
 class Cursors(Footers):
@@ -69,14 +54,17 @@ class Segments(Footers):
     rows = staticmethod(footer_rows.segments)
 
 
-def _checked(batch: Batch, mode: Mode) -> list[Read]:
-    if mode is Mode.FAILFAST:
-        for name, footer, _ in batch:
-            if isinstance(footer, DamageError):
-                problem = problem_of(footer)
+async def _found(
+    systems: Systems, options: Options, part: BucketsPart
+) -> AsyncIterator[list[Found]]:
+    """Raises ProblemError for a footer that cannot be read, where `mode` is failfast."""
+    async for batch in Reader(await systems.zookeeper(), options).in_buckets(part.buckets):
+        for found in batch if options.mode is Mode.FAILFAST else ():
+            if isinstance(found.footer, DamageError):
+                problem = problem_of(found.footer)
                 raise ProblemError(
-                    f"{name}: {problem}",
+                    f"{found.name}: {problem}",
                     f"{problem.remedy}; mode permissive makes it a row",
                     problem.kind,
                 )
-    return [Read(*found, batch.read_at_us) for found in batch]
+        yield batch

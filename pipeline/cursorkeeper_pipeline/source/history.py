@@ -44,20 +44,17 @@ from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where
-from cursorkeeper_pipeline.failures import telling
+from cursorkeeper_pipeline.decode.footer_rows import Found
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.away import AwayCount
-from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
-from cursorkeeper_pipeline.source.fleet import BucketsPart
-from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.pacing import paced
-from cursorkeeper_pipeline.source.part import Part
-from cursorkeeper_pipeline.source.shards import Found, Reader, footers_in, is_tombstone
+from cursorkeeper_pipeline.source.plan import BucketsPart, CursorsTable
+from cursorkeeper_pipeline.source.shards import Reader, is_tombstone
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part
 
-CURSORS_PER_TASK = 256
-"""An empty task costs some 50 ms; a cursor with a ledger or two costs several ms of reading."""
 CHUNK_BYTES = 1 << 20
 """Expanded, and one record more."""
 CHUNK_RECORDS = 1024
@@ -65,38 +62,27 @@ CHUNK_RECORDS = 1024
 KEEP = "look closer with `cursorkeeper verify`; mode permissive makes it a row"
 
 
-class Deltas:
+class Deltas(CursorsTable):
     schema = schemas.DELTAS
+    cursors_per_task = 256
 
-    def plan(self, options: Options) -> Sequence[Part]:
-        with telling(), Systems(options) as systems:
-
-            async def work() -> Sequence[Part]:
-                return await plan_buckets(await systems.zookeeper(), options, CURSORS_PER_TASK)
-
-            return systems.run(work())
-
-    def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+    def batches(self, systems: Systems, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
         assert isinstance(part, BucketsPart)
         rows = Rows()
-        with telling(), Systems(options) as systems:
-            for found in systems.iterate(_pieces(systems, options, part.buckets)):
-                rows.add(found)
-                yield from rows.full()
+        for found in systems.iterate(_pieces(systems, options, part.buckets)):
+            rows.add(found)
+            yield from rows.full()
         yield from rows.rest()
 
 
 async def _pieces(
     systems: Systems, options: Options, buckets: Sequence[str]
 ) -> AsyncIterator[list[Piece]]:
-    zookeeper, ledgers = (
-        await systems.zookeeper(),
-        paced(await systems.ledgers(), options.read_rate_mib_s),
-    )
-    reader, away = Reader(zookeeper, options), AwayCount()
+    ledgers = paced(await systems.ledgers(), options.read_rate_mib_s)
+    reader, away = Reader(await systems.zookeeper(), options), AwayCount()
 
     async def each() -> AsyncIterator[Found]:
-        async for batch in footers_in(zookeeper, options, buckets, reader):
+        async for batch in reader.in_buckets(buckets):
             for found in batch:
                 yield found
 

@@ -17,7 +17,8 @@ would join with a cursor of this one that has the same name.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -28,14 +29,13 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.gc import BATCH_LEDGERS, Judge, Judged, Owned, Verdict, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.failures import telling
-from cursorkeeper_pipeline.source.fleet import chooses
-from cursorkeeper_pipeline.source.keys import cursor_key
+from cursorkeeper_pipeline.decode.columns import Row, batches
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Mode, Options
-from cursorkeeper_pipeline.source.part import Part
 from cursorkeeper_pipeline.source.roots import check_root
-from cursorkeeper_pipeline.source.shards import Reader
+from cursorkeeper_pipeline.source.shards import Reader, chooses
 from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part, Table
 
 
 class Listed(NamedTuple):
@@ -48,24 +48,19 @@ class Listed(NamedTuple):
     ours: bool
 
 
-class Ledgers:
+class Ledgers(Table):
     schema = schemas.LEDGERS
 
-    def plan(self, options: Options) -> Sequence[Part]:
-        with telling(), Systems(options) as systems:
-
-            async def work() -> None:
-                await check_root(await systems.zookeeper(), systems.ledgers, options)
-
-            systems.run(work())
+    async def parts(self, systems: Systems, options: Options) -> Sequence[Part]:
+        await check_root(await systems.zookeeper(), systems.ledgers, options)
         return [Part()]
 
-    def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        with telling(), Systems(options) as systems:
-            yield from systems.iterate(_batches(systems, options))
+    def batches(self, systems: Systems, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+        rows = systems.iterate(_rows(systems, options))
+        return batches(chain.from_iterable(rows), self.schema, BATCH_LEDGERS)
 
 
-async def _batches(systems: Systems, options: Options) -> AsyncIterator[pa.RecordBatch]:
+async def _rows(systems: Systems, options: Options) -> AsyncIterator[list[Row]]:
     """Raises GatewayError, ZooKeeperError, MigrationError, ProblemError; DamageError for an
     unreadable footer where `mode` is failfast.
     """
@@ -85,7 +80,7 @@ async def _batches(systems: Systems, options: Options) -> AsyncIterator[pa.Recor
             return False
         return chooses(selection, owned.name) if alone is None else owned.name == alone.name
 
-    async def judged() -> list[tuple[Any, ...]]:
+    async def judged() -> list[Row]:
         """The rows that can be told by now."""
         mine = [one.owned for one in batch if one.owned is not None and one.ours]
         said = {
@@ -106,12 +101,12 @@ async def _batches(systems: Systems, options: Options) -> AsyncIterator[pa.Recor
             continue
         batch.append(one)
         if len(batch) >= BATCH_LEDGERS:
-            yield batch_of(await judged())
+            yield await judged()
             batch.clear()
-    yield batch_of(await judged())
+    yield await judged()
     for start in range(0, len(garbage), BATCH_LEDGERS):
         some = garbage[start : start + BATCH_LEDGERS]
-        yield batch_of([row(one, judge.last_word(found)) for one, found in some])
+        yield [row(one, judge.last_word(found)) for one, found in some]
 
 
 def listed(info: LedgerInfo, deployment: str | None) -> Listed:
@@ -120,7 +115,7 @@ def listed(info: LedgerInfo, deployment: str | None) -> Listed:
     return Listed(info, owned_of(info, own), ours=owned_of(info, deployment) is not None)
 
 
-def row(one: Listed, found: Judged | None) -> tuple[Any, ...]:
+def row(one: Listed, found: Judged | None) -> Row:
     """In the order of `schemas.LEDGERS`. `found` None: it is not of this deployment, and was not
     judged. Pure.
     """
@@ -143,13 +138,3 @@ def row(one: Listed, found: Judged | None) -> tuple[Any, ...]:
         one.ours,
         doubt,
     )
-
-
-def batch_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    """Raises nothing for rows of `row`."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(schemas.LEDGERS)
-    arrays = [
-        pa.array(list(column), field.type)
-        for column, field in zip(columns, schemas.LEDGERS, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schemas.LEDGERS)

@@ -19,11 +19,9 @@ state, and the topic's znode. `backlog_entries` counts acked ones too.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
 
@@ -48,14 +46,15 @@ from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.failures import telling
+from cursorkeeper_pipeline.decode.columns import Row, batches
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.away import AwayCount
-from cursorkeeper_pipeline.source.keys import cursor_key
 from cursorkeeper_pipeline.source.options import TASKS_MAX, Mode, Options
 from cursorkeeper_pipeline.source.pacing import paced
-from cursorkeeper_pipeline.source.part import Part
+from cursorkeeper_pipeline.source.shards import now_us
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part, Table
 
 SPAN_TOPICS = 64
 """A namespace with more topics is cut."""
@@ -100,32 +99,18 @@ class SpansPart(Part):
     """
 
 
-class PulsarCursors:
+class PulsarCursors(Table):
     schema = schemas.PULSAR_CURSORS
 
-    def plan(self, options: Options) -> Sequence[Part]:
-        with telling(), Systems(_of_pulsar(options)) as systems:
+    def place_of(self, options: Options) -> Options:
+        return replace(options, zookeeper=options.pulsar_zookeeper or options.zookeeper)
 
-            async def work() -> list[SpansPart]:
-                return await plan_spans(await systems.zookeeper(), options)
+    async def parts(self, systems: Systems, options: Options) -> Sequence[Part]:
+        return await plan_spans(await systems.zookeeper(), options)
 
-            return systems.run(work())
-
-    def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+    def batches(self, systems: Systems, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
         assert isinstance(part, SpansPart)
-        rows: list[tuple[Any, ...]] = []
-        with telling(), Systems(_of_pulsar(options)) as systems:
-            for row in systems.iterate(_rows(systems, options, part)):
-                rows.append(row)
-                if len(rows) >= BATCH_ROWS:
-                    yield batch_of(rows)
-                    rows = []
-        if rows:
-            yield batch_of(rows)
-
-
-def _of_pulsar(options: Options) -> Options:
-    return replace(options, zookeeper=options.pulsar_zookeeper or options.zookeeper)
+        return batches(systems.iterate(_rows(systems, options, part)), self.schema, BATCH_ROWS)
 
 
 # ---- the plan
@@ -193,15 +178,13 @@ def packed(spans: Sequence[Span], counts: Sequence[int], tasks: int) -> list[Spa
 # ---- the reads
 
 
-async def _rows(
-    systems: Systems, options: Options, part: SpansPart
-) -> AsyncIterator[tuple[Any, ...]]:
+async def _rows(systems: Systems, options: Options, part: SpansPart) -> AsyncIterator[Row]:
     ports = PulsarPorts(
         await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s)
     )
     away = AwayCount()
 
-    async def work(ref: PulsarCursorRef) -> AsyncIterator[tuple[Any, ...]]:
+    async def work(ref: PulsarCursorRef) -> AsyncIterator[Row]:
         row = await row_of(ports, ref, options, away)
         if row is not None:
             yield row
@@ -256,7 +239,7 @@ async def _walk(
 
 async def row_of(
     ports: PulsarPorts, ref: PulsarCursorRef, options: Options, away: AwayCount
-) -> tuple[Any, ...] | None:
+) -> Row | None:
     """None: it was deleted meanwhile. Raises ProblemError (too many are away); MigrationError, if
     `mode` is failfast.
     """
@@ -273,18 +256,14 @@ async def row_of(
             if error.kind is Kind.AWAY:
                 away.missed(CursorName(ref.topic, ref.subscription), error)
             said = f"{error.where}: {error.message}" if error.where else error.message
-            return *_named(ref), *(None,) * 12, _now_us(), _STATUS[error.kind], said
+            return *_named(ref), *(None,) * 12, now_us(), _STATUS[error.kind], said
         if cursor.freshness.ledger >= 0:
             away.answered()
         return _good(cursor)
     return None
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1000
-
-
-def _named(ref: PulsarCursorRef) -> tuple[Any, ...]:
+def _named(ref: PulsarCursorRef) -> Row:
     name = CursorName(ref.topic, ref.subscription)
     namespace = names.managed_ledger_name(ref.topic).rpartition(f"/{names.DOMAIN}/")[0]
     return (
@@ -297,7 +276,7 @@ def _named(ref: PulsarCursorRef) -> tuple[Any, ...]:
     )
 
 
-def _good(cursor: PulsarCursor) -> tuple[Any, ...]:
+def _good(cursor: PulsarCursor) -> Row:
     """In the order of `schemas.PULSAR_CURSORS`. Pure, but for the time."""
     state, fresh = cursor.state, cursor.freshness
     is_short = bool(fresh.skipped or fresh.stopped_by)
@@ -317,7 +296,7 @@ def _good(cursor: PulsarCursor) -> tuple[Any, ...]:
         backlog(cursor.layout, state.mark_delete),
         cursor.znode_version,
         1000 * fresh.znode_mtime_ms,
-        _now_us(),
+        now_us(),
         schemas.AT_LEAST if is_live or is_short else schemas.OK,
         fresh.sentence if is_short else None,
     )
@@ -334,13 +313,3 @@ def backlog(layout: Sequence[LayoutItem], mark_delete: Position) -> int:
         item.entries - (mark_delete.entry + 1 if item.ledger == mark_delete.ledger else 0)
         for item in closed
     )
-
-
-def batch_of(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    """`rows` holds at least one row."""
-    columns = zip(*rows, strict=True)
-    arrays = [
-        pa.array(list(column), field.type)
-        for column, field in zip(columns, schemas.PULSAR_CURSORS, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schemas.PULSAR_CURSORS)

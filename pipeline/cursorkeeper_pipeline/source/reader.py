@@ -18,7 +18,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.part import Part
+from cursorkeeper_pipeline.source.table import Part
 from cursorkeeper_pipeline.source.tables import columns_of, table_of
 from cursorkeeper_pipeline.source.wanted import OF_NAME, Wanted
 

@@ -1,8 +1,8 @@
 """Footers from ZooKeeper in bulk, bucket by bucket: what every table starts from.
 
 Owns: how buckets are listed and footers read (multiRead, several requests at once), and that a
-footer which cannot be decoded is a value. Does not own: which bucket is whose task (`fleet`,
-`planning`), nor the rows. Invariants: reads see everything that was committed before the task began
+footer which cannot be decoded is a value. Does not own: which bucket is whose task (`plan`), nor
+the rows. Invariants: reads see everything that was committed before the task began
 (one `sync`); a footer that vanishes between listing and read is not there; names are chosen before
 their footers are read; at most `READS_AT_ONCE` answers wait to be looked at, and nothing is under
 way while they are: Spark may take its time with a batch, and the loop that would hear ZooKeeper's
@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import Final, TypeVar
 
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as codec
+from cursorkeeper.format.pulsar import names
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.migration.errors import MigrationError
@@ -29,11 +30,10 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.port import ZooKeeper
-from cursorkeeper.zookeeper.values import Node, Stat
-from cursorkeeper_pipeline.source.fleet import chooses
+from cursorkeeper.zookeeper.values import Node
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pacing import Pace
-from cursorkeeper_pipeline.source.systems import Systems
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -48,107 +48,35 @@ READ_BYTES: Final = 4 << 20
 READS_AT_ONCE: Final = 8
 
 
-class Found(NamedTuple):
-    """A footer as it was read, or why it cannot be read. `stat` is its znode's."""
-
-    name: CursorName
-    footer: Footer | DamageError
-    stat: Stat
-
-
-class Batch(list[Found]):
-    """What one answer of ZooKeeper held. `read_at_us`: when it came, in microseconds since 1970."""
-
-    def __init__(self, found: Iterable[Found], read_at_us: int) -> None:
-        super().__init__(found)
-        self.read_at_us = read_at_us
-
-
-class Answer(NamedTuple):
-    """Footers as ZooKeeper gave them, not decoded."""
-
-    nodes: list[tuple[CursorName, Node]]
-    read_at_us: int
-
-
-def read_footers(
-    systems: Systems, options: Options, buckets: Sequence[str] | None = None
-) -> Iterator[Found]:
-    """The footers of the chosen cursors in these buckets; None: in all of them. A single named
-    cursor is one read. Tombstones only with `options.deleted`. Raises ProblemError (it does not
-    answer, or the root is none), ZooKeeperError (it refuses).
-    """
-
-    for batch in read_batches(systems, options, buckets):
-        yield from batch
-
-
-def read_batches(
-    systems: Systems, options: Options, buckets: Sequence[str] | None = None
-) -> Iterator[Batch]:
-    """The same in batches of at most `READ_BATCH`."""
-
-    async def reading() -> AsyncIterator[Batch]:
-        async for batch in footers_in(await systems.zookeeper(), options, buckets):
-            yield batch
-
-    yield from systems.iterate(reading())
-
-
-async def footers_in(
-    zookeeper: ZooKeeper,
-    options: Options,
-    buckets: Sequence[str] | None = None,
-    reader: Reader | None = None,
-) -> AsyncIterator[Batch]:
-    """The same for those who have a loop, and perhaps a `reader` whose pace counts."""
-    reader = reader or Reader(zookeeper, options)
-    await reader.sync()
-    if (alone := await reader.alone()) is not None:
-        if (buckets is None or alone.name.bucket in buckets) and options.wanted.accepts(alone.name):
-            yield Batch([alone], now_us())
-        return
-    there = await reader.buckets()
-    if not there:
-        await reader.check_root()
-    async for answer in reader.nodes(
-        there if buckets is None else sorted(set(there).intersection(buckets))
-    ):
-        found = [decoded(name, node) for name, node in answer.nodes]
-        yield Batch(
-            found if options.deleted else (one for one in found if not is_tombstone(one)),
-            answer.read_at_us,
-        )
-
-
-async def footers_of(
-    reader: Reader, options: Options, names: Sequence[CursorName]
-) -> AsyncIterator[Batch]:
-    """The same of these cursors, each named once."""
-    await reader.sync()
-    async for answer in reader.named(names):
-        found = [decoded(name, node) for name, node in answer.nodes]
-        yield Batch(
-            found if options.deleted else (one for one in found if not is_tombstone(one)),
-            answer.read_at_us,
-        )
-
-
 def now_us() -> int:
     """Microseconds since 1970."""
     return time.time_ns() // 1000
 
 
-def decoded(name: CursorName, node: Node) -> Found:
+def decoded(name: CursorName, node: Node, read_at_us: int) -> Found:
     try:
-        return Found(name, codec.decode(node.data, name, node.version), node.stat)
+        footer: Footer | DamageError = codec.decode(node.data, name, node.version)
     except DamageError as e:
-        return Found(name, e, node.stat)
+        footer = e
+    return Found(name, footer, node.stat, read_at_us)
 
 
 def is_tombstone(found: Found) -> bool:
     """Whether the cursor was deleted."""
     return isinstance(found.footer, Footer) and found.footer.state is FooterState.DELETED
+
+
+def chooses(selection: Selection, name: CursorName) -> bool:
+    """Whether a cursor is asked for. A topic that Pulsar could not have is chosen only where
+    everything is.
+    """
+    if selection == Selection.everything():
+        return True
+    try:
+        managed = names.managed_ledger_name(name.topic)
+    except ValueError:
+        return False
+    return selection.takes(managed, name.subscription)
 
 
 class Reader:
@@ -158,6 +86,7 @@ class Reader:
 
     def __init__(self, zookeeper: ZooKeeper, options: Options) -> None:
         self._zk, self._root = zookeeper, options.root
+        self._with_deleted = options.deleted
         self._selection = None if options.selection == Selection.everything() else options.selection
         self._wanted = None if options.wanted.is_everything else options.wanted
         self._where, self._patience, self._settings = (
@@ -199,7 +128,7 @@ class Reader:
         """One cursor's footer, None if it has none."""
         nodes = await self._patiently(lambda: self._zk.multi_read([name.path(self._root)]))
         await self._pace.pay(1)
-        return None if nodes[0] is None else decoded(name, nodes[0])
+        return None if nodes[0] is None else decoded(name, nodes[0], now_us())
 
     async def alone(self) -> Found | None:
         """The one cursor that the options name: if it is there, it is all that is asked for. None:
@@ -211,13 +140,30 @@ class Reader:
         found = await self.one(CursorName(self._selection.topic, self._selection.subscription))
         return None if found is None or is_tombstone(found) else found
 
-    async def nodes(self, buckets: Sequence[str]) -> AsyncIterator[Answer]:
-        """The chosen cursors' znodes, read and not decoded."""
-        async for read in self._answers(self._batches(buckets)):
-            yield read
+    async def in_buckets(
+        self, buckets: Collection[str] | None = None
+    ) -> AsyncIterator[list[Found]]:
+        """The footers of the chosen cursors in these buckets, None: in all of them, in batches of
+        at most `READ_BATCH`. A single named cursor is one read. Tombstones only with
+        `options.deleted`. Raises ProblemError (ZooKeeper does not answer, or the root is none),
+        ZooKeeperError (it refuses).
+        """
+        await self.sync()
+        if (alone := await self.alone()) is not None:
+            is_wanted = self._wanted is None or self._wanted.accepts(alone.name)
+            if (buckets is None or alone.name.bucket in buckets) and is_wanted:
+                yield [alone]
+            return
+        there = await self.buckets()
+        if not there:
+            await self.check_root()
+        chosen = there if buckets is None else sorted(set(there).intersection(buckets))
+        async for batch in self._found(self._batches(chosen)):
+            yield batch
 
-    async def named(self, names: Sequence[CursorName]) -> AsyncIterator[Answer]:
-        """The znodes of these, in order, where they have one."""
+    async def named(self, names: Sequence[CursorName]) -> AsyncIterator[list[Found]]:
+        """The footers of these cursors, each named once, where they have one."""
+        await self.sync()
 
         async def batches() -> AsyncIterator[list[CursorName]]:
             at = 0
@@ -226,20 +172,21 @@ class Reader:
                 yield list(names[at : at + size])
                 at += size
 
-        async for read in self._answers(batches()):
-            yield read
+        async for batch in self._found(batches()):
+            yield batch
 
-    async def _answers(self, batches: AsyncIterator[list[CursorName]]) -> AsyncIterator[Answer]:
-        async def answer(names: list[CursorName]) -> Answer:
-            nodes = await self.read(names)
+    async def _found(self, batches: AsyncIterator[list[CursorName]]) -> AsyncIterator[list[Found]]:
+        async def answer(names: list[CursorName]) -> tuple[list[tuple[CursorName, Node]], int]:
+            nodes = await self._read(names)
             mean_bytes = sum(len(node.data) for _, node in nodes) // max(1, len(nodes))
             self._batch = max(1, min(READ_BATCH, 2 * self._batch, READ_BYTES // max(1, mean_bytes)))
-            return Answer(nodes, now_us())
+            return nodes, now_us()
 
-        async for read in in_rounds(batches, answer, READS_AT_ONCE):
-            yield read
+        async for nodes, read_at_us in in_rounds(batches, answer, READS_AT_ONCE):
+            found = [decoded(name, node, read_at_us) for name, node in nodes]
+            yield [one for one in found if self._with_deleted or not is_tombstone(one)]
 
-    async def names(self, buckets: Sequence[str]) -> AsyncIterator[tuple[str, list[CursorName]]]:
+    async def names_in(self, buckets: Sequence[str]) -> AsyncIterator[tuple[str, list[CursorName]]]:
         """The chosen cursors of each bucket."""
 
         async def each() -> AsyncIterator[str]:
@@ -268,15 +215,15 @@ class Reader:
 
     async def _batches(self, buckets: Sequence[str]) -> AsyncIterator[list[CursorName]]:
         batch: list[CursorName] = []
-        async for _, names in self.names(buckets):
-            batch += names
+        async for _, some in self.names_in(buckets):
+            batch += some
             while len(batch) >= (size := self._batch):
                 yield batch[:size]
                 batch = batch[size:]
         if batch:
             yield batch
 
-    async def read(self, names: Sequence[CursorName]) -> list[tuple[CursorName, Node]]:
+    async def _read(self, names: Sequence[CursorName]) -> list[tuple[CursorName, Node]]:
         """The znodes of those that have one, in order."""
         paths = [name.path(self._root) for name in names]
         nodes = await self._patiently(lambda: self._zk.multi_read(paths))

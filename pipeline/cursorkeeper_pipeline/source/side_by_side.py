@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 AT_ONCE = 8
@@ -58,3 +59,27 @@ async def side_by_side(
         for task in workers:
             task.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
+
+
+class Room:
+    """Bytes of memory that cursors share; one that needs more than there is gets all of it,
+    alone.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._free = self._size = size
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def taken(self, wanted: int) -> AsyncIterator[None]:
+        """While it is used. Waits; whoever is in gives it back."""
+        size = min(wanted, self._size)
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._free >= size)
+            self._free -= size
+        try:
+            yield
+        finally:
+            async with self._changed:
+                self._free += size
+                self._changed.notify_all()

@@ -13,9 +13,6 @@ in a row that it does not answer for are an error; every wait ends after `waitS`
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,9 +27,10 @@ from cursorkeeper.inspection import reader
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.away import AwayCount, named
 from cursorkeeper_pipeline.source.options import Mode, Options
-from cursorkeeper_pipeline.source.shards import Found, Reader, is_tombstone
+from cursorkeeper_pipeline.source.shards import Reader, is_tombstone
 from cursorkeeper_pipeline.source.state_size import base_bytes
 
 FELL_BACK = (
@@ -176,26 +174,3 @@ class StateReader:
         if self._options.mode is Mode.FAILFAST:
             raise ProblemError(f"{name}: {why}", LOST)
         return Outcome(name, version, schemas.MISSING, why, piece=piece)
-
-
-class Budget:
-    """Bytes of states that are worked on at once. One that is larger than all of it is worked on
-    alone.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit, self._used, self._changed = limit_bytes, 0, asyncio.Condition()
-
-    @asynccontextmanager
-    async def of(self, wanted_bytes: int) -> AsyncIterator[None]:
-        """Waits until there is room."""
-        taken = min(wanted_bytes, self._limit)
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._used + taken <= self._limit)
-            self._used += taken
-        try:
-            yield
-        finally:
-            async with self._changed:
-                self._used -= taken
-                self._changed.notify_all()

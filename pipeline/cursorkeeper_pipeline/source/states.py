@@ -1,7 +1,7 @@
 """The tables `holes`, `hole_stats` and `batch_partials`: what the states of cursors hold, read from
 BookKeeper.
 
-Owns how states become rows. Does not own the plan (`cursor_plan`), where a cursor is cut
+Owns how states become rows. Does not own the plan (`plan`), where a cursor is cut
 (`splitting`), the reading of one cursor (`state_reader`) or the columns (`decode`). Invariants: in
 a table that Spark loads a cursor is one task's, so it is one row of `hole_stats`; a cursor that
 cannot be read is such a row, with null for what is not known, and none of the others (or the end of
@@ -19,7 +19,6 @@ reset or deleted between two pieces it is `MISSING`: the rows of `holes` that ca
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
 
@@ -33,25 +32,23 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import Batches, Column, same_text
 from cursorkeeper_pipeline.decode.extents import carried, extents
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.decode.holes import Counts, HoleRuns, counts
 from cursorkeeper_pipeline.decode.partials import living_partials, partial_columns
-from cursorkeeper_pipeline.failures import telling
-from cursorkeeper_pipeline.source.cursor_plan import plan_buckets
-from cursorkeeper_pipeline.source.keys import cursor_key
+from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pacing import paced
-from cursorkeeper_pipeline.source.part import Part
-from cursorkeeper_pipeline.source.shards import Found, Reader
-from cursorkeeper_pipeline.source.side_by_side import side_by_side
+from cursorkeeper_pipeline.source.plan import CursorsTable
+from cursorkeeper_pipeline.source.shards import Reader, now_us
+from cursorkeeper_pipeline.source.side_by_side import Room, side_by_side
 from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
-from cursorkeeper_pipeline.source.state_reader import Budget, Outcome, Piece, StateReader
+from cursorkeeper_pipeline.source.state_reader import Outcome, Piece, StateReader
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part
 from cursorkeeper_pipeline.source.units import Unit, found_in
 from cursorkeeper_pipeline.source.wanted import OF_NAME
 
-CURSORS_PER_TASK: Final = 256
-"""An empty task costs some 50 ms; a cursor with a ledger or two costs several ms of reading."""
 IN_MEMORY: Final = 2
 """x `splitBytes` of states are worked on at once."""
 
@@ -148,7 +145,7 @@ class _StatsRow:
             self._parts,
             last.footer_version,
             *numbers,
-            time.time_ns() // 1000,
+            now_us(),
             last.status,
             self._error,
         )
@@ -163,25 +160,17 @@ class Columns(NamedTuple):
     columns: Sequence[Column]
 
 
-class _States:
-    schema: pa.Schema
+class _States(CursorsTable):
     rows: Callable[[Unit], Rows]
+    cursors_per_task = 256
+    """An empty task costs some 50 ms; a cursor with a ledger or two costs several ms of reading."""
 
-    def plan(self, options: Options) -> Sequence[Part]:
-        with telling(), Systems(options) as systems:
-
-            async def work() -> Sequence[Part]:
-                return await plan_buckets(await systems.zookeeper(), options, CURSORS_PER_TASK)
-
-            return systems.run(work())
-
-    def read(self, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+    def batches(self, systems: Systems, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
         names = options.names_in(self.schema)
         batches = Batches(pa.schema([*self.schema, *(schemas.NAMES.field(name) for name in names)]))
-        with telling(), Systems(options) as systems:
-            for name, columns in systems.iterate(_read(systems, options, part, self.rows)):
-                yield from batches.add(with_names(name, columns, names))
-            yield from batches.rest()
+        for name, columns in systems.iterate(_read(systems, options, part, self.rows)):
+            yield from batches.add(with_names(name, columns, names))
+        yield from batches.rest()
 
 
 def with_names(
@@ -194,16 +183,13 @@ def with_names(
 async def _read(
     systems: Systems, options: Options, part: Part, rows: Callable[[Unit], Rows]
 ) -> AsyncIterator[Columns]:
-    zookeeper = await systems.zookeeper()
-    ledgers, footers = (
-        paced(await systems.ledgers(), options.read_rate_mib_s),
-        Reader(zookeeper, options),
-    )
+    footers = Reader(await systems.zookeeper(), options)
+    ledgers = paced(await systems.ledgers(), options.read_rate_mib_s)
     reader, splitter = (
         StateReader(footers, ledgers, options),
         Splitter(ledgers, Patience(options.wait_s)),
     )
-    budget = Budget(IN_MEMORY * options.split_bytes)
+    room = Room(IN_MEMORY * options.split_bytes)
 
     async def one(asked: tuple[Found, Unit]) -> AsyncIterator[Columns]:
         found, unit = asked
@@ -215,21 +201,19 @@ async def _read(
             held = state_bytes(footer) // unit.parts
             if unit.piece is None:
                 windows = await splitter.windows(found.name, footer, pieces_wanted(footer, options))
-        async for outcome in pieces(
-            reader, budget, found, windows, held // len(windows), generation
-        ):
+        async for outcome in pieces(reader, room, found, windows, held // len(windows), generation):
             for columns in made.add(outcome):
                 yield Columns(found.name, columns)
         for columns in made.rest():
             yield Columns(found.name, columns)
 
-    async for columns in side_by_side(found_in(zookeeper, footers, options, part), one):
+    async for columns in side_by_side(found_in(footers, part), one):
         yield columns
 
 
 async def pieces(
     reader: StateReader,
-    budget: Budget,
+    room: Room,
     found: Found,
     windows: Sequence[StateWindow],
     held: int,
@@ -243,7 +227,7 @@ async def pieces(
         generation = found.footer.generation if isinstance(found.footer, Footer) else 0
     reached = FIRST
     for window in windows:
-        async with budget.of(held):
+        async with room.taken(held):
             outcome = await reader.read(
                 found.name, found, None if window.is_whole else Piece(generation, window)
             )

@@ -21,17 +21,16 @@ from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.zookeeper.port import ZooKeeper
-from cursorkeeper_pipeline.source.fleet import BucketsPart
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pacing import paced
-from cursorkeeper_pipeline.source.part import Part
-from cursorkeeper_pipeline.source.planning import bin_pack
-from cursorkeeper_pipeline.source.shards import Found, Reader, decoded, footers_in, footers_of
+from cursorkeeper_pipeline.source.plan import BucketsPart, bin_pack
+from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Piece
 from cursorkeeper_pipeline.source.systems import Systems
+from cursorkeeper_pipeline.source.table import Part
 
 OPEN_BYTES: Final = 32 << 10
 """What a cursor costs beside its state, in bytes of state: its footer, and opening its ledgers."""
@@ -119,7 +118,7 @@ async def cut_units(
             yield one
 
     async def cut(one: Sized) -> AsyncIterator[Weighed]:
-        found = next((decoded(*node) for node in await reader.read([one.name])), None)
+        found = await reader.one(one.name)
         footer = found.footer if found is not None else None
         windows = [WHOLE]
         if isinstance(footer, Footer):
@@ -139,21 +138,19 @@ def _pieces(name: CursorName, footer: object, windows: Sequence[StateWindow]) ->
         yield Unit(name, number, len(windows), Piece(footer.generation, window))
 
 
-async def found_in(
-    zookeeper: ZooKeeper, reader: Reader, options: Options, part: Part
-) -> AsyncIterator[tuple[Found, Unit]]:
-    """What a part of either kind asks for, as it is now. Raises as `shards.footers_in`."""
+async def found_in(reader: Reader, part: Part) -> AsyncIterator[tuple[Found, Unit]]:
+    """What a part of either kind asks for, as it is now. Raises as `Reader.in_buckets`."""
     if isinstance(part, UnitsPart):
         units: dict[CursorName, list[Unit]] = {}
         for unit in part.units:
             units.setdefault(unit.name, []).append(unit)
-        async for batch in footers_of(reader, options, list(units)):
+        async for batch in reader.named(list(units)):
             for found in batch:
                 for unit in units[found.name]:
                     yield found, unit
         return
     assert isinstance(part, BucketsPart)
-    async for batch in footers_in(zookeeper, options, part.buckets, reader):
+    async for batch in reader.in_buckets(part.buckets):
         for found in batch:
             yield found, Unit(found.name)
 

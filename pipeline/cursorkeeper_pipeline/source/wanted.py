@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_pipeline.decode.footer_rows import place_of
-from cursorkeeper_pipeline.source.keys import bucket_of, cursor_key
+from cursorkeeper_pipeline.keys import bucket_of, cursor_key
 
 OF_NAME: Final[Mapping[str, Callable[[CursorName], Any]]] = {
     "cursor_key": cursor_key,
