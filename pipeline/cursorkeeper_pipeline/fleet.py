@@ -21,8 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from cursorkeeper_pipeline.by_size import read_of
 from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.session import slots_of
-from cursorkeeper_pipeline.source.options import TABLES, Options
+from cursorkeeper_pipeline.source.options import FOOTERS_ONLY, TABLES, Options, text_of
 from cursorkeeper_pipeline.source.plan import TASKS_A_SLOT
+from cursorkeeper_pipeline.spelling import camel
 
 TASKS: Final = 64
 """For chosen cursors, where nobody says how many slots there are."""
@@ -34,10 +35,7 @@ class Fleet:
     """
 
     def __init__(self, spark: SparkSession, **options: object) -> None:
-        self._spark, self._options = (
-            spark,
-            {_camel(key): _text(value) for key, value in options.items()},
-        )
+        self._spark, self._options = spark, options
 
     def table(self, name: str, *, of: DataFrame | None = None, **options: object) -> DataFrame:
         """A new DataFrame, read anew by each action. `of`: rows of the table `cursors`, the only
@@ -66,26 +64,14 @@ class Fleet:
         (cursor_key)` reads that tenant alone.
         """
         has_gateway = "gateway" in {**self._options, **options}
-        names = [name for name in TABLES if has_gateway or name in ("cursors", "segments")]
+        names = [name for name in TABLES if has_gateway or name in FOOTERS_ONLY]
         for name in names:
             self._load(name, options).createOrReplaceTempView(f"{prefix}{name}")
         return [f"{prefix}{name}" for name in names]
 
     def _given(self, table: str, options: Mapping[str, object]) -> dict[str, str]:
-        return {
-            **self._options,
-            **{_camel(key): _text(value) for key, value in options.items()},
-            "table": table,
-        }
+        given = {**self._options, **options, "table": table}
+        return {camel(key): text_of(value) for key, value in given.items()}
 
     def _load(self, table: str, options: Mapping[str, object]) -> DataFrame:
         return self._spark.read.format("cursorkeeper").options(**self._given(table, options)).load()
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word[:1].upper() + word[1:] for word in rest)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

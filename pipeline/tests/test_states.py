@@ -31,6 +31,7 @@ from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.plan import BUCKETS, BucketsPart
 from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.side_by_side import Room
@@ -54,14 +55,15 @@ GIVEN = {"zookeeper": "127.0.0.1:2181", "gateway": "127.0.0.1:7651", "waitS": "0
 class MemorySystems:
     """What `Systems` gives a task, of a world in memory."""
 
-    def __init__(self, world: CliWorld) -> None:
+    def __init__(self, world: CliWorld, options: Options | None = None) -> None:
         self._world = world
+        self._rate_mib_s = options.read_rate_mib_s if options is not None else 0.0
 
     async def zookeeper(self) -> Any:
         return (await self._world.ports()).zookeeper
 
     async def ledgers(self) -> Any:
-        return (await self._world.ports()).ledgers
+        return paced((await self._world.ports()).ledgers, self._rate_mib_s)
 
 
 async def footers(world: CliWorld, options: Options) -> list[Found]:
@@ -82,7 +84,8 @@ async def part_rows(world: CliWorld, table: str, part: Part, **given: str) -> li
     options = Options.parse({**GIVEN, "table": table, **given})
     kind, got = TABLES[table], []
     batches = Batches(kind.schema)
-    async for found in states._read(MemorySystems(world), options, part, kind.rows):  # type: ignore[arg-type]
+    systems: Any = MemorySystems(world, options)
+    async for found in states._read(systems, options, part, kind.rows):
         got += list(batches.add(found.columns))
     got += list(batches.rest())
     assert all(batch.schema == kind.schema for batch in got)

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.spelling import camel
 from cursorkeeper_pipeline.transforms.growth import by_tenant
 from cursorkeeper_pipeline.transforms.shape import READABLE, readable
 
@@ -99,7 +100,7 @@ def of_cursors(cursors: DataFrame, top: int) -> Facts:
             else [],
             "unreadableNamed": _rows(bad.orderBy("cursor"), NAMES_MAX) if unreadable else [],
         },
-        "totals": {_camel(name): sum(g[name] for g in good) for name in sums},
+        "totals": {camel(name): sum(g[name] for g in good) for name in sums},
     }
 
 
@@ -134,7 +135,7 @@ def of_forecast(forecasts: DataFrame, tenants: DataFrame, top: int) -> Facts:
         .drop("cursor_key")
     )
     return {
-        "pulsarAlone": {_camel(key): value for key, value in total.items()},
+        "pulsarAlone": {camel(key): value for key, value in total.items()},
         "cursorKeeper": {"redelivered": 0, "unknownBecauseTruncated": unknown},
         "reasons": {
             g.reason: {"cursors": g.at_risk, "estimate": g.redelivered_estimate}
@@ -234,11 +235,6 @@ def _bucket(share: Column) -> Column:
 
 def _rows(frame: DataFrame, most: int) -> list[Facts]:
     return [
-        {_camel(key): value for key, value in row.asDict().items()}
+        {camel(key): value for key, value in row.asDict().items()}
         for row in frame.limit(most).collect()
     ]
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)

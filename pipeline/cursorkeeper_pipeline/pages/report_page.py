@@ -87,7 +87,7 @@ def _cell(value: Any, key: str) -> str:
     if value is None:
         return "?"
     if key in ("nearest", "reason"):
-        return plots.LIMIT_WORDS.get(value, value)
+        return str(plots.LIMIT_WORDS.get(value, value))
     if key.endswith("Decade"):
         return "none" if value < 0 else f"{10**value:,} to {10 ** (value + 1) - 1:,}"
     if key.endswith("Share"):

@@ -42,7 +42,6 @@ from cursorkeeper_pipeline.decode import columns
 from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.options import MIB, Options
-from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.plan import CursorsTable
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Reader
@@ -136,7 +135,7 @@ class Checks(CursorsTable):
 
 async def _checked(systems: Systems, options: Options, part: Part) -> AsyncIterator[Checked]:
     zookeeper = await systems.zookeeper()
-    ledgers = paced(await systems.ledgers(), options.read_rate_mib_s)
+    ledgers = await systems.ledgers()
     # a view may be older than the loss of its root
     await check_root(zookeeper, systems.ledgers, options)
     reader = Reader(zookeeper, options)

@@ -48,7 +48,6 @@ from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.away import AwayCount
 from cursorkeeper_pipeline.source.options import Mode, Options
-from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.plan import BucketsPart, CursorsTable
 from cursorkeeper_pipeline.source.shards import Reader, is_tombstone
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
@@ -78,7 +77,7 @@ class Deltas(CursorsTable):
 async def _pieces(
     systems: Systems, options: Options, buckets: Sequence[str]
 ) -> AsyncIterator[list[Piece]]:
-    ledgers = paced(await systems.ledgers(), options.read_rate_mib_s)
+    ledgers = await systems.ledgers()
     reader, away = Reader(await systems.zookeeper(), options), AwayCount()
 
     async def each() -> AsyncIterator[Found]:

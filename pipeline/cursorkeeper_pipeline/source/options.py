@@ -7,7 +7,6 @@ and the remedy. Invariant: what passes here can be pickled and means the same in
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -24,18 +23,9 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.source.wanted import Wanted
 from cursorkeeper_pipeline.source.window import Window
+from cursorkeeper_pipeline.spelling import camel, guess
 
-TABLES = (
-    "cursors",
-    "segments",
-    "holes",
-    "hole_stats",
-    "batch_partials",
-    "deltas",
-    "ledgers",
-    "pulsar_cursors",
-    "checks",
-)
+TABLES = tuple(schemas.TABLES)
 """In the order of the documentation."""
 FOOTERS_ONLY = ("cursors", "segments")
 """These need no gateway."""
@@ -124,7 +114,7 @@ class Options:
         """From Spark's text. Unknown, missing and contradicting options are errors. Raises
         OptionError.
         """
-        known = {_camel(f.name).lower(): f for f in _given()}
+        known = {camel(f.name).lower(): f for f in _given()}
         values: dict[str, Any] = {}
         for key, text in given.items():
             found = known.get(key.lower())
@@ -140,13 +130,12 @@ class Options:
                     raise OptionError(
                         f"path = {text!r}: this source reads no path", "use load() without one"
                     )
-                near = difflib.get_close_matches(key.lower(), known, 1)
-                guess = f"did you mean {_camel(known[near[0]].name)}? " if near else ""
+                names = [camel(f.name) for f in _given()]
                 raise OptionError(
                     f"unknown option {key}",
-                    f"{guess}the options are {', '.join(_camel(f.name) for f in _given())}",
+                    f"{guess(key, names)}the options are {', '.join(names)}",
                 )
-            values[found.name] = _value(_camel(found.name), found.type, text)
+            values[found.name] = _value(camel(found.name), found.type, text)
         options = cls(**values)
         options.check()
         return replace(options, wanted=options.of_keys)
@@ -154,11 +143,9 @@ class Options:
     def check(self) -> None:
         """Raises OptionError."""
         if self.table not in TABLES:
-            near = difflib.get_close_matches(self.table, TABLES, 1)
-            guess = f"did you mean {near[0]}? " if near else ""
             raise OptionError(
                 f"table = {self.table!r}: there is no such table",
-                f"{guess}the tables are {', '.join(TABLES)}",
+                f"{guess(self.table, TABLES)}the tables are {', '.join(TABLES)}",
             )
         if not self.zookeeper:
             of_catalog = (
@@ -189,7 +176,7 @@ class Options:
         for name in ("task_bytes", "split_bytes", "wait_s"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
-                raise OptionError(f"{_camel(name)} = {value}: it must be above 0, and finite")
+                raise OptionError(f"{camel(name)} = {value}: it must be above 0, and finite")
         if not 0 <= self.tasks <= TASKS_MAX:
             raise OptionError(f"tasks = {self.tasks}: 0 to {TASKS_MAX:,} are allowed")
         if self.slots < 0:
@@ -205,7 +192,7 @@ class Options:
             if not math.isfinite(rate) or rate < 0 or 0 < each < least:
                 of = f", which is {each:g} for each of {self.slots} slots" if self.slots > 1 else ""
                 raise OptionError(
-                    f"{_camel(name)} = {rate}{of}: it must not be negative, and be finite",
+                    f"{camel(name)} = {rate}{of}: it must not be negative, and be finite",
                     f"give at least {least} {unit} for each task, or 0 for as fast as it goes",
                 )
 
@@ -216,7 +203,7 @@ class Options:
                 parse_servers(given or "127.0.0.1")
             except ValueError as e:
                 raise OptionError(
-                    f"{_camel(name)} = {given!r}: {e}", "write host:port[,host:port...][/chroot]"
+                    f"{camel(name)} = {given!r}: {e}", "write host:port[,host:port...][/chroot]"
                 ) from None
         host, _, port = self.gateway.rpartition(":")
         if self.gateway and not (host and port.isdecimal() and 0 < int(port) < 65_536):
@@ -323,15 +310,10 @@ class Options:
 
     def as_text(self) -> dict[str, str]:
         """What `parse` turns into an equal value; defaults are left out."""
-        default = Options()
-        changed = {
-            f.name: getattr(self, f.name)
-            for f in _given()
-            if getattr(self, f.name) != getattr(default, f.name)
-        }
         return {
-            _camel(name): str(value).lower() if isinstance(value, bool) else str(value)
-            for name, value in changed.items()
+            camel(f.name): text_of(value)
+            for f in _given()
+            if (value := getattr(self, f.name)) != f.default
         }
 
 
@@ -339,9 +321,9 @@ def _given() -> list[Any]:
     return [one for one in fields(Options) if INTERNAL not in one.metadata]
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+def text_of(value: object) -> str:
+    """As Spark hands it over."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _value(name: str, kind: Any, text: str) -> Any:

@@ -3,14 +3,14 @@
 Owns the pace of one task: what it has read since it began stays below `rate x time`, and every wait
 is over before what was read is handed on; so tasks of one rate, one after another in a slot, stay
 below that rate together, however short they are. A job's budget is divided by the tasks that run at
-once (`Options.of_tasks`). Everything but `read` is the store's own.
+once (`Options.of_tasks`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from cursorkeeper.bookkeeper.port import TO_LAST_CONFIRMED, LedgerStore, ReadChunk
 
@@ -52,13 +52,12 @@ def paced(ledgers: LedgerStore, mib_s: float) -> LedgerStore:
 
 
 class Paced:
-    """See the module. `bytes_s` is above 0."""
+    """What readers ask of a store, see the module. `bytes_s` is above 0."""
 
     def __init__(self, ledgers: LedgerStore, bytes_s: float) -> None:
         self._ledgers, self._pace = ledgers, Pace(bytes_s)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledgers, name)
+        self.metadata, self.end_of = ledgers.metadata, ledgers.end_of
+        self.list, self.describe = ledgers.list, ledgers.describe
 
     async def read(
         self,

@@ -50,7 +50,6 @@ from cursorkeeper_pipeline.decode.columns import Row, batches
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.away import AwayCount
 from cursorkeeper_pipeline.source.options import TASKS_MAX, Mode, Options
-from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.shards import now_us
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.systems import Systems
@@ -179,9 +178,7 @@ def packed(spans: Sequence[Span], counts: Sequence[int], tasks: int) -> list[Spa
 
 
 async def _rows(systems: Systems, options: Options, part: SpansPart) -> AsyncIterator[Row]:
-    ports = PulsarPorts(
-        await systems.zookeeper(), paced(await systems.ledgers(), options.read_rate_mib_s)
-    )
+    ports = PulsarPorts(await systems.zookeeper(), await systems.ledgers())
     away = AwayCount()
 
     async def work(ref: PulsarCursorRef) -> AsyncIterator[Row]:

@@ -37,7 +37,6 @@ from cursorkeeper_pipeline.decode.holes import Counts, HoleRuns, counts
 from cursorkeeper_pipeline.decode.partials import living_partials, partial_columns
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.plan import CursorsTable
 from cursorkeeper_pipeline.source.shards import Reader, now_us
 from cursorkeeper_pipeline.source.side_by_side import Room, side_by_side
@@ -184,7 +183,7 @@ async def _read(
     systems: Systems, options: Options, part: Part, rows: Callable[[Unit], Rows]
 ) -> AsyncIterator[Columns]:
     footers = Reader(await systems.zookeeper(), options)
-    ledgers = paced(await systems.ledgers(), options.read_rate_mib_s)
+    ledgers = await systems.ledgers()
     reader, splitter = (
         StateReader(footers, ledgers, options),
         Splitter(ledgers, Patience(options.wait_s)),

@@ -22,6 +22,7 @@ from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.pacing import paced
 
 T = TypeVar("T")
 READER = "reader"
@@ -55,10 +56,8 @@ class PausedLoop(asyncio.SelectorEventLoop):
 class Systems:
     """A context manager; connects to each system when it is first asked for."""
 
-    def __init__(
-        self, options: Options, role: str = READER, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._options, self._role = options, role
+    def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
         self._start_timeout_s = min(connections.START_TIMEOUT_S, options.wait_s)
         self._runner = asyncio.Runner(loop_factory=lambda: PausedLoop(clock))
         self._open = AsyncExitStack()
@@ -115,10 +114,11 @@ class Systems:
         return self._zookeeper
 
     async def ledgers(self) -> LedgerStore:
-        """Raises ProblemError if the gateway does not answer."""
+        """At the pace that a task may have. Raises ProblemError if the gateway does not answer."""
         if self._ledgers is None:
-            opening = connections.gateway(self._options.settings, self._role, self._start_timeout_s)
-            self._ledgers = await self._open.enter_async_context(opening)
+            opening = connections.gateway(self._options.settings, READER, self._start_timeout_s)
+            ledgers = await self._open.enter_async_context(opening)
+            self._ledgers = paced(ledgers, self._options.read_rate_mib_s)
         return self._ledgers
 
     async def footers(self) -> FooterStore:

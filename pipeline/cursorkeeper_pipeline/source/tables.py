@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from importlib import import_module
 
@@ -13,6 +12,7 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.table import Table
+from cursorkeeper_pipeline.spelling import guess
 
 _MODULES = {
     "cursors": "footers:Cursors",
@@ -49,11 +49,9 @@ def columns_of(table: str, wanted: StructType) -> tuple[str, ...]:
     for field in wanted:
         kind = known.get(field.name)
         if kind is None:
-            near = difflib.get_close_matches(field.name, known, 1)
-            guess = f"did you mean {near[0]}? " if near else ""
             raise OptionError(
                 f"schema: {table} has no column {field.name}",
-                f"{guess}the columns are {', '.join(known)}",
+                f"{guess(field.name, known)}the columns are {', '.join(known)}",
             )
         if kind != field.dataType:
             said, real = field.dataType.simpleString(), kind.simpleString()

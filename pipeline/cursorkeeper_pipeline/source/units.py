@@ -23,7 +23,6 @@ from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.pacing import paced
 from cursorkeeper_pipeline.source.plan import BucketsPart, bin_pack
 from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
@@ -108,9 +107,7 @@ async def cut_units(
 ) -> AsyncIterator[Weighed]:
     """Of large cursors, each in pieces of about `splitBytes`, if it can be cut."""
     reader = Reader(await systems.zookeeper(), options)
-    splitter = Splitter(
-        paced(await systems.ledgers(), options.read_rate_mib_s), Patience(options.wait_s)
-    )
+    splitter = Splitter(await systems.ledgers(), Patience(options.wait_s))
     await reader.sync()
 
     async def each() -> AsyncIterator[Sized]:
