@@ -204,11 +204,7 @@ async def test_a_sweep_leaves_the_live_ledgers_of_another_cluster(
             LedgerSpec(2, 2, 2), {**tokenless(ref), **custom_metadata(ref)}
         )
         await one.theirs.ledgers.close_ledger(old)
-        said = "\n".join(await one.swept())
-        assert (
-            "1 ledger(s) that say run test-run are left, for they have no token" in said
-            and f"ledger {old} says run" in said
-        )
+        assert await one.swept() == []
         assert {old, live} <= await one.pulsar_ledgers()
         given = export.Arguments(
             settings=one.settings, id=RUN, abort=True, pulsar_zookeeper=other.pulsar.zookeeper
@@ -224,9 +220,7 @@ async def test_a_sweep_leaves_the_live_ledgers_of_another_cluster(
 
 
 def tokenless(ref: PulsarCursorRef) -> dict[str, bytes]:
-    """As an earlier release has marked a ledger of this run, for a version that was passed long
-    ago.
-    """
+    """A ledger that says this run, for a version that was passed long ago, without its token."""
     names = {
         "cursorkeeper-export": RUN,
         "cursorkeeper-topic": ref.topic,

@@ -97,7 +97,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     check_footers(source)
     if arguments.table:
         tables = DayTables(spark, arguments.table, arguments.table_format, day, source.tenant)
-        keep_day_in(tables, spark, source, day)
+        read_day(spark, source, day, tables.put)
         return _told(spark, tables.read, tables.remake, day, [], arguments, out)
     folder = DayFolder(out.folder, tuple(ARCHIVED))
     recovered = folder.recover()
@@ -111,42 +111,36 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     )
 
 
-def keep_day_in(
-    tables: DayTables, spark: SparkSession, source: Options, day: datetime.date
+def read_day(
+    spark: SparkSession,
+    source: Options,
+    day: datetime.date,
+    put: Callable[[str, DataFrame], DataFrame],
 ) -> None:
-    """Does what `keep_day` does, in tables of a catalog. Raises OptionError."""
-    from cursorkeeper_pipeline.transforms import archive
-
-    cursors = archive.cursors_of(read(spark, source, "cursors"), day).persist()
-    tables.refuse_nothing(cursors)
-    tables.replace("cursors", cursors)
-    cursors.unpersist()
-    # the other tables are joined with what is written, and states are read of these cursors alone,
-    # spread by their sizes
-    written = tables.of_this_run("cursors").drop("day")
-    tables.replace("segments", archive.segments_of(read(spark, source, "segments"), written, day))
-    tables.replace(
-        "hole_stats",
-        archive.hole_stats_of(
-            read_by_size(source, "hole_stats", written, CURSORS_PER_TASK), written, day
-        ),
-    )
-
-
-def keep_day(spark: SparkSession, source: Options, folder: DayFolder, day: datetime.date) -> None:
-    """Reads the fleet, or one tenant, once and puts it in the place of what the day has of it.
-    Raises OptionError.
+    """Reads the fleet, or one tenant, once. `put`: puts a table of the day away, and gives the rows
+    as they are there, without the day. Raises OptionError.
     """
     from cursorkeeper_pipeline.transforms import archive
 
-    stage = folder.stage(day)
-    _write(archive.cursors_of(read(spark, source, "cursors"), day), f"{stage}/cursors")
+    cursors = put("cursors", archive.cursors_of(read(spark, source, "cursors"), day))
     # the other tables are joined with what is written, and states are read of these cursors alone,
     # spread by their sizes
-    cursors = _tables(spark, f"{stage}/cursors", "cursors", drop="day")
-    _write(archive.segments_of(read(spark, source, "segments"), cursors, day), f"{stage}/segments")
+    put("segments", archive.segments_of(read(spark, source, "segments"), cursors, day))
     stats = read_by_size(source, "hole_stats", cursors, CURSORS_PER_TASK)
-    _write(archive.hole_stats_of(stats, cursors, day), f"{stage}/hole_stats")
+    put("hole_stats", archive.hole_stats_of(stats, cursors, day))
+
+
+def keep_day(spark: SparkSession, source: Options, folder: DayFolder, day: datetime.date) -> None:
+    """Puts the fleet, or one tenant, in the place of what the day has of it. Raises OptionError."""
+    stage = folder.stage(day)
+
+    def put(table: str, rows: DataFrame) -> DataFrame:
+        # one file a tenant and task: a tenant is one task's
+        place = f"{stage}/{table}"
+        rows.drop("day").repartition("tenant").write.partitionBy("tenant").parquet(place)
+        return _tables(spark, place, table, drop="day")
+
+    read_day(spark, source, day, put)
     folder.publish(stage, source.tenant)
 
 
@@ -160,11 +154,6 @@ def _tables(spark: SparkSession, place: str, table: str, drop: str = "") -> Data
     schema = pa.schema([field for field in ARCHIVED[table] if field.name != drop])
     # by our own schema: Spark would take a tenant 007 for a number
     return spark.read.schema(from_arrow_schema(schema)).parquet(place).fillna({"tenant": NO_TENANT})
-
-
-def _write(frame: DataFrame, place: str) -> None:
-    """One file a tenant and task: a tenant is one task's."""
-    frame.drop("day").repartition("tenant").write.partitionBy("tenant").parquet(place)
 
 
 def _told(

@@ -53,10 +53,19 @@ class DayTables:
         """What is there of the day, and of the tenant if there is one."""
         return self.read(which).where(self._condition)
 
-    def refuse_nothing(self, cursors: DataFrame) -> None:
-        """A root that is not the one meant is more likely than a fleet that is gone. Raises
-        OptionError.
+    def put(self, which: str, rows: DataFrame) -> DataFrame:
+        """The rows take the place of what the table has of the day; as they are there, without the
+        day. Raises OptionError where there are no cursors any more, or the format cannot.
         """
+        if which == "cursors":
+            rows = rows.persist()
+            self.refuse_nothing(rows)
+        self.replace(which, rows)
+        rows.unpersist()
+        return self.of_this_run(which).drop("day")
+
+    def refuse_nothing(self, cursors: DataFrame) -> None:
+        """A root that is not the one meant is more likely than a fleet that is gone."""
         if (
             cursors.isEmpty()
             and self._is_there("cursors")
@@ -70,9 +79,6 @@ class DayTables:
             )
 
     def replace(self, which: str, rows: DataFrame) -> None:
-        """The rows take the place of what the table has of the day. Raises OptionError where its
-        format cannot.
-        """
         from pyspark.errors import AnalysisException
         from pyspark.sql import functions as F  # noqa: N812
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cursorkeeper import connections
@@ -28,16 +27,16 @@ from cursorkeeper.migration.exporter import ledger_spec
 from cursorkeeper.migration.pulsar_systems import pulsar_conf
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
-from cursorkeeper.settings import Settings
+from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.import_ import comparison
-from cursorkeeper_pipeline.jobs.migration import DRY_RUN, Run, check_jobs, on_driver, places_of
-from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
+from cursorkeeper_pipeline.jobs.migration import Run, about, on_driver
+from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.exporting import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.leftovers import SWEEP_WAIT_S, Leftovers
 from cursorkeeper_pipeline.sinks.pins import Pins
 from cursorkeeper_pipeline.sinks.record import Record, RunRecord, folder_of
-from cursorkeeper_pipeline.sinks.tasks import JOBS, Between, Places
+from cursorkeeper_pipeline.sinks.tasks import Between, Places
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.roots import check_footers
 
@@ -49,10 +48,7 @@ OUT = "cursorkeeper-export"
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
-    id: str = arg("", "Of this run; default: made from what it is about.", metavar="ID")
-    dry_run: bool = arg(False, "Read and report everything, write nothing.")
-    verify: bool = arg(False, "Compare the cursors of both sides, entry by entry; write nothing.")
+class Arguments(migration.Arguments):
     replace: bool = arg(False, "Put ours in the place of a Pulsar cursor that differs.")
     replace_newer: bool = arg(
         False, "Also one that Pulsar itself changed since a broker with the plugin held it."
@@ -69,21 +65,6 @@ class Arguments:
         "The Pulsar that will open them; decides its limits and forms.",
         metavar="VERSION",
     )
-    abort: bool = arg(False, "End the run of this id: its tasks begin no cursor any more.")
-    jobs: int = arg(JOBS, "Cursors at once in each task.")
-    claim_wait_s: float = arg(
-        WAIT_S, "How long a cursor that another attempt works on is waited for."
-    )
-    pulsar_zookeeper: str = arg(
-        "", "Pulsar's metadata store; default: as --zookeeper.", metavar="HOST:PORT[/CHROOT]"
-    )
-    pulsar_broker_conf: Path | None = arg(
-        None, "Pulsar's broker.conf: ZooKeeper, password, quorums, limits.", metavar="FILE"
-    )
-    settings: Settings | None = None
-
-    def __post_init__(self) -> None:
-        check_jobs(self.jobs)
 
 
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
@@ -119,39 +100,27 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
     """The run that the arguments ask for. Raises ProblemError for settings that contradict one
     another.
     """
-    conf = pulsar_conf(arguments.pulsar_broker_conf)
-    places = places_of(source, arguments.settings, arguments.pulsar_zookeeper, conf)
-    places = Places(places.settings, places.pulsar, between)
+    places = arguments.places(source, between)
     if arguments.verify:
         return comparison(source, places, arguments.jobs, "export")
+    conf = pulsar_conf(arguments.pulsar_broker_conf)
     limits, spec = with_broker_conf(of_version(arguments.target_version), conf), ledger_spec(conf)
     rules = Rules(**{rule.name: getattr(arguments, rule.name) for rule in fields(Rules)})
     return Run(
         "export",
         source.selection,
         places,
-        about(arguments, places, rules),
+        {"targetVersion": arguments.target_version, **about(places, **asdict(rules))},
         of_ours,
         lambda id: ExportWork(
             places, id, limits, spec, rules, arguments.jobs, arguments.claim_wait_s
         ),
         arguments.id,
-        variant=DRY_RUN if arguments.dry_run else "",
+        variant=arguments.variant,
         tasks=source.tasks,
         after=lambda name, _outcomes: swept(places, name),
         decided=lambda name: decided(places, name),
     )
-
-
-def about(arguments: Arguments, places: Places, rules: Rules) -> dict[str, str]:
-    """What two runs must have in common to be the same one."""
-    found = {
-        "pulsarZookeeper": places.pulsar.zookeeper,
-        "zookeeper": places.settings.zookeeper,
-        "root": places.settings.root,
-    }
-    found["targetVersion"] = arguments.target_version
-    return found | {name: "true" for name, value in asdict(rules).items() if value}
 
 
 def of_ours(

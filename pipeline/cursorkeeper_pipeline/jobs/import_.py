@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cursorkeeper.connections import Ports
@@ -24,14 +23,12 @@ from cursorkeeper.migration.cluster import (
     iter_cursors,
     iter_ours,
 )
-from cursorkeeper.migration.pulsar_systems import pulsar_conf
-from cursorkeeper.settings import Settings
+from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
-from cursorkeeper_pipeline.jobs.migration import DRY_RUN, VERIFY, Run, check_jobs, places_of
-from cursorkeeper_pipeline.sinks.claims import WAIT_S
+from cursorkeeper_pipeline.jobs.migration import VERIFY, Run, about
 from cursorkeeper_pipeline.sinks.comparing import CompareWork
 from cursorkeeper_pipeline.sinks.importing import ImportWork
-from cursorkeeper_pipeline.sinks.tasks import JOBS, Between, Places
+from cursorkeeper_pipeline.sinks.tasks import Between, Places
 from cursorkeeper_pipeline.source.options import Options
 
 if TYPE_CHECKING:
@@ -42,31 +39,13 @@ OUT = "cursorkeeper-import"
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
-    id: str = arg("", "Of this run; default: made from what it is about.", metavar="ID")
-    dry_run: bool = arg(False, "Read and report everything, write nothing.")
-    verify: bool = arg(False, "Compare the cursors of both sides, entry by entry; write nothing.")
+class Arguments(migration.Arguments):
     refresh: bool = arg(
         False, "Make anew what differs, if nobody has opened it here since an import made it."
     )
     roll_back_unreadable: bool = arg(
         False, "Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar."
     )
-    abort: bool = arg(False, "End the run of this id: its tasks begin no cursor any more.")
-    jobs: int = arg(JOBS, "Cursors at once in each task.")
-    claim_wait_s: float = arg(
-        WAIT_S, "How long a cursor that another attempt works on is waited for."
-    )
-    pulsar_zookeeper: str = arg(
-        "", "Pulsar's metadata store; default: as --zookeeper.", metavar="HOST:PORT[/CHROOT]"
-    )
-    pulsar_broker_conf: Path | None = arg(
-        None, "Pulsar's broker.conf: its ZooKeeper and password.", metavar="FILE"
-    )
-    settings: Settings | None = None
-
-    def __post_init__(self) -> None:
-        check_jobs(self.jobs)
 
 
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
@@ -92,20 +71,18 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
     """The run that the arguments ask for. Raises ProblemError for settings that contradict one
     another.
     """
-    places = places_of(
-        source,
-        arguments.settings,
-        arguments.pulsar_zookeeper,
-        pulsar_conf(arguments.pulsar_broker_conf),
-    )
-    places = Places(places.settings, places.pulsar, between)
+    places = arguments.places(source, between)
     if arguments.verify:
         return comparison(source, places, arguments.jobs, "import")
     return Run(
         "import",
         source.selection,
         places,
-        about(arguments, places),
+        about(
+            places,
+            refresh=arguments.refresh,
+            rollBackUnreadable=arguments.roll_back_unreadable,
+        ),
         of_pulsar,
         lambda id: ImportWork(
             places,
@@ -117,20 +94,9 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
             arguments.claim_wait_s,
         ),
         arguments.id,
-        variant=DRY_RUN if arguments.dry_run else "",
+        variant=arguments.variant,
         tasks=source.tasks,
     )
-
-
-def about(arguments: Arguments, places: Places) -> dict[str, str]:
-    """What two runs must have in common to be the same one."""
-    found = {
-        "pulsarZookeeper": places.pulsar.zookeeper,
-        "zookeeper": places.settings.zookeeper,
-        "root": places.settings.root,
-    }
-    flags = {"refresh": arguments.refresh, "rollBackUnreadable": arguments.roll_back_unreadable}
-    return found | {name: "true" for name, value in flags.items() if value}
 
 
 def comparison(source: Options, places: Places, jobs: int, kind: str) -> Run:

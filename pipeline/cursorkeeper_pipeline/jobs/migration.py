@@ -23,6 +23,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
@@ -33,9 +34,11 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
 from cursorkeeper.migration.importer import Plan
 from cursorkeeper.migration.outcome import JOBS_MAX
-from cursorkeeper.migration.pulsar_systems import pulsar_ports, pulsar_settings
-from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
+from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
+from cursorkeeper.settings import Settings
+from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg
 from cursorkeeper_pipeline.keys import cursor_key
+from cursorkeeper_pipeline.sinks.claims import WAIT_S
 from cursorkeeper_pipeline.sinks.record import (
     Record,
     RunRecord,
@@ -45,7 +48,7 @@ from cursorkeeper_pipeline.sinks.record import (
     folder_of,
     id_of,
 )
-from cursorkeeper_pipeline.sinks.tasks import LEFT, Places, Task, Work
+from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, Between, Places, Task, Work
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.transforms.migration import (
     OUTCOMES,
@@ -69,6 +72,54 @@ Listing = Callable[
     [Ports, PulsarPorts, Selection, Callable[[SkippedPath], None]], AsyncIterator[PulsarCursorRef]
 ]
 """The cursors of a selection, from ZooKeeper."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What both directions are asked."""
+
+    id: str = arg("", "Of this run; default: made from what it is about.", metavar="ID")
+    dry_run: bool = arg(False, "Read and report everything, write nothing.")
+    verify: bool = arg(False, "Compare the cursors of both sides, entry by entry; write nothing.")
+    abort: bool = arg(False, "End the run of this id: its tasks begin no cursor any more.")
+    jobs: int = arg(JOBS, "Cursors at once in each task.")
+    claim_wait_s: float = arg(
+        WAIT_S, "How long a cursor that another attempt works on is waited for."
+    )
+    pulsar_zookeeper: str = arg(
+        "", "Pulsar's metadata store; default: as --zookeeper.", metavar="HOST:PORT[/CHROOT]"
+    )
+    pulsar_broker_conf: Path | None = arg(
+        None,
+        "Pulsar's broker.conf: its ZooKeeper and password; for an export quorums and limits.",
+        metavar="FILE",
+    )
+    settings: Settings | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.jobs <= JOBS_MAX:
+            raise ValueError(f"jobs = {self.jobs} is not between 1 and {JOBS_MAX}")
+
+    @property
+    def variant(self) -> str:
+        return DRY_RUN if self.dry_run else ""
+
+    def places(self, source: Options, between: Between | None) -> Places:
+        """Raises ProblemError for settings that contradict one another."""
+        ours = self.settings if self.settings is not None else source.settings
+        zookeeper = self.pulsar_zookeeper or source.pulsar_zookeeper or None
+        conf = pulsar_conf(self.pulsar_broker_conf)
+        return Places(ours, pulsar_settings(ours, conf, zookeeper), between)
+
+
+def about(places: Places, **flags: bool) -> dict[str, str]:
+    """What two runs must have in common to be the same one."""
+    found = {
+        "pulsarZookeeper": places.pulsar.zookeeper,
+        "zookeeper": places.settings.zookeeper,
+        "root": places.settings.root,
+    }
+    return found | {name: "true" for name, value in flags.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +331,6 @@ class Run:
         out.say(f"{run}{self.selection}: {total:,} cursor(s): {counted}; {took_s:.1f} s")
 
 
-def check_jobs(jobs: int) -> None:
-    """Raises ValueError."""
-    if not 1 <= jobs <= JOBS_MAX:
-        raise ValueError(f"jobs = {jobs} is not between 1 and {JOBS_MAX}")
-
-
 def settled(outcomes: DataFrame, out: Reporter, table: str) -> DataFrame:
     """The same, computed once: what follows must not do the work again (it would find it done, and
     say so).
@@ -310,14 +355,3 @@ def on_driver(work: Awaitable[T]) -> T:
         return await work
 
     return asyncio.run(whole())
-
-
-def places_of(
-    source: Options, settings: Any, pulsar_zookeeper: str, pulsar_conf: Mapping[str, str]
-) -> Places:
-    """From a job's arguments. Raises ProblemError."""
-    ours = settings if settings is not None else source.settings
-    return Places(
-        ours,
-        pulsar_settings(ours, pulsar_conf, pulsar_zookeeper or source.pulsar_zookeeper or None),
-    )

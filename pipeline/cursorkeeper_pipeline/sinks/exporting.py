@@ -37,7 +37,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 from cursorkeeper.bookkeeper.port import LedgerSpec
@@ -110,12 +110,7 @@ class ExportWork:
                 target,
                 self.spec,
                 SILENT,
-                replace=rules.replace,
-                replace_newer=rules.replace_newer,
-                live=rules.live,
-                broker_is_stopped=rules.broker_is_stopped,
-                allow_loss=rules.allow_loss,
-                dry_run=rules.dry_run,
+                **asdict(rules),
             )
             claims = Claims(
                 ports.zookeeper, folder_of(places.settings.root, "claim"), who, self.claim_wait_s

@@ -3,14 +3,13 @@
 A new ledger carries the token of its run's record, and says of which cursor and version it is
 (`swapping`). Without that very token nothing is touched: another cluster on the same BookKeeper may
 have a run of the same id over topics of the same names, and to a sweep of this one its live ledgers
-look like leftovers. A ledger of this id that has no token at all (of an earlier release, or of such
-a neighbour's) is counted and left. One that has the token goes when the cursor's znode, read
-synced, does not name it and is *past* that version: versions only grow, and its maker's swap is for
-that version alone, so however late it wakes it cannot name the ledger any more. Nothing else is
-needed for that, neither a claim nor a record; the claim is taken so that an attempt which is at it
-keeps its ledger until it has seen by itself that it was too late. A ledger whose znode is still at
-that version, or is not there, stays: its maker could name it yet, and a copy too much is no loss.
-The next run of the same id looks again, and so does --abort.
+look like leftovers. One that has the token goes when the cursor's znode, read synced, does not name
+it and is *past* that version: versions only grow, and its maker's swap is for that version alone,
+so however late it wakes it cannot name the ledger any more. Nothing else is needed for that,
+neither a claim nor a record; the claim is taken so that an attempt which is at it keeps its ledger
+until it has seen by itself that it was too late. A ledger whose znode is still at that version, or
+is not there, stays: its maker could name it yet, and a copy too much is no loss. The next run of
+the same id looks again, and so does --abort.
 
 An old ledger, which a swapped znode has named, goes when it is closed, certainly the cursor's, and
 not named: nobody names one again.
@@ -34,7 +33,6 @@ from cursorkeeper.zookeeper.values import Node
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.record import Record
 from cursorkeeper_pipeline.sinks.swapping import (
-    RUN_KEY,
     SUBSCRIPTION_KEY,
     TOKEN_KEY,
     TOPIC_KEY,
@@ -67,8 +65,6 @@ class Leftovers:
         """Deletes what attempts of the run have made and nobody can name; notes. Raises what the
         clients raise.
         """
-        if not run.token:  # nobody of this release has begun it, so nothing carries its token
-            return await self._tokenless(run)
         gone, left = list[Leftover](), list[Leftover]()
         async for one, node in self._unnamed(run.token):
             is_over = _is_over(node, one) and await self._delete(one, claims)
@@ -83,30 +79,7 @@ class Leftovers:
                 f"{len(left):,} ledger(s) of attempts stay: {what}",
                 *_told(left, "left ledger {} of an attempt: {}"),
             ]
-        return notes + await self._tokenless(run)
-
-    async def _tokenless(self, run: Record) -> list[str]:
-        some, count = list[Leftover](), 0
-        async for info in self.pulsar.ledgers.list({RUN_KEY: run.id.encode()}):
-            one = _leftover(info)
-            if TOKEN_KEY not in info.custom_metadata and one is not None:
-                node = await self._synced(one.ref) if count < NOTES_MAX else None
-                if node is None or not may_name(node.data, one.ledger):
-                    count += 1
-                    some = [*some, one][:NOTES_MAX]
-        if not count:
-            return []
-        what = (
-            "an earlier release made them, or they are another cluster's. Look at each before "
-            "you delete it"
-        )
-        told = [
-            f"ledger {one.ledger} says run {run.id} and {one.ref}, and has no token" for one in some
-        ]
-        return [
-            f"{count:,} ledger(s) that say run {run.id} are left, for they have no token: {what}",
-            *told,
-        ]
+        return notes
 
     async def _unnamed(self, token: str) -> AsyncIterator[tuple[Leftover, Node | None]]:
         batch: list[Leftover] = []

@@ -46,8 +46,7 @@ class RunDone(ProblemError):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """See the module. `about`: what makes it this run and no other. `counts`: of the newest run
     that ended, cursors by status. `skipped`: paths that were no cursors. `token`: random, on every
-    ledger that the run makes; empty if only an earlier release has begun it. Times in milliseconds
-    since 1970.
+    ledger that the run makes. Times in milliseconds since 1970.
     """
 
     id: str
@@ -110,9 +109,7 @@ class RunRecord:
                 self._check(record, fresh)
                 if record.state is State.DONE:
                     return record
-                again = msgspec.structs.replace(
-                    record, runs=record.runs + 1, token=record.token or fresh.token
-                )
+                again = msgspec.structs.replace(record, runs=record.runs + 1)
                 await self._zk.set(self.path, msgspec.json.encode(again), version)
                 return again
             except (zk.NodeExists, zk.BadVersion, zk.NoNode, zk.Disconnected, zk.SessionExpired):

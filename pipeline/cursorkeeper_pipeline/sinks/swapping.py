@@ -37,6 +37,7 @@ RUN_KEY, TOPIC_KEY, SUBSCRIPTION_KEY = (
     "cursorkeeper-topic",
     "cursorkeeper-subscription",
 )
+"""The first is for people: a run's id is a name, and names come twice."""
 VERSION_KEY: Final = "cursorkeeper-replaces"
 TOKEN_KEY: Final = "cursorkeeper-run-token"
 SWAP_BYTES: Final = 4_096
