@@ -23,9 +23,9 @@ from cursorkeeper.format import footer as codec
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Create, Stat
 from cursorkeeper_pipeline.decode.footer_rows import Found
+from cursorkeeper_pipeline.source.cuts import pieces_wanted
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.plan import spread, tasks_for
-from cursorkeeper_pipeline.source.splitting import pieces_wanted
 from cursorkeeper_pipeline.source.state_size import state_bytes
 
 CREATES = 500

@@ -51,8 +51,8 @@ from cursorkeeper.settings import Settings
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.sinks.claims import Claims
-from cursorkeeper_pipeline.sinks.exporting import ExportWork, Rules
-from cursorkeeper_pipeline.sinks.importing import ImportWork
+from cursorkeeper_pipeline.sinks.cursor_export import ExportWork, Rules
+from cursorkeeper_pipeline.sinks.cursor_import import ImportWork
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import Between, Places

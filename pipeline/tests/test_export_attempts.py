@@ -20,7 +20,7 @@ from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper.problems import ProblemError
 from cursorkeeper_pipeline.jobs import export
 from cursorkeeper_pipeline.jobs.frame import CLEAN, Reporter
-from cursorkeeper_pipeline.sinks.comparing import Comparing
+from cursorkeeper_pipeline.sinks.comparison import Comparison
 from cursorkeeper_pipeline.sinks.record import State
 from pipeline.tests.migration_world import (
     RUN,
@@ -54,7 +54,7 @@ async def test_there_and_back_and_then_left_alone(stack: Standalone, root: str) 
         assert len(before & await world.pulsar_ledgers()) == len(before) - 2, (
             "the old ones are gone"
         )
-        assert [(await Comparing(world.ports, world.theirs).one(ref)).status for ref in refs] == [
+        assert [(await Comparison(world.ports, world.theirs).one(ref)).status for ref in refs] == [
             "same"
         ] * 2
         await world.are_pulsars(refs, before)

@@ -20,11 +20,11 @@ from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper_pipeline.sinks.claims import Claims
-from cursorkeeper_pipeline.sinks.exporting import OneExport
+from cursorkeeper_pipeline.sinks.cursor_export import OneExport
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.pins import Pin, Pins
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
-from cursorkeeper_pipeline.sinks.swapping import Seen, Swap, look
+from cursorkeeper_pipeline.sinks.swap import Seen, Swap, look
 from cursorkeeper_pipeline.sinks.tasks import LEFT
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, state, within

@@ -13,7 +13,7 @@ import pytest
 
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_pipeline.sinks.comparing import Comparing
+from cursorkeeper_pipeline.sinks.comparison import Comparison
 from cursorkeeper_pipeline.sinks.record import State
 from cursorkeeper_pipeline.sinks.tasks import LEFT
 from pipeline.tests.migration_world import (
@@ -39,7 +39,7 @@ async def test_there_verified_and_then_left_alone(stack: Standalone, root: str) 
         footers = [await world.footer(ref) for ref in refs]
         assert [(await world.imported(ref)).status for ref in refs] == ["already there"] * 3
         assert [await world.footer(ref) for ref in refs] == footers
-        compared = [await Comparing(world.ports, world.theirs).one(ref) for ref in refs]
+        compared = [await Comparison(world.ports, world.theirs).one(ref) for ref in refs]
         assert [(o.status, o.numbers["missing"], o.numbers["extra"]) for o in compared] == [
             ("same", 0, 0)
         ] * 3
@@ -226,7 +226,7 @@ async def test_a_comparison_tells_what_differs_and_what_is_on_one_side_only(
         assert await source.keeper.close() == []
         only_here = ref_of(77)._replace(topic=same.topic)
         await world.acked(only_here, 904)
-        comparing = Comparing(world.ports, world.theirs)
+        comparing = Comparison(world.ports, world.theirs)
         found = [await comparing.one(ref) for ref in (same, differs, only_pulsar, only_here)]
         assert [o.status for o in found] == ["same", "differs", "only in Pulsar", "only here"]
         assert (found[1].numbers["missing"], found[1].numbers["extra"]) == (0, 1)

@@ -22,8 +22,8 @@ from cursorkeeper.migration.cursor_maker import footer_of
 from cursorkeeper.migration.importer import Importing
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper_pipeline.sinks.claims import Claims
-from cursorkeeper_pipeline.sinks.comparing import HALF_MADE, Comparing
-from cursorkeeper_pipeline.sinks.importing import OneImport, is_nobodys, is_of_run, named
+from cursorkeeper_pipeline.sinks.comparison import HALF_MADE, Comparison
+from cursorkeeper_pipeline.sinks.cursor_import import OneImport, is_nobodys, is_of_run, named
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.migration.pulsar_world import HASTY, REF, PulsarWorld, state
@@ -187,7 +187,7 @@ async def test_what_an_import_has_open_is_not_the_same_whatever_it_holds() -> No
         if running is None:
             break
         now = await late.footer()
-        outcome = await Comparing(await late.world.ports(), await late.world.pulsar(), HASTY).one(
+        outcome = await Comparison(await late.world.ports(), await late.world.pulsar(), HASTY).one(
             REF
         )
         if now is not None and now.state is FooterState.OPEN:
@@ -205,7 +205,7 @@ async def test_what_an_import_has_open_is_not_the_same_whatever_it_holds() -> No
         at.go.set()
         assert (await running).ok
         assert (
-            await Comparing(await late.world.ports(), await late.world.pulsar(), HASTY).one(REF)
+            await Comparison(await late.world.ports(), await late.world.pulsar(), HASTY).one(REF)
         ).status == "same"
         await late.deleted()
     assert compared >= 3

@@ -25,8 +25,8 @@ from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.problems import Problem, ProblemError
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.sinks.claims import Claims
-from cursorkeeper_pipeline.sinks.comparing import UNTOLD, differs
-from cursorkeeper_pipeline.sinks.importing import is_nobodys, named
+from cursorkeeper_pipeline.sinks.comparison import UNTOLD, differs
+from cursorkeeper_pipeline.sinks.cursor_import import is_nobodys, named
 from cursorkeeper_pipeline.sinks.record import (
     RunDone,
     RunRecord,

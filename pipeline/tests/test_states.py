@@ -30,12 +30,12 @@ from cursorkeeper_pipeline.failures import telling
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
+from cursorkeeper_pipeline.source.cuts import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.pacing import paced
+from cursorkeeper_pipeline.source.pace import paced
 from cursorkeeper_pipeline.source.plan import BUCKETS, BucketsPart
 from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.side_by_side import Room
-from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import StateReader
 from cursorkeeper_pipeline.source.table import Part
 from cursorkeeper_pipeline.source.units import Sized, Unit, UnitsPart, cut_units

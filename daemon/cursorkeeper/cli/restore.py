@@ -1,5 +1,5 @@
 """`cursorkeeper import`: a cursor from exported JSON lines, through the commit protocol. See
-`importing`.
+`cursor_import`.
 """
 
 from __future__ import annotations

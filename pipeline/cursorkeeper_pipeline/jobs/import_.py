@@ -26,8 +26,8 @@ from cursorkeeper.migration.cluster import (
 from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.migration import VERIFY, Run, about
-from cursorkeeper_pipeline.sinks.comparing import CompareWork
-from cursorkeeper_pipeline.sinks.importing import ImportWork
+from cursorkeeper_pipeline.sinks.comparison import CompareWork
+from cursorkeeper_pipeline.sinks.cursor_import import ImportWork
 from cursorkeeper_pipeline.sinks.tasks import Between, Places
 from cursorkeeper_pipeline.source.options import Options
 

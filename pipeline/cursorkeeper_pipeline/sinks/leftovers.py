@@ -1,7 +1,7 @@
 """Ledgers in Pulsar's store that attempts which died have left, and when they may go.
 
 A new ledger carries the token of its run's record, and says of which cursor and version it is
-(`swapping`). Without that very token nothing is touched: another cluster on the same BookKeeper may
+(`swap`). Without that very token nothing is touched: another cluster on the same BookKeeper may
 have a run of the same id over topics of the same names, and to a sweep of this one its live ledgers
 look like leftovers. One that has the token goes when the cursor's znode, read synced, does not name
 it and is *past* that version: versions only grow, and its maker's swap is for that version alone,
@@ -32,7 +32,7 @@ from cursorkeeper.zookeeper.synced import read_synced
 from cursorkeeper.zookeeper.values import Node
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.record import Record
-from cursorkeeper_pipeline.sinks.swapping import (
+from cursorkeeper_pipeline.sinks.swap import (
     SUBSCRIPTION_KEY,
     TOKEN_KEY,
     TOPIC_KEY,

@@ -33,7 +33,7 @@ from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Node
 from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.pacing import Pace
+from cursorkeeper_pipeline.source.pace import Pace
 
 A = TypeVar("A")
 B = TypeVar("B")

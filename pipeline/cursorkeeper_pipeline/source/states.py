@@ -2,7 +2,7 @@
 BookKeeper.
 
 Owns how states become rows. Does not own the plan (`plan`), where a cursor is cut
-(`splitting`), the reading of one cursor (`state_reader`) or the columns (`decode`). Invariants: in
+(`cuts`), the reading of one cursor (`state_reader`) or the columns (`decode`). Invariants: in
 a table that Spark loads a cursor is one task's, so it is one row of `hole_stats`; a cursor that
 cannot be read is such a row, with null for what is not known, and none of the others (or the end of
 the job, where `mode` is failfast); a task holds at most `IN_MEMORY` x `splitBytes` of states at a
@@ -36,11 +36,11 @@ from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.decode.holes import Counts, HoleRuns, counts
 from cursorkeeper_pipeline.decode.partials import living_partials, partial_columns
 from cursorkeeper_pipeline.keys import cursor_key
+from cursorkeeper_pipeline.source.cuts import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.plan import CursorsTable
 from cursorkeeper_pipeline.source.shards import Reader, now_us
 from cursorkeeper_pipeline.source.side_by_side import Room, side_by_side
-from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Outcome, Piece, StateReader
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems

@@ -22,7 +22,7 @@ from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.pacing import paced
+from cursorkeeper_pipeline.source.pace import paced
 
 T = TypeVar("T")
 READER = "reader"

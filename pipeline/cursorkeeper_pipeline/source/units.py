@@ -22,11 +22,11 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_pipeline.decode.footer_rows import Found
+from cursorkeeper_pipeline.source.cuts import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.plan import BucketsPart, bin_pack
 from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
-from cursorkeeper_pipeline.source.splitting import Splitter, pieces_wanted
 from cursorkeeper_pipeline.source.state_reader import Piece
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part

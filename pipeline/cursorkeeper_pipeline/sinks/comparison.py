@@ -72,11 +72,11 @@ class CompareWork:
         cannot be reached.
         """
         async with self.places.opened("reader", "reader") as (ports, theirs):
-            yield Comparing(ports, theirs).one
+            yield Comparison(ports, theirs).one
 
 
 @dataclass(frozen=True, slots=True)
-class Comparing:
+class Comparison:
     """Compares one cursor at a time."""
 
     ports: Ports

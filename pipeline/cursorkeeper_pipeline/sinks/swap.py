@@ -11,7 +11,7 @@ run's record: from that, `leftovers` knows which ledgers are the run's and nobod
 anew: there the cursor's own version is all that tells.)
 
 Before its first change an attempt pins the version (if its run replaces) and then asks the run's
-record, synced; see `exporting`.
+record, synced; see `cursor_export`.
 """
 
 from __future__ import annotations

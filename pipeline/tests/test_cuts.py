@@ -17,8 +17,8 @@ from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.values import Segment, Slice
 from cursorkeeper.core.window import WHOLE
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper_pipeline.source.cuts import Splitter, cuts, pieces_wanted, starts_in
 from cursorkeeper_pipeline.source.options import MIB, Options
-from cursorkeeper_pipeline.source.splitting import Splitter, cuts, pieces_wanted, starts_in
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from pipeline.tests.fleet_maker import footer_of, name_of
 

@@ -19,7 +19,7 @@ Order of an attempt, and why nothing goes wrong wherever it stands still, dies, 
    one who made it anew must not go on;
 4. the new ledger, marked with the version that its maker will replace;
 5. the swap: at the version of 2 and no other, and only while the topic's znode is as it was
-   (`swapping`). If it fails, its maker deletes
+   (`swap`). If it fails, its maker deletes
    its ledger. If its maker dies, `leftovers` does, once the znode is past that version: then no
    swap of that maker can be done any more, by
    a holder of the claim or by one who has lost it and wakes late. As long as it could, the ledger
@@ -52,7 +52,7 @@ from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.pins import Pins
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
-from cursorkeeper_pipeline.sinks.swapping import SWAP_BYTES, Seen, Swap, look
+from cursorkeeper_pipeline.sinks.swap import SWAP_BYTES, Seen, Swap, look
 from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
 
 RACES_MAX: Final = 4
