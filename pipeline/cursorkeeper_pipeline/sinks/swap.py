@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
@@ -139,13 +139,17 @@ class Swap:
 
 
 class Marked:
-    """Pulsar's ledgers; what is created is marked."""
+    """Pulsar's ledgers, as far as an export uses them; what is created is marked."""
 
     def __init__(self, ledgers: LedgerStore, swap: Swap) -> None:
         self._ledgers, self._swap = ledgers, swap
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ledgers, name)
+        self.append, self.close_ledger, self.delete = (
+            ledgers.append,
+            ledgers.close_ledger,
+            ledgers.delete,
+        )
+        self.read, self.metadata, self.end_of = ledgers.read, ledgers.metadata, ledgers.end_of
+        self.describe = ledgers.describe
 
     async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
         await self._swap.begin()
@@ -153,36 +157,28 @@ class Marked:
 
 
 class Guarded:
-    """Pulsar's ZooKeeper; the cursor's znode is only ever replaced at one version, and while the
-    topic's is as it was.
+    """Pulsar's ZooKeeper, as far as an export uses it; nothing is written but the cursor's znode,
+    at one version, and while the topic's is as it was.
     """
 
     def __init__(self, zookeeper: ZooKeeper, swap: Swap) -> None:
         self._zookeeper, self._swap = zookeeper, swap
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._zookeeper, name)
+        self.get, self.exists, self.sync = zookeeper.get, zookeeper.exists, zookeeper.sync
+        self.children = zookeeper.children
 
     async def set(self, path: str, data: bytes, version: Version) -> int:
         """As the port's; MigrationError CHANGED: certainly not done."""
-        if path != self._swap.ref.path:
-            return await self._zookeeper.set(path, data, version)
         result = await self._multi(SetData(path, data, version), version)
         assert isinstance(result, DataSet)
         return result.version
 
-    async def create(
-        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        if path != self._swap.ref.path:
-            return await self._zookeeper.create(
-                path, data, ephemeral=ephemeral, sequential=sequential
-            )
+    async def create(self, path: str, data: bytes) -> str:
         await self._multi(Create(path, data), ABSENT)
         return path
 
     async def _multi(self, op: SetData | Create, version: Version) -> object:
         swap = self._swap
+        assert op.path == swap.ref.path, "an export writes nothing else"
         # the engine looked after this attempt did, and found another one
         if version != swap.seen.cursor.version:
             raise swap.changed()
