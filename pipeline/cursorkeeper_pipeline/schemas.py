@@ -41,13 +41,12 @@ def _schema(**columns: pa.DataType) -> pa.Schema:
     )
 
 
+NAMES: Final = _schema(cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S)
+"""What every row of the tables of states has too, if the query's own schema asks for it."""
+_NAMED = {"cursor_key": _L, **{field.name: field.type for field in NAMES}}
+
 CURSORS: Final = _schema(
-    cursor_key=_L,
-    cursor=_S,
-    tenant=_S,
-    namespace=_S,
-    topic=_S,
-    subscription=_S,
+    **_NAMED,
     state_or_null=_S,
     epoch_or_null=_L,
     generation_or_null=_L,
@@ -98,9 +97,6 @@ previous_chain. `last_entry` is null where nobody has closed the ledger yet. `by
 null of a chain ledger, because the footer does not know it. A footer that cannot be read is one row
 with null for all that it would say.
 """
-
-NAMES: Final = _schema(cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S)
-"""What every row of the tables of states has too, if the query's own schema asks for it."""
 
 HOLES: Final = _schema(cursor_key=_L, ledger_id=_L, first_entry=_L, last_entry=_L)
 """Maximal ranges of un-acked entries between mark-delete and the highest acked entry of each data
@@ -182,12 +178,7 @@ footer is not the newest that its cursor had; null: neither does.
 """
 
 PULSAR_CURSORS: Final = _schema(
-    cursor_key=_L,
-    cursor=_S,
-    tenant=_S,
-    namespace=_S,
-    topic=_S,
-    subscription=_S,
+    **_NAMED,
     cursors_ledger_or_null=_L,
     mark_delete_ledger_or_null=_L,
     mark_delete_entry_or_null=_L,

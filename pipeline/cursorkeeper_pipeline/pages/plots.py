@@ -46,25 +46,16 @@ def forecast(tenants: Sequence[Facts]) -> str:
     """Entries delivered again by tenant with Pulsar alone: bar = estimate, line = bounds. "" if
     there are none.
     """
-    rows = [row for row in tenants if row["redeliveredAtMost"]][:BARS_MAX][::-1]
+    rows = _largest(tenants, "redeliveredAtMost")
     if not rows:
         return ""
+    middle = [row["redeliveredEstimate"] for row in rows]
+    spread = [
+        [m - row["redeliveredAtLeast"] for m, row in zip(middle, rows, strict=True)],
+        [row["redeliveredAtMost"] - m for m, row in zip(middle, rows, strict=True)],
+    ]
     with mpl.rc_context(_STYLE):
-        figure, panel = _figure(0.9 + 0.38 * len(rows))
-        middle = [row["redeliveredEstimate"] for row in rows]
-        spread = [
-            [m - row["redeliveredAtLeast"] for m, row in zip(middle, rows, strict=True)],
-            [row["redeliveredAtMost"] - m for m, row in zip(middle, rows, strict=True)],
-        ]
-        panel.barh(
-            [_name(row["tenant"]) for row in rows],
-            middle,
-            xerr=spread,
-            color=PULSAR,
-            ecolor=QUIET,
-            capsize=3,
-            height=0.6,
-        )
+        figure, panel = _bars(rows, middle, xerr=spread, color=PULSAR, ecolor=QUIET, capsize=3)
         panel.set_xscale(
             "symlog", linscale=1.0, linthresh=max(1.0, min(m for m in (*middle, 1e9) if m) / 10)
         )
@@ -166,21 +157,27 @@ def sizes(rows: Sequence[Facts], frame_bytes: int) -> str:
 
 def growth(tenants: Sequence[Facts]) -> str:
     """Holes per day by tenant."""
-    rows = [row for row in tenants if row["holesPerDay"]][:BARS_MAX][::-1]
+    rows = _largest(tenants, "holesPerDay")
     if not rows:
         return ""
+    values = [row["holesPerDay"] for row in rows]
     with mpl.rc_context(_STYLE):
-        figure, panel = _figure(0.9 + 0.38 * len(rows))
-        values = [row["holesPerDay"] for row in rows]
-        panel.barh(
-            [_name(row["tenant"]) for row in rows],
-            values,
-            color=[PULSAR if v > 0 else OURS for v in values],
-            height=0.6,
-        )
+        figure, panel = _bars(rows, values, color=[PULSAR if v > 0 else OURS for v in values])
         panel.axvline(0, color="black", linewidth=0.8)
         panel.set_xlabel("un-acked entries between acked ones, more (or fewer) per day")
         return _svg(figure, "holes per day, by tenant")
+
+
+def _largest(tenants: Sequence[Facts], key: str) -> list[Facts]:
+    """The first ones that have something, the last of them first, as bars are drawn."""
+    return [row for row in tenants if row[key]][:BARS_MAX][::-1]
+
+
+def _bars(rows: Sequence[Facts], values: Sequence[float], **drawn: Any) -> tuple[Figure, Any]:
+    """A bar for each tenant."""
+    figure, panel = _figure(0.9 + 0.38 * len(rows))
+    panel.barh([_name(row["tenant"]) for row in rows], values, height=0.6, **drawn)
+    return figure, panel
 
 
 def _figure(height: float) -> tuple[Figure, Any]:

@@ -39,6 +39,8 @@ ROOT = (
     "its data, from ZooKeeper's backup, or correct --root; delete no ledger before"
 )
 
+_IN_DOUBT = "doubt is not null and verdict != 'unknown'"
+
 
 def damage(checks: DataFrame) -> DataFrame:
     """FINDINGS that are in single cursors."""
@@ -70,16 +72,14 @@ def garbage(ledgers: DataFrame, before: datetime) -> DataFrame:
     """Ledgers of this deployment that no footer can name any more, created before a time: orphans,
     if they still are.
     """
-    return ledgers.where(
-        (F.col("verdict") == "garbage") & F.col("ours") & (F.col("created") < F.lit(before))
-    )
+    return _ours(ledgers, before).where(F.col("verdict") == "garbage")
 
 
 def orphans(first: DataFrame, second: DataFrame) -> DataFrame:
     """FINDINGS: garbage at both looks. `first` is what `garbage` gave, `second` the table again,
     later.
     """
-    still = second.where(F.col("verdict") == "garbage").select("ledger_id")
+    still = second.where(F.col("verdict") == "garbage")
     said = F.format_string(
         "no footer names it or ever can: it is of epoch %d, %s, %d bytes, created %s",
         "epoch",
@@ -95,12 +95,7 @@ def doubtful(ledgers: DataFrame, before: datetime) -> DataFrame:
     by the rule of `cursorkeeper gc`. Not of a cursor whose footer cannot be read: that is a finding
     already.
     """
-    return ledgers.where(
-        F.col("doubt").isNotNull()
-        & (F.col("verdict") != "unknown")
-        & F.col("ours")
-        & (F.col("created") < F.lit(before))
-    )
+    return _ours(ledgers, before).where(_IN_DOUBT)
 
 
 def doubts(first: DataFrame, second: DataFrame) -> DataFrame:
@@ -108,9 +103,7 @@ def doubts(first: DataFrame, second: DataFrame) -> DataFrame:
     before the footer that will name it. `first` is what `doubtful` gave, `second` the table again,
     later.
     """
-    still = second.where(F.col("doubt").isNotNull() & (F.col("verdict") != "unknown")).select(
-        "ledger_id"
-    )
+    still = second.where(_IN_DOUBT)
     return _of_ledgers(
         first.join(still, "ledger_id", "left_semi"), "epoch_without_owner", F.col("doubt"), OWNER
     )
@@ -120,10 +113,8 @@ def without_footer(ledgers: DataFrame, checks: DataFrame, before: datetime) -> D
     """FINDINGS: ledgers, created before a time, of a cursor that has no footer. `checks` must have
     been read after `ledgers`.
     """
-    read = checks.where(F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED)).select("cursor_key")
-    lost = ledgers.where(
-        F.col("ours") & (F.col("created") < F.lit(before)) & (F.col("verdict") == "unknown")
-    )
+    read = checks.where(F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED))
+    lost = _ours(ledgers, before).where(F.col("verdict") == "unknown")
     said = F.format_string("is of epoch %d of a cursor that has no footer", "epoch")
     return _of_ledgers(lost.join(read, "cursor_key", "left_anti"), "footer_missing", said, FOOTER)
 
@@ -152,6 +143,11 @@ def root_lost(ledgers: DataFrame, checks: DataFrame, root: str) -> DataFrame:
         }
     )
     return shaped(found, schemas.FINDINGS)
+
+
+def _ours(ledgers: DataFrame, before: datetime) -> DataFrame:
+    """Of this deployment, created before a time."""
+    return ledgers.where(F.col("ours") & (F.col("created") < F.lit(before)))
 
 
 def _of_ledgers(found: DataFrame, kind: str, message: Column, remedy: str) -> DataFrame:
