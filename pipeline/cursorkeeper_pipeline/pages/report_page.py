@@ -2,7 +2,8 @@
 how fast, and what the words mean.
 
 Takes report.json's value. One file, nothing loaded from anywhere; its text is the template
-`report.html`, which escapes everything that came from outside.
+`report.html`, which escapes everything that came from outside; its style is that of the page of
+`assess`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from cursorkeeper.assess.html import GLOSSARY
 from cursorkeeper_pipeline.pages import plots
 
 Facts = Mapping[str, Any]
@@ -19,7 +21,9 @@ Facts = Mapping[str, Any]
 
 def page(facts: Facts) -> str:
     pages = Environment(
-        loader=PackageLoader("cursorkeeper_pipeline.pages"),
+        loader=ChoiceLoader(
+            [PackageLoader("cursorkeeper_pipeline.pages"), PackageLoader("cursorkeeper.assess")]
+        ),
         autoescape=True,
         trim_blocks=True,
         keep_trailing_newline=True,
@@ -27,7 +31,8 @@ def page(facts: Facts) -> str:
     )
     pages.filters |= {"n": "{:,}".format, "cell": _cell}
     pages.tests["is_number_in"] = _is_number_in
-    return pages.get_template("report.html").render(facts, sentences=sentences(facts), plots=plots)
+    told = {"sentences": sentences(facts), "plots": plots, "glossary": GLOSSARY}
+    return pages.get_template("report.html").render(facts, **told)
 
 
 def sentences(facts: Facts) -> list[str]:
