@@ -67,7 +67,6 @@ PAGES = Environment(
     undefined=StrictUndefined,
 )
 PAGES.filters["n"] = "{:,}".format
-STYLE = PAGES.get_template("style.css").render()
 
 
 def page(totals: Totals, settings: PulsarSettings, **told: str) -> str:

@@ -11,26 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, PackageLoader
 
-from cursorkeeper.assess.html import GLOSSARY
+from cursorkeeper.assess.html import GLOSSARY, PAGES
 from cursorkeeper_pipeline.pages import plots
 
 Facts = Mapping[str, Any]
 
 
 def page(facts: Facts) -> str:
-    pages = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("cursorkeeper_pipeline.pages"), PackageLoader("cursorkeeper.assess")]
-        ),
-        autoescape=True,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
-    pages.filters |= {"n": "{:,}".format, "cell": _cell}
-    pages.tests["is_number_in"] = _is_number_in
+    loaders = [PackageLoader("cursorkeeper_pipeline.pages"), PackageLoader("cursorkeeper.assess")]
+    pages = PAGES.overlay(loader=ChoiceLoader(loaders), keep_trailing_newline=True)
+    pages.filters = {**PAGES.filters, "cell": _cell}
+    pages.tests = {**PAGES.tests, "is_number_in": _is_number_in}
     told = {"sentences": sentences(facts), "plots": plots, "glossary": GLOSSARY}
     return pages.get_template("report.html").render(facts, **told)
 
