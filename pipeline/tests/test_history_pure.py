@@ -33,7 +33,8 @@ from cursorkeeper.format import record
 from cursorkeeper.inspection.reader import End
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
-from cursorkeeper_pipeline.decode.deltas import Rows, Unreadable, Where, runs
+from cursorkeeper_pipeline.decode.columns import BATCH_ROWS, Batches
+from cursorkeeper_pipeline.decode.deltas import Unreadable, Where, runs
 from cursorkeeper_pipeline.source.history import ended_us
 from cursorkeeper_pipeline.source.window import Window, moment_us
 
@@ -47,9 +48,9 @@ def entry(delta: Delta, sequence: int = 1) -> bytes:
 
 
 def table(pieces: list[deltas.Piece]) -> list[dict]:
-    rows = Rows()
-    rows.add(pieces)
-    found = pa.Table.from_batches([*rows.full(), *rows.rest()], schema=schemas.DELTAS)
+    batches = Batches(schemas.DELTAS)
+    made = [*batches.add(deltas.columns(pieces)), *batches.rest()] if pieces else []
+    found = pa.Table.from_batches(made, schema=schemas.DELTAS)
     found.validate(full=True)
     return found.to_pylist()
 
@@ -148,15 +149,14 @@ def test_a_body_that_makes_no_sense_under_a_right_checksum_doubles_nothing() -> 
 
 def test_batches_are_bounded_and_lose_nothing() -> None:
     wide = entry(Delta(acks={7: BitMap(range(0, 400_000, 2))}))
-    rows = Rows()
+    joined = Batches(schemas.DELTAS)
     batches = []
     for at in range(3):
-        rows.add(read(WHERE, [(at, wide)], NAME.record_hash))
-        batches += rows.full()
-    batches += rows.rest()
+        batches += joined.add(deltas.columns(read(WHERE, [(at, wide)], NAME.record_hash)))
+    batches += joined.rest()
     assert (
         sum(b.num_rows for b in batches) == 600_000
-        and max(b.num_rows for b in batches) <= deltas.BATCH_ROWS
+        and max(b.num_rows for b in batches) <= BATCH_ROWS
     )
     firsts = np.concatenate([b["first_entry"].to_numpy() for b in batches])
     assert np.array_equal(firsts, np.tile(np.arange(0, 400_000, 2), 3))

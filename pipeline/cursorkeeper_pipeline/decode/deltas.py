@@ -12,7 +12,6 @@ about `LIST_BYTES`, the next one made when it is asked for.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -29,6 +28,7 @@ from cursorkeeper.core.values import Delta, LayoutState
 from cursorkeeper.format import delta, record, replay
 from cursorkeeper.format.record import Kind
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.decode.columns import BATCH_ROWS, Column
 
 I64 = NDArray[np.int64]
 KINDS: Final = (
@@ -43,7 +43,6 @@ KINDS: Final = (
     "away",
 )
 ACK, MARK_DELETE, PARTIAL, PROPERTIES, LAYOUT, DAMAGED, TOO_NEW, MISSING, AWAY = range(len(KINDS))
-BATCH_ROWS: Final = 65_536
 LIST_BYTES: Final = 4 << 20
 """Of the pieces that `read` hands out together: 256 Ki ranges, fewer if they are alone in their
 pieces.
@@ -245,71 +244,28 @@ def _bodies(
                 )
 
 
-class Rows:
-    """Pieces on their way into batches of about `BATCH_ROWS` rows. Invariant: holds less than two
-    batches after `full`.
-    """
-
-    def __init__(self) -> None:
-        self._pieces: deque[Piece] = deque()
-        self._count = 0
-
-    def add(self, found: Iterable[Piece]) -> None:
-        for piece in found:
-            self._pieces.append(piece)
-            self._count += piece.first.size
-
-    def full(self) -> Iterator[pa.RecordBatch]:
-        """Batches as long as there is enough for one."""
-        while self._count >= BATCH_ROWS:
-            yield self._take()
-
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        while self._pieces:
-            yield self._take()
-
-    def _take(self) -> pa.RecordBatch:
-        taken: list[Piece] = []
-        size = 0
-        while self._pieces and (not taken or size + self._pieces[0].first.size <= BATCH_ROWS):
-            taken.append(self._pieces.popleft())
-            size += taken[-1].first.size
-        self._count -= size
-        return batch_of(taken)
-
-
-def batch_of(found: Sequence[Piece]) -> pa.RecordBatch:
-    """The rows of these pieces, in their order."""
+def columns(found: Sequence[Piece]) -> list[Column]:
+    """Those of `schemas.DELTAS`: the rows of these pieces, in their order; one piece at least."""
     counts = np.array([piece.first.size for piece in found], np.int64)
-    size = int(counts.sum())
 
     def column(values: Iterable[int]) -> I64:
         return np.repeat(np.fromiter(values, np.int64, len(found)), counts)
 
     def entries(part: Iterable[I64]) -> pa.Array:
-        return pa.array(
-            np.concatenate(list(part)) if found else np.empty(0, np.int64),
-            pa.int64(),
-            mask=is_unsaid,
-        )
+        return pa.array(np.concatenate(list(part)), pa.int64(), mask=is_unsaid)
 
     ledger = column(p.ledger for p in found)
     is_unsaid = ledger == NOWHERE
     moment = schemas.DELTAS.field("ledger_created").type
-    kind = pa.array(KINDS, pa.string()).take(pa.array(column(p.kind for p in found)))
-    arrays = [
-        pa.array(column(p.where.cursor_key for p in found)),
-        pa.array(column(p.where.bk_ledger for p in found)),
-        pa.array(column(p.head.entry for p in found)),
-        pa.array(column(p.head.sequence for p in found)),
-        pa.array(column(p.head.epoch for p in found)),
-        pa.array(column(p.head.generation for p in found)),
+    return [
+        column(p.where.cursor_key for p in found),
+        column(p.where.bk_ledger for p in found),
+        *(np.repeat(column, counts) for column in np.array([p.head for p in found], np.int64).T),
         pa.array(column(p.where.created_us for p in found)).cast(moment),
-        pa.nulls(size, moment),
-        kind,
+        pa.nulls(len(ledger), moment),
+        pa.array(KINDS, pa.string()).take(pa.array(column(p.kind for p in found))),
         pa.array(ledger, pa.int64(), mask=is_unsaid),
         entries(p.first for p in found),
         entries(p.last for p in found),
-        pa.array(column(p.where.footer_version for p in found).astype(np.int32)),
+        column(p.where.footer_version for p in found).astype(np.int32),
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schemas.DELTAS)

@@ -43,7 +43,8 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
-from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Rows, Unreadable, Where
+from cursorkeeper_pipeline.decode.columns import Batches
+from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Unreadable, Where
 from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.away import AwayCount
@@ -67,11 +68,10 @@ class Deltas(CursorsTable):
 
     def batches(self, systems: Systems, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
         assert isinstance(part, BucketsPart)
-        rows = Rows()
+        batches = Batches(self.schema)
         for found in systems.iterate(_pieces(systems, options, part.buckets)):
-            rows.add(found)
-            yield from rows.full()
-        yield from rows.rest()
+            yield from batches.add(deltas.columns(found))
+        yield from batches.rest()
 
 
 async def _pieces(
