@@ -119,7 +119,7 @@ def _plan() -> list[Row]:
                 **({"tasks": tasks} if tasks else {}),
             }
         )
-        costs = costs_of_tasks(found, options, states.CURSORS_PER_TASK)
+        costs = costs_of_tasks(found, options, states.HoleStats.cursors_per_task)
         largest = max(state_bytes(one.footer) for one in found if isinstance(one.footer, Footer))
         case = f"mixed Pareto fleet, 20,000 cursors, {len(costs)} tasks"
         rows.append(
