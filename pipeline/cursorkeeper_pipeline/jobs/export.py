@@ -10,6 +10,7 @@ refused or failed, 2 failed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
@@ -30,7 +31,7 @@ from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, wit
 from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.import_ import comparison
-from cursorkeeper_pipeline.jobs.migration import Run, about, on_driver
+from cursorkeeper_pipeline.jobs.migration import Run, about
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.cursor_export import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.leftovers import SWEEP_WAIT_S, Leftovers
@@ -73,7 +74,7 @@ def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
     """
     run = run_of(source, arguments)
     if arguments.abort:
-        on_driver(checked(run.places, run.name))  # before anything is decided
+        asyncio.run(checked(run.places, run.name))  # before anything is decided
         code = run.abort(out)
         for note in swept(run.places, run.name):
             out.say(note)
@@ -168,7 +169,7 @@ def swept(places: Places, name: str) -> list[str]:
             )
             return await Leftovers(theirs).sweep(record, claims)
 
-    return on_driver(sweep())
+    return asyncio.run(sweep())
 
 
 def decided(places: Places, name: str) -> None:
@@ -178,4 +179,4 @@ def decided(places: Places, name: str) -> None:
         async with connections.zookeeper(places.settings) as zookeeper:
             await Pins(zookeeper, f"{folder_of(places.settings.root, 'export')}/{name}").purge()
 
-    on_driver(purge())
+    asyncio.run(purge())

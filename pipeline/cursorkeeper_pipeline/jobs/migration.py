@@ -15,10 +15,8 @@ import asyncio
 import time
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -62,7 +60,6 @@ from cursorkeeper_pipeline.transforms.migration import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-T = TypeVar("T")
 R = TypeVar("R")
 VERIFY: Final = "verify"
 DRY_RUN: Final = "dry-run"
@@ -146,11 +143,7 @@ class Run:
     @property
     def name(self) -> str:
         """The run's id. Raises ProblemError."""
-        return (
-            checked_id(self.id)
-            if self.id
-            else id_of(self.kind, {**self.about, "selection": str(self.selection)})
-        )
+        return checked_id(self.id) if self.id else id_of(self.kind, self._about)
 
     @property
     def recorded(self) -> bool:
@@ -170,7 +163,7 @@ class Run:
         """What needs no Spark: a run that is DONE has nothing to do. Raises ProblemError."""
         if not self.recorded:
             return None
-        record = on_driver(self._with_record(lambda found: found.decided()))
+        record = asyncio.run(self._with_record(lambda found: found.find()))
         return (
             self._done_before(record, out)
             if record is not None and record.state is State.DONE
@@ -179,7 +172,7 @@ class Run:
 
     def abort(self, out: Reporter) -> int:
         """OPEN -> ABORTED: no task begins a cursor any more. Raises ProblemError."""
-        record = on_driver(self._with_record(lambda found: found.decide(State.ABORTED)))
+        record = asyncio.run(self._with_record(lambda found: found.decide(State.ABORTED)))
         self._after_decision(record)
         out.json(
             {"run": as_json(record), "selection": str(self.selection)}, name=self.report("abort")
@@ -191,10 +184,12 @@ class Run:
         """CLEAN: all are done; FINDINGS: some failed or were refused. Raises ProblemError."""
         began_s, record = time.monotonic(), None
         if self.recorded:
-            record = on_driver(self._with_record(lambda found: found.begin(self.kind, self._about)))
+            record = asyncio.run(
+                self._with_record(lambda found: found.begin(self.kind, self._about))
+            )
             if record.state is State.DONE:
                 return self._done_before(record, out)
-        refs = on_driver(self._list())
+        refs = asyncio.run(self._list())
         if not refs:
             nothing = {
                 "run": as_json(record) if record else None,
@@ -214,7 +209,7 @@ class Run:
         if self.recorded:
             by_status = {status: n for (status, _), n in found.items()}
             state = State.DONE if well else State.OPEN
-            record = on_driver(
+            record = asyncio.run(
                 self._with_record(lambda now: now.decide(state, by_status, len(self.skipped)))
             )
             self._after_decision(record)
@@ -245,13 +240,8 @@ class Run:
     def _outcomes(self, spark: SparkSession, refs: Sequence[PulsarCursorRef]) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        task = Task(self.work(self.name), self.name)
-
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from task(batches)
-
         plan = spread(plan_of(spark, refs), tasks_for(len(refs), self.tasks))
-        return plan.mapInArrow(run, from_arrow_schema(OUTCOMES))
+        return plan.mapInArrow(Task(self.work(self.name), self.name), from_arrow_schema(OUTCOMES))
 
     async def _with_record(self, work: Callable[[RunRecord], Coroutine[Any, Any, R]]) -> R:
         settings = self.places.settings
@@ -346,12 +336,3 @@ def plan_of(spark: SparkSession, refs: Sequence[PulsarCursorRef]) -> DataFrame:
     return spark.createDataFrame(
         pa.table(dict(zip(PLAN.names, columns, strict=True)), schema=PLAN), from_arrow_schema(PLAN)
     )
-
-
-def on_driver(work: Awaitable[T]) -> T:
-    """Runs the work to its end here, on the driver."""
-
-    async def whole() -> T:
-        return await work
-
-    return asyncio.run(whole())

@@ -117,11 +117,6 @@ class RunRecord:
                 continue
         raise self._undecided()
 
-    async def decided(self) -> Record | None:
-        """The record, if the run is over. Raises ProblemError, ZooKeeperError."""
-        found = await self._look()
-        return found[0] if found is not None and found[0].state is not State.OPEN else None
-
     async def decide(
         self, state: State, counts: Mapping[str, int] | None = None, skipped: int = 0
     ) -> Record:
