@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import BitMap
 
+from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
 from cursorkeeper.core.state import AckState
@@ -20,10 +21,9 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import BATCH_BYTES, Batches, same
 from cursorkeeper_pipeline.decode.extents import (
     BLOCK_RUNS,
-    count_runs,
+    Runs,
     extents,
     runs_in_blocks,
-    runs_of,
 )
 from cursorkeeper_pipeline.decode.holes import HoleRuns, counts
 from cursorkeeper_pipeline.decode.partials import bit_sets, living_partials, partial_columns
@@ -149,7 +149,7 @@ def test_runs_at_the_edges_of_containers(entries: list[int] | range) -> None:
             if values.size
             else values
         )
-        found = runs_of(bitmap)
+        found = next(runs_in_blocks(bitmap), Runs(*np.empty((2, 0), np.int64)))
         assert found.first.tolist() == starts.tolist() and found.last.tolist() == ends.tolist()
         assert (
             found.first.dtype == found.last.dtype == np.int64 and count_runs(bitmap) == starts.size
@@ -257,7 +257,7 @@ def test_batches_of_large_rows_are_smaller() -> None:
 def test_runs_come_in_blocks_whose_size_is_bounded() -> None:
     rng = np.random.default_rng(5)
     entries = BitMap(np.flatnonzero(rng.random(300_000) < 0.5).astype(np.uint32))
-    whole, blocks = runs_of(entries), list(runs_in_blocks(entries, 1_000))
+    whole, blocks = next(runs_in_blocks(entries)), list(runs_in_blocks(entries, 1_000))
     assert [block.first.size for block in blocks[:-1]] == [1_000] * (
         len(blocks) - 1
     ) and 0 < blocks[-1].last.size <= 1_000

@@ -34,7 +34,8 @@ from cursorkeeper.inspection.reader import End
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.columns import BATCH_ROWS, Batches
-from cursorkeeper_pipeline.decode.deltas import Unreadable, Where, runs
+from cursorkeeper_pipeline.decode.deltas import Unreadable, Where
+from cursorkeeper_pipeline.decode.extents import runs_in_blocks
 from cursorkeeper_pipeline.source.history import ended_us
 from cursorkeeper_pipeline.source.window import Window, moment_us
 
@@ -65,7 +66,7 @@ def read(
 
 @given(st.sets(st.one_of(st.integers(0, 300), st.integers(LARGEST - 40, LARGEST)), min_size=1))
 def test_runs_are_maximal_and_hold_every_entry_once(entries: set[int]) -> None:
-    some = list(runs(BitMap(entries), 3))
+    some = list(runs_in_blocks(BitMap(entries), 3))
     assert max(len(first) for first, _ in some) <= 3
     first, last = (np.concatenate(columns) for columns in zip(*some, strict=True))
     assert [

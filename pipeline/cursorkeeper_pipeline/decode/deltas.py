@@ -18,19 +18,16 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
-from pyroaring import BitMap
 
 from cursorkeeper.bookkeeper.errors import GatewayError
-from cursorkeeper.core.bitmaps import to_column
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.values import Delta, LayoutState
 from cursorkeeper.format import delta, record, replay
 from cursorkeeper.format.record import Kind
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import BATCH_ROWS, Column
+from cursorkeeper_pipeline.decode.extents import I64, runs_in_blocks
 
-I64 = NDArray[np.int64]
 KINDS: Final = (
     "ack",
     "mark_delete",
@@ -91,23 +88,10 @@ _BODY_BYTES_FIELD: Final = 8
 _NOTHING: Final = np.array([NOWHERE], np.int64)
 
 
-def runs(entries: BitMap, at_once: int = BATCH_ROWS) -> Iterator[tuple[I64, I64]]:
-    """First and last of every maximal run, ascending, `at_once` runs in a pair. Costs what there
-    are runs, not what there are entries.
-    """
-    borders = entries ^ entries.shift(1)
-    for start in range(0, len(borders), 2 * at_once):
-        edges = to_column(borders[start : start + 2 * at_once]).astype(np.int64)
-        # the last run ends at the largest entry there can be: its edge is shifted out
-        if edges.size % 2:
-            edges = np.append(edges, np.int64(1 << 32))
-        yield edges[::2], edges[1::2] - 1
-
-
 def pieces(where: Where, head: Head, found: Delta) -> Iterator[Piece]:
     """One piece for each run of acks and for everything else that the delta says."""
     for ledger, entries in found.acks.items():
-        for first, last in runs(entries):
+        for first, last in runs_in_blocks(entries, BATCH_ROWS):
             yield Piece(where, head, ACK, ledger, first, last)
     if found.mark_delete is not None:
         at = np.array([found.mark_delete.entry], np.int64)

@@ -75,17 +75,10 @@ def carried(state: AckState, reached: Position) -> Position:
     return state.mark_delete
 
 
-def runs_of(entries: BitMap) -> Runs:
-    """The runs of a set. Costs by containers and runs, not by entries: a run of a million is two
-    numbers.
-    """
-    found = list(runs_in_blocks(entries, max(1, len(entries))))
-    return found[0] if found else Runs(np.empty(0, np.int64), np.empty(0, np.int64))
-
-
 def runs_in_blocks(entries: BitMap, runs: int = BLOCK_RUNS) -> Iterator[Runs]:
-    """The same, so many at a time: beside one block there are never more than bitmaps of their
-    beginnings and ends.
+    """The runs of a set, so many at a time: beside one block there are never more than bitmaps of
+    their beginnings and ends. Costs by containers and runs, not by entries: a run of a million is
+    two numbers.
     """
     if not entries:
         return
@@ -104,7 +97,3 @@ def runs_in_blocks(entries: BitMap, runs: int = BLOCK_RUNS) -> Iterator[Runs]:
                 for ends in (firsts, lasts)
             )
         )
-
-
-def count_runs(entries: BitMap) -> int:
-    return len(entries) - int(entries.intersection_cardinality(entries.shift(1)))

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.positions import Position
 from cursorkeeper_pipeline.decode.columns import same
-from cursorkeeper_pipeline.decode.extents import Extent, count_runs, runs_in_blocks
+from cursorkeeper_pipeline.decode.extents import Extent, runs_in_blocks
 
 CHUNK_ROWS: Final = 16_384
 """Several chunks of several cursors wait to be taken: half a MiB each."""
