@@ -60,6 +60,11 @@ def place_of(topic: str) -> tuple[str, str]:
     return namespace.partition("/")[0], namespace
 
 
+def named(name: CursorName) -> Row:
+    """The first columns of every table that names cursors, in the order of the schemas."""
+    return cursor_key(name), name.display, *place_of(name.topic), name.topic, name.subscription
+
+
 def status_of(error: DamageError) -> str:
     """TOO_NEW is not damage: an upgrade reads it."""
     return TOO_NEW if isinstance(error, TooNewError) else DAMAGED
@@ -69,7 +74,7 @@ def status_of(error: DamageError) -> str:
 
 
 def _cursor_row(name: CursorName, footer: Footer | DamageError, stat: Stat, read_at_us: int) -> Row:
-    head = (cursor_key(name), name.display, *place_of(name.topic), name.topic, name.subscription)
+    head = named(name)
     znode = (stat.version, 1000 * stat.ctime_ms, 1000 * stat.mtime_ms, stat.data_bytes, read_at_us)
     if isinstance(footer, DamageError):
         return (*head, *_UNREAD, *znode, *_UNREAD_STATE, status_of(footer), str(footer))

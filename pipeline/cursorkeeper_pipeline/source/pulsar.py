@@ -27,7 +27,6 @@ import pyarrow as pa
 
 from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.core.bitmaps import count_runs
-from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar import names
@@ -47,7 +46,7 @@ from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import Row, batches
-from cursorkeeper_pipeline.keys import cursor_key
+from cursorkeeper_pipeline.decode.footer_rows import named
 from cursorkeeper_pipeline.source.away import AwayCount
 from cursorkeeper_pipeline.source.options import TASKS_MAX, Mode, Options
 from cursorkeeper_pipeline.source.shards import now_us
@@ -200,7 +199,7 @@ async def _refs(
     if chosen.subscription:
         ref = PulsarCursorRef(chosen.topic, chosen.subscription)
         if await patience.repeat(str(ref), lambda: zookeeper.exists(ref.path)) is not None:
-            if options.wanted.accepts(CursorName(*ref)):
+            if options.wanted.accepts(ref.name):
                 yield ref
             return
     for span in part.spans:
@@ -230,7 +229,7 @@ async def _walk(
     async for ref in iter_cursors(
         zookeeper, chosen, patience=Patience(options.wait_s), only=is_asked_for
     ):
-        if options.wanted.accepts(CursorName(*ref)):
+        if options.wanted.accepts(ref.name):
             yield ref
 
 
@@ -251,26 +250,13 @@ async def row_of(
             if options.mode is Mode.FAILFAST:
                 raise
             if error.kind is Kind.AWAY:
-                away.missed(CursorName(ref.topic, ref.subscription), error)
+                away.missed(ref.name, error)
             said = f"{error.where}: {error.message}" if error.where else error.message
-            return *_named(ref), *(None,) * 12, now_us(), _STATUS[error.kind], said
+            return *named(ref.name), *(None,) * 12, now_us(), _STATUS[error.kind], said
         if cursor.freshness.ledger >= 0:
             away.answered()
         return _good(cursor)
     return None
-
-
-def _named(ref: PulsarCursorRef) -> Row:
-    name = CursorName(ref.topic, ref.subscription)
-    namespace = names.managed_ledger_name(ref.topic).rpartition(f"/{names.DOMAIN}/")[0]
-    return (
-        cursor_key(name),
-        name.display,
-        namespace.partition("/")[0],
-        namespace,
-        ref.topic,
-        ref.subscription,
-    )
 
 
 def _good(cursor: PulsarCursor) -> Row:
@@ -280,7 +266,7 @@ def _good(cursor: PulsarCursor) -> Row:
     is_live = fresh.ledger >= 0 and fresh.ledger_state is not LedgerState.CLOSED
     form = "znode" if fresh.ledger < 0 else _FORMS[cursor.original.form or Form.RANGES]
     return (
-        *_named(cursor.ref),
+        *named(cursor.ref.name),
         cursor.znode.cursors_ledger,
         state.mark_delete.ledger,
         state.mark_delete.entry,
