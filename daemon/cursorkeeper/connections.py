@@ -63,7 +63,7 @@ def read_token(settings: Settings, name: str) -> bytes:
 
 
 def zookeeper_settings(
-    settings: Settings, start_timeout_s: float | None = None
+    settings: Settings, start_timeout_s: float = START_TIMEOUT_S
 ) -> ZooKeeperSettings:
     """Raises SettingsError."""
     try:
@@ -72,7 +72,7 @@ def zookeeper_settings(
             servers=servers,
             chroot=chroot or "/",
             session_timeout_ms=settings.zookeeper_session_timeout_ms,
-            start_timeout_s=START_TIMEOUT_S if start_timeout_s is None else start_timeout_s,
+            start_timeout_s=start_timeout_s,
             jute_maxbuffer_bytes=settings.zookeeper_jute_maxbuffer_bytes,
         )
     except ValueError as e:
@@ -82,7 +82,7 @@ def zookeeper_settings(
 
 
 def gateway_settings(
-    settings: Settings, role: str, start_timeout_s: float | None = None
+    settings: Settings, role: str, start_timeout_s: float = START_TIMEOUT_S
 ) -> GatewayClientSettings:
     """Raises SettingsError."""
     host, colon, port = settings.gateway.rpartition(":")
@@ -93,7 +93,7 @@ def gateway_settings(
         role=role,
         token=read_token(settings, "gateway_token_file").decode(),
         password=settings.password.encode(),
-        start_timeout_s=START_TIMEOUT_S if start_timeout_s is None else start_timeout_s,
+        start_timeout_s=start_timeout_s,
         append_window_entries_max=8 * settings.daemon_appends_in_flight_max,
         append_window_bytes_max=settings.append_window_bytes,
     )
@@ -115,7 +115,7 @@ async def _reached(start: Awaitable[None], what: str) -> None:
 
 @asynccontextmanager
 async def zookeeper(
-    settings: Settings, start_timeout_s: float | None = None
+    settings: Settings, start_timeout_s: float = START_TIMEOUT_S
 ) -> AsyncIterator[ZooKeeper]:
     """Raises ProblemError if it does not answer."""
     from cursorkeeper.zookeeper.client import ZooKeeperClient
@@ -137,7 +137,7 @@ async def zookeeper(
 
 @asynccontextmanager
 async def gateway(
-    settings: Settings, role: str, start_timeout_s: float | None = None
+    settings: Settings, role: str, start_timeout_s: float = START_TIMEOUT_S
 ) -> AsyncIterator[LedgerStore]:
     """Raises ProblemError if it does not answer. A reader cannot fence, write or delete."""
     from cursorkeeper.bookkeeper.client import GatewayClient

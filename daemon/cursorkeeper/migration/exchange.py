@@ -8,7 +8,7 @@ Everything in a file is checked before any of it is used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
@@ -27,11 +27,6 @@ LAYOUT_PER_LINE = 10_000
 
 U32 = NDArray[np.uint32]
 StateName = Literal["OPEN", "CLOSED", "TRIMMED"]
-_STATE_NAMES: dict[LayoutState, StateName] = {
-    LayoutState.OPEN: "OPEN",
-    LayoutState.CLOSED: "CLOSED",
-    LayoutState.TRIMMED: "TRIMMED",
-}
 
 
 class LayoutJson(msgspec.Struct, array_like=True, frozen=True):
@@ -101,18 +96,22 @@ _ENCODER = msgspec.json.Encoder()
 
 def lines_of(footer: Footer, state: AckState, *, at_least: bool = False) -> Iterator[bytes]:
     """The file, line by line."""
-    acked = partials = count = 0
+    count = EndLine(0, 0, 0)
     for line in _content(footer, state, at_least):
-        count += 1
-        if isinstance(line, AcksLine):
-            acked += sum(last - first + 1 for first, last in line.ranges)
-        partials += isinstance(line, PartialLine)
+        _add(count, line)
         yield _ENCODER.encode(line) + b"\n"
-    yield _ENCODER.encode(EndLine(acked=acked, partials=partials, lines=count)) + b"\n"
+    yield _ENCODER.encode(count) + b"\n"
+
+
+def _add(count: EndLine, line: AnyLine) -> None:
+    count.lines += 1
+    count.partials += isinstance(line, PartialLine)
+    if isinstance(line, AcksLine):
+        count.acked += sum(last - first + 1 for first, last in line.ranges)
 
 
 def _content(footer: Footer, state: AckState, at_least: bool) -> Iterator[AnyLine]:
-    layout = [LayoutJson(i.ledger, _STATE_NAMES[i.state], i.entries) for i in state.layout]
+    layout = [LayoutJson(i.ledger, cast(StateName, i.state.name), i.entries) for i in state.layout]
     properties, numbers = state.cursor_properties, state.mark_delete_properties
     yield Header(
         format=FORMAT,
@@ -153,18 +152,19 @@ def _content(footer: Footer, state: AckState, at_least: bool) -> Iterator[AnyLin
 
 def parse(lines: Iterable[bytes], file: str) -> Iterator[AnyLine]:
     """Every line, checked, the end line last. Raises ProblemError naming file and line."""
-    acked = partials = count = 0
-    end: EndLine | None = None
+    count, is_ended = EndLine(0, 0, 0), False
     for number, raw in enumerate(lines, start=1):
         if not raw.strip():
             continue
         try:
             line = _DECODER.decode(raw)
-            if end is not None:
+            if is_ended:
                 raise ValueError("there is something after the end line")
-            if (count == 0) != isinstance(line, Header):
+            if isinstance(line, Header) == bool(count.lines):
                 raise ValueError(
-                    "the header is not the first line" if count else "the first line is no header"
+                    "the header is not the first line"
+                    if count.lines
+                    else "the first line is no header"
                 )
             _check(line)
         except (msgspec.DecodeError, ValueError) as e:
@@ -174,20 +174,18 @@ def parse(lines: Iterable[bytes], file: str) -> Iterator[AnyLine]:
                 Kind.USAGE,
             ) from None
         if isinstance(line, EndLine):
-            end = line
-            if (line.acked, line.partials, line.lines) != (acked, partials, count):
+            is_ended = True
+            if line != count:
                 raise ProblemError(
-                    f"{file}: holds {count} lines with {acked} acked and {partials} partial "
-                    f"batches, its end line says {line.lines}, {line.acked} and {line.partials}",
+                    f"{file}: holds {count.lines} lines with {count.acked} acked and "
+                    f"{count.partials} partial batches, its end line says {line.lines}, "
+                    f"{line.acked} and {line.partials}",
                     "a line is missing or was changed: export again",
                     Kind.USAGE,
                 )
-        elif isinstance(line, AcksLine):
-            acked += sum(last - first + 1 for first, last in line.ranges)
-        partials += isinstance(line, PartialLine)
-        count += 1
+        _add(count, line)
         yield line
-    if end is None:
+    if not is_ended:
         raise ProblemError(f"{file}: has no end line: it was cut off", "export again", Kind.USAGE)
 
 

@@ -31,7 +31,16 @@ from cursorkeeper.migration.destination import Destination, destination_of
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.importer import KIND as IMPORT_KIND
 from cursorkeeper.migration.journal import Journal
-from cursorkeeper.migration.outcome import BEFORE, FORESEEN, Outcome, Reporter, failed, run_all
+from cursorkeeper.migration.outcome import (
+    BEFORE,
+    FORESEEN,
+    Outcome,
+    Reporter,
+    failed,
+    numbers_of,
+    run_all,
+    text_of,
+)
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_writer import Writer, Written
@@ -39,7 +48,6 @@ from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.string_properties import is_only_a_copy, noted_znode, string_properties
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
 from cursorkeeper.problems import Kind, ProblemError
-from cursorkeeper.pulsar_broker.model import count, range_count
 from cursorkeeper.settings import Settings
 
 KIND_OF_RUN = "export-pulsar"
@@ -78,7 +86,8 @@ class Exporting:
             there = await destination_of(self.pulsar, ref, self.patience)
             info = self._fitted(ref, state, there, notes)
             numbers = numbers_of(info)
-            status, text = await self._status(ref, state, there), text_of(info, numbers)
+            status = await self._status(ref, state, there)
+            text = f"{text_of(numbers)}, {numbers['properties']} mark-delete properties"
             if status == KEPT:
                 notes += await self._drop_orphans(ref, there.cursor_ledger)
             else:
@@ -105,7 +114,7 @@ class Exporting:
         if self.journal is None or str(ref) not in self.journal.done:
             return False
         return (
-            await self.patience.repeat(str(ref), lambda: self.pulsar.zookeeper.exists(ref.path))
+            await self.patience.repeat(ref, lambda: self.pulsar.zookeeper.exists(ref.path))
             is not None
         )
 
@@ -255,13 +264,10 @@ class Exporting:
         """What interrupted runs of this journal made. Only now: their late compare-and-set cannot
         win any more.
         """
-        made = (
-            self.journal.open_ledgers.get(str(ref), ())
-            if self.journal is not None and not self.dry_run
-            else ()
-        )
-        notes = []
-        for ledger in made:
+        notes: list[str] = []
+        if self.journal is None or self.dry_run:
+            return notes
+        for ledger in self.journal.open_ledgers.get(str(ref), ()):
             if ledger != named:
                 notes += await self._writer(ref).delete_orphan(ledger)
         return notes
@@ -319,28 +325,7 @@ class Exporting:
         )
 
     def _refused(self, ref: PulsarCursorRef, message: str, remedy: str) -> MigrationError:
-        return MigrationError(Kind.REFUSED, str(ref), "", message, remedy)
-
-
-def numbers_of(state: PositionInfo) -> dict[str, Any]:
-    """The numbers of the report, of what is written."""
-    return {
-        "markDelete": list(state.mark_delete),
-        "acked": count(state.acked),
-        "ranges": range_count(state.acked),
-        "ledgers": len(state.acked),
-        "partialBatches": len(state.batches),
-        "properties": len(state.properties),
-    }
-
-
-def text_of(state: PositionInfo, numbers: Mapping[str, Any]) -> str:
-    """The same in one line."""
-    return (
-        f"mark-delete {state.mark_delete}, {numbers['acked']:,} acked entries in "
-        f"{numbers['ranges']:,} ranges, {numbers['partialBatches']:,} partial batches, "
-        f"{numbers['properties']} mark-delete properties"
-    )
+        return MigrationError(Kind.REFUSED, ref, "", message, remedy)
 
 
 def where_of(plan: WritePlan, ledger: int) -> str:

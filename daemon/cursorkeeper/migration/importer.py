@@ -30,6 +30,7 @@ from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.inspection.progress import SILENT, Progress, Silence
 from cursorkeeper.inspection.reader import read_state
+from cursorkeeper.migration import outcome
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_cursors
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.cursor_maker import (
@@ -353,14 +354,8 @@ class _OneOfMany(Silence):
 
 def numbers_of(cursor: PulsarCursor) -> dict[str, Any]:
     """The numbers of the report, of the state that was read."""
-    state = cursor.state
     return {
-        "markDelete": list(state.mark_delete),
-        "acked": sum(map(len, state.acked.values())),
-        "ranges": sum(map(bitmaps.count_runs, state.acked.values())),
-        "ledgers": len(state.acked),
-        "partialBatches": len(state.batches),
-        "properties": len(state.properties),
+        **outcome.numbers_of(cursor.state),
         "cursorProperties": len(cursor.cursor_properties),
         "layoutLedgers": len(cursor.layout),
         "bytesRead": cursor.bytes_read,
@@ -371,8 +366,7 @@ def numbers_of(cursor: PulsarCursor) -> dict[str, Any]:
 def text_of(cursor: PulsarCursor, numbers: dict[str, Any]) -> str:
     """The same in one line."""
     return (
-        f"mark-delete {cursor.state.mark_delete}, {numbers['acked']:,} acked entries in "
-        f"{numbers['ranges']:,} ranges, {numbers['partialBatches']:,} partial batches, "
+        f"{outcome.text_of(numbers)}, "
         f"{numbers['properties'] + numbers['cursorProperties']} properties, {cursor.bytes_read:,} "
         f"bytes read; {cursor.freshness.sentence}"
     )

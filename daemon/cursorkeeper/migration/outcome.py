@@ -12,8 +12,10 @@ from typing import Any, Protocol, TypeVar
 
 from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.core.errors import CursorKeeperError
+from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import SkippedPath
 from cursorkeeper.problems import Kind, Problem, problem_of
+from cursorkeeper.pulsar_broker.model import count, range_count
 from cursorkeeper.zookeeper.errors import ZooKeeperError
 
 T = TypeVar("T")
@@ -75,6 +77,27 @@ def failed(
     return Outcome(cursor, status, False, numbers=numbers or {}, problem=problem)
 
 
+def numbers_of(state: PositionInfo) -> dict[str, Any]:
+    """The numbers of a report, of a state as Pulsar has it."""
+    return {
+        "markDelete": list(state.mark_delete),
+        "acked": count(state.acked),
+        "ranges": range_count(state.acked),
+        "ledgers": len(state.acked),
+        "partialBatches": len(state.batches),
+        "properties": len(state.properties),
+    }
+
+
+def text_of(numbers: Mapping[str, Any]) -> str:
+    """The same in one line, but for the properties."""
+    return (
+        "mark-delete {}:{}, ".format(*numbers["markDelete"])
+        + f"{numbers['acked']:,} acked entries in {numbers['ranges']:,} ranges, "
+        f"{numbers['partialBatches']:,} partial batches"
+    )
+
+
 FORESEEN = (CursorKeeperError, GatewayError, ZooKeeperError)
 """What may go wrong with one cursor. Anything else is a bug and ends the run."""
 
@@ -96,39 +119,29 @@ async def run_all(
     Raises ProblemError; BrokenPipeError: nobody reads the report any more, and the run ends as if
     it was interrupted.
     """
-    try:
-        await _run_all(things, work, reporter, jobs=jobs)
-    except ExceptionGroup as several:
-        pipes, others = several.split(BrokenPipeError)
-        if pipes is None or others is not None:
-            raise
-        raise BrokenPipeError(errno.EPIPE, "nobody reads the report") from several
-
-
-async def _run_all(
-    things: AsyncIterator[T],
-    work: Callable[[T], Awaitable[Outcome]],
-    reporter: Reporter,
-    *,
-    jobs: int,
-) -> None:
     queue: asyncio.Queue[T | None] = asyncio.Queue(maxsize=jobs)
 
     async def worker() -> None:
         while (thing := await queue.get()) is not None:
             await reporter.ended(await work(thing))
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(jobs):
-            group.create_task(worker())
-        problem: Exception | None = None
-        try:
-            async for thing in things:
-                reporter.found()
-                await queue.put(thing)
-        except FORESEEN as e:
-            problem = e
-        for _ in range(jobs):
-            await queue.put(None)
+    problem: Exception | None = None
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(jobs):
+                group.create_task(worker())
+            try:
+                async for thing in things:
+                    reporter.found()
+                    await queue.put(thing)
+            except FORESEEN as e:
+                problem = e
+            for _ in range(jobs):
+                await queue.put(None)
+    except ExceptionGroup as several:
+        pipes, others = several.split(BrokenPipeError)
+        if pipes is None or others is not None:
+            raise
+        raise BrokenPipeError(errno.EPIPE, "nobody reads the report") from several
     if problem is not None:
         raise problem

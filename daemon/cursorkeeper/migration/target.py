@@ -9,7 +9,7 @@ unless the caller allows it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
@@ -48,14 +48,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """`entry` None: `znode` holds the state. Else it is entry 0 of a new ledger, and the znode
-    follows from `znode_for`.
+    """`inline`: the znode that would hold the whole state. `entry` None: `znode` does. Else it is
+    entry 0 of a new ledger, and the znode follows from `znode_for`.
     """
 
-    state: PositionInfo
-    cursor_properties: Mapping[str, str]
-    unknown: bytes
-    settings: PulsarSettings
+    inline: ManagedCursorInfo
     form: str
     entry: bytes | None
     znode: bytes
@@ -70,13 +67,8 @@ class WritePlan:
         """The znode's value that names the ledger; its mark-delete is a snapshot, as Pulsar's
         is.
         """
-        info = ManagedCursorInfo(
-            ledger,
-            self.state.mark_delete,
-            properties=self.state.properties,
-            cursor_properties=self.cursor_properties,
-            last_active_ms=now_ms,
-            unknown=self.unknown,
+        info = replace(
+            self.inline, cursors_ledger=ledger, acked={}, batches={}, last_active_ms=now_ms
         )
         return cursor_info.encode(info)
 
@@ -125,20 +117,17 @@ def plan_write(
     if may_be_inline and range_count(state.acked) <= settings.znode_ranges_max:
         value = _wrapped(inline, settings, znode_bytes_max)
         if len(value) <= znode_bytes_max:
-            return WritePlan(
-                state, cursor_properties, unknown, settings, "znode", None, value, notes
-            )
+            return WritePlan(inline, "znode", None, value, notes)
     form, size = min(
         ((form, position_info.encoded_bytes(state, form)) for form in _forms(state, settings)),
         key=lambda pair: pair[1],
     )
     frame = settings.frame_bytes_max - ENTRY_MARGIN_BYTES
     if size <= min(frame, target.entry_bytes_max):
-        entry = position_info.encode(state, form)
-        return WritePlan(state, cursor_properties, unknown, settings, str(form), entry, b"", notes)
+        return WritePlan(inline, str(form), position_info.encode(state, form), b"", notes)
     value = _wrapped(inline, settings, znode_bytes_max) if may_be_inline else b""
     if may_be_inline and len(value) <= znode_bytes_max:
-        return WritePlan(state, cursor_properties, unknown, settings, "znode", None, value, notes)
+        return WritePlan(inline, "znode", None, value, notes)
     raise _too_large(cursor, state, settings, target, size, len(value))
 
 

@@ -145,33 +145,31 @@ def with_broker_conf(settings: PulsarSettings, conf: Mapping[str, str]) -> Pulsa
     return replace(settings, **found)  # type: ignore[arg-type]
 
 
+def _bad(conf: Mapping[str, str], key: str, why: str) -> PulsarSettingsError:
+    return PulsarSettingsError(f"{key}={conf[key]}: {why}", "correct the broker.conf")
+
+
 def _count(conf: Mapping[str, str], key: str, low: int = 0) -> int:
     try:
         value = int(conf[key])
     except ValueError:
-        raise PulsarSettingsError(
-            f"{key}={conf[key]}: not a whole number", "correct the broker.conf"
-        ) from None
+        raise _bad(conf, key, "not a whole number") from None
     if value < low:
-        raise PulsarSettingsError(f"{key}={value}: below {low}", "correct the broker.conf")
+        raise _bad(conf, key, f"below {low}")
     return value
 
 
 def _number(conf: Mapping[str, str], key: str, default: float) -> float:
     try:
-        return float(conf[key]) if conf.get(key) else default
+        return float(conf.get(key) or default)
     except ValueError:
-        raise PulsarSettingsError(
-            f"{key}={conf[key]}: not a number", "correct the broker.conf"
-        ) from None
+        raise _bad(conf, key, "not a number") from None
 
 
 def _switch(conf: Mapping[str, str], key: str, default: bool = False) -> bool:
     text = conf.get(key, "").lower()
     if text not in ("", "true", "false"):
-        raise PulsarSettingsError(
-            f"{key}={conf[key]}: neither true nor false", "correct the broker.conf"
-        )
+        raise _bad(conf, key, "neither true nor false")
     return text == "true" if text else default
 
 
