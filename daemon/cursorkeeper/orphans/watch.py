@@ -46,7 +46,7 @@ class OrphanTelemetry(Protocol):
 @dataclass(slots=True)
 class OrphanWatch:
     """`delete_after_s`: since the first of the searches that all found an orphan; 0: none is
-    deleted.
+    deleted. `deleted_max`: by one search.
     """
 
     remover: Remover
@@ -54,6 +54,7 @@ class OrphanWatch:
     interval_s: float
     delete_after_s: float
     rng: random.Random
+    deleted_max: int = DELETED_PER_SEARCH_MAX
     ages: Ages = field(default_factory=Ages)
 
     async def run(self) -> None:
@@ -103,7 +104,7 @@ class OrphanWatch:
         )
 
     async def _delete(self, ripe: list[Orphan]) -> None:
-        for orphan in ripe[:DELETED_PER_SEARCH_MAX]:
+        for orphan in ripe[: self.deleted_max]:
             removed = await self.remover.remove(orphan)
             if removed.ending is Ending.DELETED:
                 self.telemetry.log(

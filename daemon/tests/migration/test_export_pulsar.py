@@ -39,7 +39,7 @@ from cursorkeeper.problems import ProblemError
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.settings import Settings
 from cursorkeeper.zookeeper.port import ZooKeeper
-from daemon.tests.fakes.zookeeper.faults import Meanwhile, UnknownDone, UnknownNotDone
+from daemon.tests.fakes.zookeeper.faults import Delay, Meanwhile, UnknownDone, UnknownNotDone
 from daemon.tests.migration.pulsar_world import HASTY, REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks, partial
 
@@ -518,16 +518,16 @@ async def test_a_znode_is_compressed_only_where_it_must_be_and_never_with_proper
     assert (await read_cursor(await world.pulsar(), REF)).state.acked == info.acked
 
 
-async def test_what_was_written_is_read_back_before_it_counts(
-    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_written_is_read_back_before_it_counts(world: PulsarWorld) -> None:
     await ours(world)
-    encode = target_module.position_info.encode
 
-    def forgets(info: PositionInfo, form: Form) -> bytes:
-        return encode(replace(info, acked={7: info.acked[7]}), form)
+    async def forgets() -> None:
+        assert await world.znode(REF.path) is not None, "it was written"
+        whole = state()
+        await world.in_ledger(replace(whole, acked={7: whole.acked[7]}))
 
-    monkeypatch.setattr(target_module.position_info, "encode", forgets)
+    world.zookeeper.faults.next("sync", Delay(0), REF.path)
+    world.zookeeper.faults.next("sync", Meanwhile(forgets), REF.path)
     outcome = await exported(world)
     assert not outcome.ok and outcome.problem is not None
     assert (

@@ -4,6 +4,8 @@ which it can be bad.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import pytest
 from pyroaring import BitMap
 
@@ -24,6 +26,7 @@ from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.problems import Kind
 from daemon.tests.fakes.bookkeeper.fake import Damage
+from daemon.tests.fakes.zookeeper.faults import Delay, Meanwhile
 from daemon.tests.migration.pulsar_world import (
     HASTY,
     REF,
@@ -174,39 +177,24 @@ async def test_fields_of_a_newer_pulsar_are_kept(world: PulsarWorld) -> None:
 # ---- the ledger moves on under the reader
 
 
-async def test_a_switch_to_a_new_ledger_while_reading(
-    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = await world.in_ledger(state((7, 1)))
+def moves_on(world: PulsarWorld, others: Callable[[], Awaitable[None]]) -> None:
+    """The znode is written anew after the reader has read it, and before it reads it again."""
+    world.zookeeper.faults.next("sync", Delay(0), REF.path)
+    world.zookeeper.faults.next("sync", Meanwhile(others), REF.path)
+
+
+async def test_a_switch_to_a_new_ledger_while_reading(world: PulsarWorld) -> None:
+    world.bookkeeper.lose_ledger(await world.in_ledger(state((7, 1))))
     new = await world.ledger([sealed(state())])
-    ports = await world.pulsar()
-    metadata = ports.ledgers.metadata
-
-    async def switched(ledger: int) -> object:
-        if ledger == old and old in world.bookkeeper.ledgers:
-            await world.names_ledger(new)
-            world.bookkeeper.lose_ledger(old)
-        return await metadata(ledger)
-
-    monkeypatch.setattr(ports.ledgers, "metadata", switched)
-    found = await read_cursor(ports, REF, patience=HASTY)
+    moves_on(world, lambda: world.names_ledger(new))
+    found = await read_cursor(await world.pulsar(), REF, patience=HASTY)
     assert (found.state, found.freshness.ledger) == (state(), new)
 
 
-async def test_a_graceful_close_while_reading(
-    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = await world.in_ledger(state((7, 1)), closed=False)
-    ports = await world.pulsar()
-    metadata = ports.ledgers.metadata
-
-    async def closed(ledger: int) -> object:
-        await world.in_znode(state(form=Form.RANGES))
-        world.bookkeeper.ledgers.pop(old, None)
-        return await metadata(ledger)
-
-    monkeypatch.setattr(ports.ledgers, "metadata", closed)
-    found = await read_cursor(ports, REF, patience=HASTY)
+async def test_a_graceful_close_while_reading(world: PulsarWorld) -> None:
+    world.bookkeeper.lose_ledger(await world.in_ledger(state((7, 1)), closed=False))
+    moves_on(world, lambda: world.in_znode(state(form=Form.RANGES)))
+    found = await read_cursor(await world.pulsar(), REF, patience=HASTY)
     assert (found.state, found.freshness.source) == (state(form=Form.RANGES), "znode")
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.orphans import fleet as fleets
-from cursorkeeper.orphans.fleet import Ages, Fleet, Orphan, Why
+from cursorkeeper.orphans.fleet import ORPHANS_KEPT_MAX, Ages, Fleet, Orphan, Why
 
 DAY_S = 86_400.0
 NOW_MS = 1_800_000_000_000
@@ -66,10 +65,10 @@ def test_too_many_orphans_are_not_believed(found: Fleet, percent_max: float, dou
     assert doubt in said and bool(said) == bool(doubt)
 
 
-def test_what_is_more_than_can_be_kept_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleets, "ORPHANS_KEPT_MAX", 3)
-    found = fleet(5, 10, 10)
-    assert (len(found.orphans), found.orphans_count, found.percent) == (3, 5, 50.0)
+def test_what_is_more_than_can_be_kept_is_counted() -> None:
+    count = ORPHANS_KEPT_MAX + 2
+    found = fleet(count, 2 * count, count)
+    assert (len(found.orphans), found.orphans_count, found.percent) == (count - 2, count, 50.0)
 
 
 def test_an_age_is_of_searches_without_a_gap() -> None:

@@ -6,11 +6,8 @@ import asyncio
 import random
 from typing import Any
 
-import pytest
-
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.orphans import watch as watches
 from cursorkeeper.orphans.watch import OrphanWatch
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from daemon.tests.orphans.conftest import OrphanWorld
@@ -194,12 +191,13 @@ async def test_two_daemons_delete_it_once(world: OrphanWorld) -> None:
 
 
 @virtual
-async def test_so_many_at_most_in_one_search(
-    world: OrphanWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watches, "DELETED_PER_SEARCH_MAX", 1)
-    monkeypatch.setattr(watches, "PERCENT_MAX", 90.0)
+async def test_so_many_at_most_in_one_search(world: OrphanWorld) -> None:
     heard, watch = await watched(world)
+    watch.deleted_max = 1
+    for number in range(5):
+        well = CursorName(f"persistent://t/ns/well-too-{number}", "sub")
+        await world.closed(well)
+        await world.subscribed(well)
     for number in range(3):
         await world.orphan(
             CursorName(f"persistent://t/ns/gone-{number}", "sub"), with_ledgers=False
