@@ -24,7 +24,6 @@ FORBIDDEN = {
     "socket",
     "subprocess",
     "grpc",
-    "aiozk",
     "concurrent",
     "prometheus_client",
     "tempfile",

@@ -9,9 +9,10 @@ from __future__ import annotations
 import random
 import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
-from cursorkeeper.zookeeper import codec, ensure, sizes
+from cursorkeeper.zookeeper import codec, ensure
 from cursorkeeper.zookeeper.errors import ZooKeeperError, show_paths
 from cursorkeeper.zookeeper.paths import Chroot
 from cursorkeeper.zookeeper.session import Session
@@ -19,6 +20,7 @@ from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import (
     Create,
     Created,
+    DataSet,
     Delete,
     LeaseCallback,
     Node,
@@ -31,13 +33,9 @@ from cursorkeeper.zookeeper.values import (
     Unsubscribe,
     Version,
     WatchCallback,
-    moved,
-    version_on_wire,
 )
 
 T = TypeVar("T")
-
-_SMALL_BYTES = 256  # counted for requests that carry no value
 
 
 class ZooKeeperClient:
@@ -100,7 +98,7 @@ class ZooKeeperClient:
             if watch is not None:
                 self._session.watches.add(inside, watch, node_exists=True)
 
-        return await self._send(codec.get(inside, watch is not None), _SMALL_BYTES, answered)
+        return await self._send(codec.get(inside, watch is not None), answered)
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
         inside = self._chroot.inside(path)
@@ -109,47 +107,44 @@ class ZooKeeperClient:
             if watch is not None:
                 self._session.watches.add(inside, watch, node_exists=stat is not None)
 
-        return await self._send(codec.exists(inside, watch is not None), _SMALL_BYTES, answered)
+        return await self._send(codec.exists(inside, watch is not None), answered)
 
     async def children(self, path: str) -> list[str]:
-        return await self._send(codec.children(self._chroot.inside(path)), _SMALL_BYTES)
+        return await self._send(codec.children(self._chroot.inside(path)))
 
     async def sync(self, path: str) -> None:
-        await self._send(codec.sync(self._chroot.inside(path)), _SMALL_BYTES)
+        await self._send(codec.sync(self._chroot.inside(path)))
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
     ) -> str:
         op = Create(self._chroot.inside(path), data, ephemeral, sequential)
-        return self._chroot.outside(await self._send(codec.create(op), self._op_bytes(op, path)))
+        result = await self._send(codec.write(op))
+        assert isinstance(result, Created)
+        return self._chroot.outside(result.path)
 
     async def set(self, path: str, data: bytes, version: Version) -> int:
-        version_on_wire(version)
-        op = SetData(self._chroot.inside(path), data, version)
-        return await self._send(codec.set_data(op), self._op_bytes(op, path))
+        result = await self._send(codec.write(SetData(self._chroot.inside(path), data, version)))
+        assert isinstance(result, DataSet)
+        return result.version
 
     async def delete(self, path: str, version: Version) -> None:
-        version_on_wire(version)
-        op = Delete(self._chroot.inside(path), version)
-        await self._send(codec.delete(op), self._op_bytes(op, path))
+        await self._send(codec.write(Delete(self._chroot.inside(path), version)))
 
     async def ensure_path(self, path: str) -> None:
         async def exists(inside: str) -> bool:
-            return await self._send(codec.exists(inside, False), _SMALL_BYTES) is not None
+            return await self._send(codec.exists(inside, False)) is not None
 
         async def create(inside: str) -> object:
-            op = Create(inside, b"")
-            return await self._send(codec.create(op), self._op_bytes(op, path))
+            return await self._send(codec.write(Create(inside, b"")))
 
         await ensure.ensure_path(self._chroot.inside(path), exists, create)
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        inside = [moved(op, self._chroot.inside(op.path)) for op in ops]
-        request_bytes = sizes.multi_bytes(inside)
-        sizes.check_size(request_bytes, self.settings.request_bytes_max, None)
+        inside = [replace(op, path=self._chroot.inside(op.path)) for op in ops]
         if not inside:
             return []
-        results = await self._send(codec.multi(inside), request_bytes)
+        results = await self._send(codec.multi(inside))
         return [
             Created(self._chroot.outside(result.path)) if isinstance(result, Created) else result
             for result in results
@@ -160,8 +155,8 @@ class ZooKeeperClient:
         nodes: list[Node | None] = []
         paths_max = self.settings.multi_read_paths_max
         while len(nodes) < len(inside):
-            part, request_bytes = self._multi_read_part(inside, len(nodes), paths_max)
-            answer = await self._send(codec.multi_read(part), request_bytes)
+            part = self._multi_read_part(inside, len(nodes), paths_max)
+            answer = await self._send(codec.multi_read(part))
             nodes += answer
             mean_bytes = max(
                 1, sum(len(node.data) for node in answer if node is not None) // len(answer)
@@ -177,33 +172,25 @@ class ZooKeeperClient:
 
     # --- pieces -----------------------------------------------------------------------------------
 
-    def _multi_read_part(
-        self, paths: list[str], start: int, paths_max: int
-    ) -> tuple[list[str], int]:
-        """The next paths that fit into one request, at least one, and the request's bytes."""
-        request_bytes = sizes.HEADER_BYTES + sizes.MULTI_HEADER_BYTES
+    def _multi_read_part(self, paths: list[str], start: int, paths_max: int) -> list[str]:
+        """The next paths that fit into one request, at least one."""
+        request_bytes = codec.multi_read([]).size_bytes
         end = start
         while end < min(len(paths), start + paths_max):
-            path_bytes = codec.multi_read_path_bytes(paths[end])
-            if end > start and request_bytes + path_bytes > self.settings.request_bytes_max:
+            request_bytes += codec.multi_read_path_bytes(paths[end])
+            if end > start and request_bytes > self.settings.request_bytes_max:
                 break
-            request_bytes += path_bytes
             end += 1
-        return paths[start:end], request_bytes
-
-    def _op_bytes(self, op: Op, path: str) -> int:
-        request_bytes = sizes.request_bytes(op)
-        sizes.check_size(request_bytes, self.settings.request_bytes_max, path)
-        return request_bytes
+        return paths[start:end]
 
     async def _send(
         self,
         request: codec.Request[T],
-        request_bytes: int,
         answered: Callable[[T], None] | None = None,
     ) -> T:
         try:
-            return await self._session.request(request, request_bytes, answered)
+            codec.check_size(request, self.settings.request_bytes_max)
+            return await self._session.request(request, answered)
         except ZooKeeperError as error:
             show_paths(error, self._chroot.outside)
             raise

@@ -1,10 +1,7 @@
-"""Requests to bytes, answers to values.
+"""Requests to bytes, answers to values: as much of ZooKeeper's protocol as is used here.
 
 Owns one function per operation that makes a `Request`: how it is written and how its answer is
-read. Requests are rendered by `aiozk.protocol`; so are the small answers. What carries a stat, an
-operation of a multi, or op 22 (which aiozk does not know) is read here with `struct`: aiozk makes a
-struct per field (20 us for a stat) and prints error codes it does not know. Does not own xids,
-connections, chroots or sizes. Pure.
+read. Does not own xids, connections, chroots or limits. Pure.
 
 Invariant: a decoder consumes what it understands and raises `struct.error`, `ValueError` or
 `IndexError` on anything else.
@@ -15,14 +12,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
-
-from aiozk import protocol
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from cursorkeeper.zookeeper.errors import (
     MultiFailed,
     NoNode,
     RolledBack,
+    ValueTooLarge,
     ZooKeeperError,
     error_from_code,
 )
@@ -44,37 +40,63 @@ from cursorkeeper.zookeeper.values import (
 
 T = TypeVar("T")
 
-OP_CREATE: Final = protocol.CreateRequest.opcode
-OP_DELETE: Final = protocol.DeleteRequest.opcode
-OP_GET_DATA: Final = protocol.GetDataRequest.opcode
-OP_SET_DATA: Final = protocol.SetDataRequest.opcode
-OP_CHECK: Final = protocol.CheckVersionRequest.opcode
+OP_CREATE: Final = 1
+OP_DELETE: Final = 2
+OP_EXISTS: Final = 3
+OP_GET_DATA: Final = 4
+OP_SET_DATA: Final = 5
+OP_GET_CHILDREN: Final = 8
+OP_SYNC: Final = 9
+OP_PING: Final = 11
+OP_CHECK: Final = 13
+OP_MULTI: Final = 14
 OP_MULTI_READ: Final = 22
+OP_SET_WATCHES: Final = 101
+OP_CLOSE: Final = -11
 _OP_ERROR: Final = -1
+XID_PING: Final = -2
+XID_WATCH: Final = -1
+EVENT_CREATED: Final = 1
+EVENT_DELETED: Final = 2
+EVENT_CHILDREN_CHANGED: Final = 4
 
 _INT = struct.Struct("!i")
+_HEADER = struct.Struct("!ii")  # xid, operation
+_CONNECT = struct.Struct("!iqiq")  # protocol version, last zxid, timeout, session
+_CONNECTED = struct.Struct("!iiq")  # protocol version, timeout, session
 _STAT = struct.Struct("!qqqqiiiqiiq")
 _MULTI_HEADER = struct.Struct("!i?i")
 # a multi header and, behind it, the size of the data or the code of the error
 _READ_HEAD = struct.Struct("!i?ii")
 _MULTI_END = _MULTI_HEADER.pack(-1, True, -1)
 _NO_WATCH = b"\0"
+_ALL_PERMISSIONS = 31
+PING: Final = _HEADER.pack(XID_PING, OP_PING)
 
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """One request: `encode(xid)` is the frame without its length, `decode(body)` reads the answer
-    behind the reply header.
+    """One request: `decode(body)` reads the answer behind the reply header.
 
     `path` is the server's, for errors. `decode` may return an error instead of raising: a multi
     answers its failure as a result.
     """
 
     path: str | None
-    encode: Callable[[int], bytes]
+    operation: int
+    body: bytes
     decode: Callable[[bytes], T | ZooKeeperError]
     none_if_missing: bool = False
     """NoNode is an answer, None."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the frame, without its length."""
+        return _HEADER.size + len(self.body)
+
+    def encode(self, xid: int) -> bytes:
+        """The frame, without its length."""
+        return _HEADER.pack(xid, self.operation) + self.body
 
     def read(self, code: int, body: bytes) -> T | ZooKeeperError | None:
         """The answer, or the error of the server."""
@@ -84,48 +106,89 @@ class Request(Generic[T]):
         return None if self.none_if_missing and isinstance(error, NoNode) else error
 
 
+def check_size(request: Request[Any], bytes_max: int) -> None:
+    """Raises ValueTooLarge if the request is above the limit."""
+    if request.size_bytes > bytes_max:
+        raise ValueTooLarge(
+            f"request of {request.size_bytes} bytes, at most {bytes_max}", path=request.path
+        )
+
+
 def _nothing(body: bytes) -> None:
     return None
 
 
-def _request(
-    path: str | None, message: Any, decode: Callable[[bytes], T | ZooKeeperError]
-) -> Request[T]:
-    return Request(path, lambda xid: bytes(message.serialize(xid=xid)), decode)
+def _buffer(data: bytes) -> bytes:
+    return _INT.pack(len(data)) + data
+
+
+def _name(path: str) -> bytes:
+    return _buffer(path.encode())
+
+
+_EVERYBODY = _INT.pack(1) + _INT.pack(_ALL_PERMISSIONS) + _name("world") + _name("anyone")
+
+
+# --- the session ----------------------------------------------------------------------------------
+
+
+class Welcome(NamedTuple):
+    """What the server gives. `expired`: it does not know the session any more."""
+
+    session_id: int
+    password: bytes
+    timeout_s: float
+
+    @property
+    def expired(self) -> bool:
+        return self.session_id == 0 or self.timeout_s <= 0
+
+
+def connect(last_zxid: int, timeout_ms: int, session_id: int, password: bytes) -> bytes:
+    """The first frame. Session 0 is a new one; a server that has not seen `last_zxid` yet refuses
+    us, and we go to the next.
+    """
+    return _CONNECT.pack(0, last_zxid, timeout_ms, session_id) + _buffer(password) + b"\0"
+
+
+def connected(body: bytes) -> Welcome:
+    """The answer to it."""
+    _, timeout_ms, session_id = _CONNECTED.unpack_from(body)
+    (length,) = _INT.unpack_from(body, _CONNECTED.size)
+    start = _CONNECTED.size + _INT.size
+    if len(body) < start + length:
+        raise ValueError(f"password of {length} bytes in an answer of {len(body)}")
+    return Welcome(session_id, body[start : start + max(length, 0)], timeout_ms / 1000)
+
+
+def watch_event(body: bytes) -> tuple[int, str]:
+    """What happened, an `EVENT_...` or another number, and the path to which."""
+    kind, _state = _HEADER.unpack_from(body)
+    return kind, _string(body, _HEADER.size)[0]
+
+
+def close() -> Request[None]:
+    return Request(None, OP_CLOSE, b"", _nothing)
+
+
+def set_watches(relative_zxid: int, data: Sequence[str], exist: Sequence[str]) -> Request[None]:
+    lists = [_INT.pack(len(paths)) + b"".join(map(_name, paths)) for paths in (data, exist, ())]
+    body = struct.pack("!q", relative_zxid) + b"".join(lists)
+    return Request(None, OP_SET_WATCHES, body, _nothing)
 
 
 # --- single operations ----------------------------------------------------------------------------
 
 
 def get(path: str, watch: bool) -> Request[Node]:
-    return _request(
-        path, protocol.GetDataRequest(path=path, watch=watch), lambda body: _node(body, 0)[0]
-    )
+    return Request(path, OP_GET_DATA, _name(path) + bytes([watch]), lambda body: _node(body, 0)[0])
 
 
 def exists(path: str, watch: bool) -> Request[Stat | None]:
-    message = protocol.ExistsRequest(path=path, watch=watch)
-    return Request(
-        path,
-        lambda xid: bytes(message.serialize(xid=xid)),
-        lambda body: Stat._make(_STAT.unpack_from(body)),
-        True,
-    )
+    def decode(body: bytes) -> Stat:
+        return Stat._make(_STAT.unpack_from(body))
 
-
-def create(op: Create) -> Request[str]:
-    def decode(body: bytes) -> str:
-        return _string(body, 0)[0]
-
-    return _request(op.path, _create_message(op), decode)
-
-
-def set_data(op: SetData) -> Request[int]:
-    return _request(op.path, _message(op), lambda body: Stat._make(_STAT.unpack_from(body)).version)
-
-
-def delete(op: Delete) -> Request[None]:
-    return _request(op.path, _message(op), _nothing)
+    return Request(path, OP_EXISTS, _name(path) + bytes([watch]), decode, none_if_missing=True)
 
 
 def children(path: str) -> Request[list[str]]:
@@ -137,57 +200,49 @@ def children(path: str) -> Request[list[str]]:
         names.sort()
         return names
 
-    return _request(path, protocol.GetChildrenRequest(path=path, watch=False), decode)
+    return Request(path, OP_GET_CHILDREN, _name(path) + _NO_WATCH, decode)
 
 
 def sync(path: str) -> Request[None]:
-    return _request(path, protocol.SyncRequest(path=path), _nothing)
+    return Request(path, OP_SYNC, _name(path), _nothing)
 
 
-def close() -> Request[None]:
-    return _request(None, protocol.CloseRequest(), _nothing)
+def write(op: Op) -> Request[OpResult]:
+    """ValueError for a version that is none."""
+    kind, body = _record(op)
+    return Request(op.path, kind, body, lambda answer: _op_result(kind, answer, 0)[0])
 
 
-def set_watches(relative_zxid: int, data: Sequence[str], exist: Sequence[str]) -> Request[None]:
-    message = protocol.SetWatchesRequest(
-        relative_zxid=relative_zxid, data_watches=data, exist_watches=exist, child_watches=[]
-    )
-    return _request(None, message, _nothing)
+def _record(op: Op) -> tuple[int, bytes]:
+    name = _name(op.path)
+    match op:
+        case Create():
+            flags = op.ephemeral | op.sequential << 1
+            return OP_CREATE, name + _buffer(op.data) + _EVERYBODY + _INT.pack(flags)
+        case SetData():
+            version = _INT.pack(version_on_wire(op.version))
+            return OP_SET_DATA, name + _buffer(op.data) + version
+        case Delete():
+            return OP_DELETE, name + _INT.pack(version_on_wire(op.version))
+        case Check():
+            return OP_CHECK, name + _INT.pack(version_on_wire(op.version))
 
 
 # --- multi ----------------------------------------------------------------------------------------
 
 
 def multi(ops: Sequence[Op]) -> Request[list[OpResult]]:
-    """The answer is the list of results, or a MultiFailed."""
-    message = protocol.TransactionRequest()
-    for op in ops:
-        message.add(_message(op))
-
-    def decode(body: bytes) -> list[OpResult] | ZooKeeperError:
-        return _multi_answer(body, ops)
-
-    return _request(None, message, decode)
+    """The answer is the list of results, or a MultiFailed. ValueError for a version that is
+    none.
+    """
+    parts = [part for op in ops for kind, body in [_record(op)] for part in (_header(kind), body)]
+    return Request(
+        None, OP_MULTI, b"".join([*parts, _MULTI_END]), lambda body: _multi_answer(body, ops)
+    )
 
 
-def _message(op: Op) -> Any:
-    match op:
-        case Create():
-            return _create_message(op)
-        case SetData():
-            return protocol.SetDataRequest(
-                path=op.path, data=op.data, version=version_on_wire(op.version)
-            )
-        case Delete():
-            return protocol.DeleteRequest(path=op.path, version=version_on_wire(op.version))
-        case Check():
-            return protocol.CheckVersionRequest(path=op.path, version=version_on_wire(op.version))
-
-
-def _create_message(op: Create) -> Any:
-    message = protocol.CreateRequest(path=op.path, data=op.data, acl=[protocol.UNRESTRICTED_ACCESS])
-    message.set_flags(ephemeral=op.ephemeral, sequential=op.sequential)
-    return message
+def _header(kind: int) -> bytes:
+    return _MULTI_HEADER.pack(kind, False, -1)
 
 
 def _multi_answer(body: bytes, ops: Sequence[Op]) -> list[OpResult] | ZooKeeperError:
@@ -245,18 +300,14 @@ def multi_read(paths: Sequence[str]) -> Request[list[Node | None]]:
     but NoNode came.
     """
 
-    def encode(xid: int) -> bytes:
-        header = _MULTI_HEADER.pack(OP_GET_DATA, False, -1)
-        parts = [_INT.pack(xid), _INT.pack(OP_MULTI_READ)]
-        for path in paths:
-            name = path.encode()
-            parts += (header, _INT.pack(len(name)), name, _NO_WATCH)
-        return b"".join([*parts, _MULTI_END])
-
-    def decode(body: bytes) -> list[Node | None] | ZooKeeperError:
-        return _multi_read_answer(body, paths)
-
-    return Request(None, encode, decode)
+    header = _header(OP_GET_DATA)
+    parts = [part for path in paths for part in (header, _name(path), _NO_WATCH)]
+    return Request(
+        None,
+        OP_MULTI_READ,
+        b"".join([*parts, _MULTI_END]),
+        lambda body: _multi_read_answer(body, paths),
+    )
 
 
 def _multi_read_answer(body: bytes, paths: Sequence[str]) -> list[Node | None] | ZooKeeperError:

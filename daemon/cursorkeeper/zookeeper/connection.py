@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from aiozk import protocol
-
+from cursorkeeper.zookeeper import codec
 from cursorkeeper.zookeeper.codec import Request
 from cursorkeeper.zookeeper.errors import ConnectionLost, ProtocolBroken, ZooKeeperError
 
@@ -32,7 +31,7 @@ T = TypeVar("T")
 XID_MAX = 2**31 - 1
 _LENGTH = struct.Struct("!i")
 _REPLY_HEADER = struct.Struct("!iqi")  # xid, zxid, error
-_PING_FRAME = _LENGTH.pack(8) + protocol.PingRequest().serialize(xid=protocol.PING_XID)
+_PING_FRAME = _LENGTH.pack(len(codec.PING)) + codec.PING
 
 
 @dataclass(slots=True)
@@ -57,7 +56,8 @@ class Listener:
     """The server had applied this much when it answered a request. Events and pings do not count:
     others of the same zxid may follow.
     """
-    event: Callable[[protocol.WatchEvent], None]
+    event: Callable[[int, str], None]
+    """What happened, and the path to which."""
     ended: Callable[[], None]
     """It is over. Called before those who wait for answers learn it, so that they find the
     session's state right.
@@ -163,9 +163,9 @@ class Connection:
 
     def _frame(self, frame: bytes) -> None:
         xid, zxid, code = _REPLY_HEADER.unpack_from(frame)
-        if xid == protocol.WATCH_XID:
-            self._listener.event(_decoded(protocol.WatchEvent.deserialize, frame))
-        elif xid == protocol.PING_XID:
+        if xid == codec.XID_WATCH:
+            self._listener.event(*_decoded(codec.watch_event, frame))
+        elif xid == codec.XID_PING:
             if self._pong is not None and not self._pong.done():
                 self._pong.set_result(None)
         elif xid > 0:

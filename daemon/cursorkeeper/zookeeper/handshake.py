@@ -13,38 +13,12 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from aiozk import protocol
-
+from cursorkeeper.zookeeper import codec
 from cursorkeeper.zookeeper.errors import ProtocolBroken
 
 _LENGTH = struct.Struct("!i")
 _ANSWER_BYTES_MAX = 1024
 NO_PASSWORD = bytes(16)
-
-
-@dataclass(frozen=True, slots=True)
-class Hello:
-    """What we ask for: session 0 is a new one; a server that has not seen `last_zxid` yet refuses
-    us, and we go to the next.
-    """
-
-    last_zxid: int
-    timeout_ms: int
-    session_id: int
-    password: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Welcome:
-    """What the server gives. `expired`: it does not know the session any more."""
-
-    session_id: int
-    password: bytes
-    timeout_s: float
-
-    @property
-    def expired(self) -> bool:
-        return self.session_id == 0 or self.timeout_s <= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +29,20 @@ class Opened:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    welcome: Welcome
+    welcome: codec.Welcome
     sent_at_s: float
 
 
 async def shake_hands(
-    host: str, port: int, tls: ssl.SSLContext | None, hello: Hello, clock_s: Callable[[], float]
+    host: str, port: int, tls: ssl.SSLContext | None, hello: bytes, clock_s: Callable[[], float]
 ) -> Opened:
     """Connect and introduce ourselves. Raises OSError, EOFError (closed without an answer),
     ProtocolBroken. The caller bounds the time.
     """
     reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=1024 * 1024)
     try:
-        request = protocol.ConnectRequest(
-            protocol_version=0,
-            last_seen_zxid=hello.last_zxid,
-            timeout=hello.timeout_ms,
-            session_id=hello.session_id,
-            password=hello.password,
-            read_only=False,
-        ).serialize()
         sent_at_s = clock_s()
-        writer.write(_LENGTH.pack(len(request)) + request)
+        writer.write(_LENGTH.pack(len(hello)) + hello)
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if not 0 < length <= _ANSWER_BYTES_MAX:
             raise ProtocolBroken(
@@ -84,15 +50,11 @@ async def shake_hands(
             )
         body = await reader.readexactly(length)
         try:
-            answer = protocol.ConnectResponse.deserialize(body)
-        except struct.error as reason:
+            return Opened(reader, writer, codec.connected(body), sent_at_s)
+        except (struct.error, ValueError) as reason:
             raise ProtocolBroken(
                 f"{host}:{port} answered the handshake with {body[:40]!r}"
             ) from reason
-        welcome = Welcome(
-            int(answer.session_id), bytes(answer.password or b""), int(answer.timeout) / 1000
-        )
-        return Opened(reader, writer, welcome, sent_at_s)
     except BaseException:
         writer.transport.abort()
         raise

@@ -19,9 +19,7 @@ from cursorkeeper.zookeeper.listeners import Listeners
 from cursorkeeper.zookeeper.values import LeaseCallback, Unsubscribe
 
 LEASE_SHARE = 2 / 3
-"""Part of the negotiated session timeout that the lease lasts (facts: aiozk, required
-behaviour).
-"""
+"""Part of the negotiated session timeout that the lease lasts."""
 
 
 class Lease:

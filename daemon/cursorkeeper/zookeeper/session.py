@@ -23,9 +23,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
-
-from aiozk import protocol
+from typing import TypeVar
 
 from cursorkeeper.back_off import BackOff
 from cursorkeeper.zookeeper import codec
@@ -38,7 +36,7 @@ from cursorkeeper.zookeeper.errors import (
     ProtocolBroken,
     TooManyRequests,
 )
-from cursorkeeper.zookeeper.handshake import NO_PASSWORD, Hello, Opened, shake_hands
+from cursorkeeper.zookeeper.handshake import NO_PASSWORD, Opened, shake_hands
 from cursorkeeper.zookeeper.in_flight import InFlight
 from cursorkeeper.zookeeper.lease import LEASE_SHARE, Lease
 from cursorkeeper.zookeeper.listeners import Listeners
@@ -51,9 +49,8 @@ T = TypeVar("T")
 
 _HOST_LIMIT_MIN_S = 1.0
 _EVENT_KINDS = {
-    protocol.WatchEvent.CREATED: WatchKind.CREATED,
-    protocol.WatchEvent.DELETED: WatchKind.DELETED,
-    protocol.WatchEvent.DATA_CHANGED: WatchKind.DATA_CHANGED,
+    codec.EVENT_CREATED: WatchKind.CREATED,
+    codec.EVENT_DELETED: WatchKind.DELETED,
 }
 
 
@@ -171,7 +168,7 @@ class Session:
         self._random.shuffle(servers)
         limit_s = max(_HOST_LIMIT_MIN_S, LEASE_SHARE * self._timeout_s / len(servers))
         for host, port in servers:
-            hello = Hello(
+            hello = codec.connect(
                 self._last_zxid, self.settings.session_timeout_ms, self.session_id, self._password
             )
             try:
@@ -257,21 +254,17 @@ class Session:
     def _saw(self, zxid: int) -> None:
         self._last_zxid = max(self._last_zxid, zxid)
 
-    def _event(self, event: Any) -> None:
-        # An unknown type on a watched path is still a reason to read again.
-        if event.path in self.watches and event.type != protocol.WatchEvent.CHILDREN_CHANGED:
-            self.watches.fire(
-                event.path,
-                _EVENT_KINDS.get(event.type, WatchKind.DATA_CHANGED),
-                self._shown_path(event.path),
-            )
+    def _event(self, happened: int, path: str) -> None:
+        if path in self.watches and happened != codec.EVENT_CHILDREN_CHANGED:
+            # An unknown event on a watched path is still a reason to read again.
+            kind = _EVENT_KINDS.get(happened, WatchKind.DATA_CHANGED)
+            self.watches.fire(path, kind, self._shown_path(path))
 
     # --- requests ---------------------------------------------------------------------------------
 
     async def request(
         self,
         request: codec.Request[T],
-        request_bytes: int,
         on_answer: Callable[[T], None] | None = None,
     ) -> T:
         """Send once, when connected and when there is room, and wait for the answer; all within
@@ -284,15 +277,12 @@ class Session:
         deadline_s = loop.time() + self.settings.request_timeout_s
         connection = self._connection
         is_ready = connection is not None and self._connected.is_set() and self._closing is None
-        if connection is None or not is_ready or not self._room.enter_now(request_bytes):
-            connection = await self._connection_with_room(request_bytes, deadline_s, request.path)
-        try:
-            answer = connection.send(
-                request, on_answer=on_answer, on_end=partial(self._room.leave, request_bytes)
-            )
-        except BaseException:
-            self._room.leave(request_bytes)  # it could not be encoded: nothing was sent
-            raise
+        size = request.size_bytes
+        if connection is None or not is_ready or not self._room.enter_now(size):
+            connection = await self._connection_with_room(size, deadline_s, request.path)
+        answer = connection.send(
+            request, on_answer=on_answer, on_end=partial(self._room.leave, size)
+        )
         try:
             async with asyncio.timeout_at(deadline_s):
                 return await answer

@@ -12,7 +12,7 @@ reader of a million footers can build it from one `struct` call. That, and const
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
@@ -111,13 +111,6 @@ class Check:
 
 
 Op: TypeAlias = Create | SetData | Delete | Check
-
-
-def moved(op: Op, path: str) -> Op:
-    """The same operation on another path. ValueError for a version that is none."""
-    if not isinstance(op, Create):
-        version_on_wire(op.version)
-    return replace(op, path=path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ async def test_a_source_in_python_needs_the_client_alone(
     assert file.startswith(f"{environment.folder}/") and {"grpc", "numpy", "pyroaring"} <= set(
         loaded
     )
-    for program in ("import cursorkeeper", "import typer", "import rich", "import aiozk"):
+    for program in ("import cursorkeeper", "import typer", "import rich"):
         assert "ModuleNotFoundError" in environment.run("python", "-c", program, code=1)
     keeper = FakeKeeper()
     await keeper.start()

@@ -1,5 +1,5 @@
 """The faults of facts/PYTHON_LIBRARIES 2.2, each under its number: what our session does where
-aiozk's failed.
+other clients failed.
 
 Against a real server behind a proxy that does harm. Those that a real server cannot be made to show
 are in `test_faults_scripted`.

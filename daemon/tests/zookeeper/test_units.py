@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cursorkeeper.back_off import BackOff
-from cursorkeeper.zookeeper import codec, errors, rearm, sizes
+from cursorkeeper.zookeeper import codec, errors, rearm
 from cursorkeeper.zookeeper.ensure import ensure_path
 from cursorkeeper.zookeeper.in_flight import InFlight
 from cursorkeeper.zookeeper.lease import Lease
@@ -43,24 +43,39 @@ _ops = st.one_of(
 def test_sizes_are_those_of_the_frames(
     ops: list[Create | SetData | Delete | Check], paths: list[str]
 ) -> None:
-    assert sizes.multi_bytes(ops) == len(codec.multi(ops).encode(1))
-    for op in ops:
-        request: codec.Request[object] | None = None
-        match op:
-            case Create():
-                request = codec.create(op)
-            case SetData():
-                request = codec.set_data(op)
-            case Delete():
-                request = codec.delete(op)
-        if request is not None:
-            assert sizes.request_bytes(op) == len(request.encode(1))
-    counted = (
-        sizes.HEADER_BYTES
-        + sizes.MULTI_HEADER_BYTES
-        + sum(codec.multi_read_path_bytes(path) for path in paths)
+    for request in (codec.multi(ops), codec.multi_read(paths), *map(codec.write, ops)):
+        assert request.size_bytes == len(request.encode(1))
+    counted = sum(map(codec.multi_read_path_bytes, paths))
+    assert codec.multi_read(paths).size_bytes == codec.multi_read([]).size_bytes + counted
+
+
+def test_frames_are_those_of_the_protocol() -> None:
+    """Byte for byte, as ZooKeeper's own client writes them (`zookeeper.jute`)."""
+    name, data = b"\0\0\0\2/n", b"\0\0\0\2ab"
+    everybody = b"\0\0\0\1\0\0\0\x1f\0\0\0\5world\0\0\0\6anyone"
+    any_version, head, end = b"\xff" * 4, b"\0\xff\xff\xff\xff", b"\xff" * 4 + b"\1" + b"\xff" * 4
+    create = name + data + everybody + b"\0\0\0\3"
+    frames = {
+        codec.get("/n", True): b"\0\0\0\4" + name + b"\1",
+        codec.exists("/n", False): b"\0\0\0\3" + name + b"\0",
+        codec.children("/n"): b"\0\0\0\x08" + name + b"\0",
+        codec.sync("/n"): b"\0\0\0\x09" + name,
+        codec.close(): b"\xff\xff\xff\xf5",
+        codec.write(Create("/n", b"ab", True, True)): b"\0\0\0\1" + create,
+        codec.write(SetData("/n", b"ab", 7)): b"\0\0\0\5" + name + data + b"\0\0\0\7",
+        codec.write(Delete("/n", ANY_VERSION)): b"\0\0\0\2" + name + any_version,
+        codec.multi([Check("/n", 7)]): b"\0\0\0\x0e\0\0\0\x0d" + head + name + b"\0\0\0\7" + end,
+        codec.multi_read(["/n"]): b"\0\0\0\x16\0\0\0\4" + head + name + b"\0" + end,
+        codec.set_watches(5, ["/n"], []): b"\0\0\0\x65"
+        + struct.pack("!qi", 5, 1)
+        + name
+        + bytes(8),
+    }
+    for request, frame in frames.items():
+        assert request.encode(9) == b"\0\0\0\x09" + frame
+    assert codec.connect(3, 4_000, 5, b"secret") == (
+        struct.pack("!iqiqi", 0, 3, 4_000, 5, 6) + b"secret\0"
     )
-    assert counted == len(codec.multi_read(paths).encode(1))
 
 
 @given(_paths, _paths)
@@ -163,7 +178,7 @@ def test_answers_that_are_cut_are_refused() -> None:
             codec.get("/n", False).decode(whole[:length])
     created = struct.pack("!i", 9) + b"/n"
     with pytest.raises(ValueError, match="string"):
-        codec.create(Create("/n", b"")).decode(created)
+        codec.write(Create("/n", b"")).decode(created)
 
 
 def test_multi_answers_that_make_no_sense_are_refused() -> None:

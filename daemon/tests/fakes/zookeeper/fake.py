@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
+from cursorkeeper.zookeeper import codec
 from cursorkeeper.zookeeper.ensure import ensure_path
+from cursorkeeper.zookeeper.errors import ZooKeeperError, show_paths
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
-from cursorkeeper.zookeeper.sizes import check_size, multi_bytes, request_bytes
 from cursorkeeper.zookeeper.values import (
     Create,
     Created,
@@ -36,8 +39,6 @@ from cursorkeeper.zookeeper.values import (
     Stat,
     Version,
     WatchCallback,
-    moved,
-    version_on_wire,
 )
 from daemon.tests.fakes.zookeeper.faults import Faults
 from daemon.tests.fakes.zookeeper.server import FakeServer
@@ -106,22 +107,27 @@ class FakeZooKeeper(FakeSession):
         return self._chroot.outside(result.path)
 
     async def set(self, path: str, data: bytes, version: Version) -> int:
-        version_on_wire(version)
         result = await self._one("set", path, SetData(self._chroot.inside(path), data, version))
         assert isinstance(result, DataSet)
         return result.version
 
     async def delete(self, path: str, version: Version) -> None:
-        version_on_wire(version)
         await self._one("delete", path, Delete(self._chroot.inside(path), version))
 
     async def _one(self, operation: str, path: str, op: Op) -> OpResult:
-        check_size(request_bytes(op), self.settings.request_bytes_max, path)
+        self._check_size(codec.write(op))
 
         def at_server(session_id: int) -> OpResult:
             return self._write(session_id, lambda tree, now_ms: tree.write(op, session_id, now_ms))
 
         return await self._request(operation, path, at_server)
+
+    def _check_size(self, request: codec.Request[Any]) -> None:
+        try:
+            codec.check_size(request, self.settings.request_bytes_max)
+        except ZooKeeperError as error:
+            show_paths(error, self._chroot.outside)
+            raise
 
     async def ensure_path(self, path: str) -> None:
         async def exists(inside: str) -> bool:
@@ -136,8 +142,8 @@ class FakeZooKeeper(FakeSession):
         await ensure_path(self._chroot.inside(path), exists, create)
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
-        inside = [moved(op, self._chroot.inside(op.path)) for op in ops]
-        check_size(multi_bytes(inside), self.settings.request_bytes_max, None)
+        inside = [replace(op, path=self._chroot.inside(op.path)) for op in ops]
+        self._check_size(codec.multi(inside))
         if not inside:
             return []
 
