@@ -17,6 +17,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import grpc
 import msgspec
@@ -41,11 +42,11 @@ from cursorkeeper.starting import SHORT_LIMIT_S, TRY_S, Patience, StartError, ch
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import (
     AckSinkService,
-    SessionFactory,
     Subscriber,
     WellFormed,
     channel_options,
 )
+from cursorkeeper.stream.session import Session
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
@@ -106,7 +107,8 @@ class Daemon:
         self.telemetry.watch(keeper)
         await keeper.start()
         pool = CreditPool(self.settings.credit_bytes, self.settings.daemon_credit_bytes)
-        sessions = SessionFactory(
+        sessions = partial(
+            Session,
             keeper,
             pool,
             name=self.settings.identity,
@@ -189,7 +191,7 @@ class Daemon:
                 e, f"ZooKeeper at {self.settings.zookeeper}: {self.settings.root} cannot be claimed"
             ) from e
 
-    async def _serve(self, keeper: Keeper, sessions: SessionFactory) -> None:
+    async def _serve(self, keeper: Keeper, sessions: Callable[[], Session]) -> None:
         server = self._server = grpc.aio.server(
             options=channel_options(self.settings.ack_message_bytes_max, server=True),
             interceptors=[CursorStoreGuard(self._credentials, self._readers_token), WellFormed()],

@@ -129,58 +129,37 @@ BY_REACTION: dict[str, type[GatewayError]] = {
     "REFUSED": GatewayRefused,
 }
 
-# After a lost answer, what may be repeated as it is. An append never: only recovery tells whether
-# the entry is there. A repeated create may leave an empty orphan ledger, found by its custom
-# metadata.
-AFTER_LOSS: dict[Operation, type[GatewayError]] = {
-    operation: GatewayRoll if operation is Operation.APPEND else GatewayRetry
-    for operation in Operation
-}
-
-# gRPC status code -> (reason, reaction; None: see AFTER_LOSS, outcome). A status comes without a
-# `Failure` only if the gateway did not answer by itself: the transport, a proxy or a limit spoke.
+# gRPC status code -> (reason, reaction; None: the answer was lost, outcome). A status comes without
+# a `Failure` only if the gateway did not answer by itself: the transport, a proxy or a limit spoke.
 # Every code has a row.
 BY_STATUS: dict[str, tuple[str, type[GatewayError] | None, Outcome]] = {
-    # the peer ended a stream that should have gone on
-    "OK": ("STREAM_ENDED", None, Outcome.UNKNOWN),
-    "CANCELLED": ("CONNECTION_LOST", None, Outcome.UNKNOWN),
-    "UNKNOWN": ("GATEWAY_FAILED", None, Outcome.UNKNOWN),
-    "INVALID_ARGUMENT": ("INVALID_ARGUMENT", GatewayRefused, Outcome.NOT_DONE),
-    "DEADLINE_EXCEEDED": ("TIMEOUT", None, Outcome.UNKNOWN),
-    "NOT_FOUND": ("NOT_FOUND", GatewayRefused, Outcome.NOT_DONE),
-    "ALREADY_EXISTS": ("ALREADY_EXISTS", GatewayRefused, Outcome.NOT_DONE),
-    "PERMISSION_DENIED": ("PERMISSION_DENIED", GatewayRefused, Outcome.NOT_DONE),
-    # the reply may be what was too large
-    "RESOURCE_EXHAUSTED": ("MESSAGE_TOO_LARGE", GatewayRefused, Outcome.UNKNOWN),
-    "FAILED_PRECONDITION": ("FAILED_PRECONDITION", GatewayRefused, Outcome.NOT_DONE),
-    "ABORTED": ("ABORTED", None, Outcome.UNKNOWN),
-    "OUT_OF_RANGE": ("OUT_OF_RANGE", GatewayRefused, Outcome.NOT_DONE),
-    "UNIMPLEMENTED": ("UNIMPLEMENTED", GatewayRefused, Outcome.NOT_DONE),
-    "INTERNAL": ("GATEWAY_FAILED", None, Outcome.UNKNOWN),
-    "UNAVAILABLE": ("CONNECTION_LOST", None, Outcome.UNKNOWN),
-    "DATA_LOSS": ("GATEWAY_FAILED", None, Outcome.UNKNOWN),
-    "UNAUTHENTICATED": ("UNAUTHENTICATED", GatewayRefused, Outcome.NOT_DONE),
+    status: (reason, None, Outcome.UNKNOWN)
+    for status, reason in {
+        # the peer ended a stream that should have gone on
+        "OK": "STREAM_ENDED",
+        "CANCELLED": "CONNECTION_LOST",
+        "UNAVAILABLE": "CONNECTION_LOST",
+        "DEADLINE_EXCEEDED": "TIMEOUT",
+        "ABORTED": "ABORTED",
+        "UNKNOWN": "GATEWAY_FAILED",
+        "INTERNAL": "GATEWAY_FAILED",
+        "DATA_LOSS": "GATEWAY_FAILED",
+    }.items()
+} | {
+    status: (status, GatewayRefused, Outcome.NOT_DONE)
+    for status in (
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "FAILED_PRECONDITION",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "UNAUTHENTICATED",
+    )
 }
-
-
-def from_failure(
-    reaction: str,
-    outcome: Outcome,
-    reason: str,
-    *,
-    bookkeeper_code: int = 0,
-    ledger: int = -1,
-    message: str = "",
-) -> GatewayError:
-    """The gateway's own word. An unknown reaction (a newer gateway) is read as the most careful
-    one, ROLL.
-    """
-    kind = BY_REACTION.get(reaction, GatewayRoll)
-    if kind is GatewayRefused and (
-        reason == NO_SUCH_LEDGER_REASON or bookkeeper_code in NO_SUCH_LEDGER_CODES
-    ):
-        kind = NoSuchLedger
-    return kind(reason, outcome, ledger=ledger, bookkeeper_code=bookkeeper_code, message=message)
+# the reply may be what was too large
+BY_STATUS["RESOURCE_EXHAUSTED"] = ("MESSAGE_TOO_LARGE", GatewayRefused, Outcome.UNKNOWN)
 
 
 def from_status(
@@ -190,10 +169,12 @@ def from_status(
     never certain.
     """
     reason, kind, outcome = BY_STATUS.get(status, BY_STATUS["UNKNOWN"])
-    if kind is None:
-        kind = AFTER_LOSS[operation]
+    # After a lost answer an append is never repeated: only recovery tells whether the entry is
+    # there. All else may be; a repeated create may leave an empty orphan ledger, found by its
+    # custom metadata.
     if operation is Operation.APPEND:
-        outcome = Outcome.UNKNOWN
+        kind, outcome = kind or GatewayRoll, Outcome.UNKNOWN
+    kind = kind or GatewayRetry
     return kind(reason, outcome, ledger=ledger, message=message)
 
 

@@ -15,10 +15,15 @@ import grpc.aio
 from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper._proto import ledgers_pb2_grpc
 from cursorkeeper.bookkeeper.errors import (
+    BY_REACTION,
+    NO_SUCH_LEDGER_CODES,
+    NO_SUCH_LEDGER_REASON,
     GatewayError,
+    GatewayRefused,
+    GatewayRoll,
+    NoSuchLedger,
     Operation,
     Outcome,
-    from_failure,
     from_status,
 )
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
@@ -130,12 +135,19 @@ def error_of(operation: Operation, failed: Exception, ledger: int) -> GatewayErr
 
 
 def of_failure(failure: pb.Failure, ledger: int, *, unknown: bool = False) -> GatewayError:
-    """The gateway's `Failure` message as an exception."""
+    """The gateway's `Failure` message as an exception. An unknown reaction (a newer gateway) is
+    read as the most careful one, ROLL.
+    """
+    known = failure.reaction in pb.Reaction.values()
+    kind = BY_REACTION.get(pb.Reaction.Name(failure.reaction) if known else "", GatewayRoll)
+    if kind is GatewayRefused and (
+        failure.reason == NO_SUCH_LEDGER_REASON or failure.bookkeeper_code in NO_SUCH_LEDGER_CODES
+    ):
+        kind = NoSuchLedger
     not_done = failure.outcome == pb.NOT_DONE and not unknown
-    return from_failure(
-        pb.Reaction.Name(failure.reaction) if failure.reaction in pb.Reaction.values() else "",
-        Outcome.NOT_DONE if not_done else Outcome.UNKNOWN,
+    return kind(
         failure.reason,
+        Outcome.NOT_DONE if not_done else Outcome.UNKNOWN,
         bookkeeper_code=failure.bookkeeper_code,
         ledger=ledger,
         message=failure.message,

@@ -7,15 +7,13 @@ Owns transport and its limits; what messages mean is in `session`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
-from cursorkeeper.runtime.keeper import Keeper
-from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.outbox import OutboxFull
 from cursorkeeper.stream.session import ProtocolViolation, Session
 from cursorkeeper.stream.wire import messages_of
@@ -54,31 +52,6 @@ def channel_options(message_bytes_max: int, *, server: bool) -> list[tuple[str, 
     return options
 
 
-class SessionFactory:
-    """Makes a session per stream."""
-
-    def __init__(
-        self,
-        keeper: Keeper,
-        pool: CreditPool,
-        *,
-        name: str,
-        incarnation: str,
-        credentials: bytes = b"",
-    ) -> None:
-        self._keeper, self._pool = keeper, pool
-        self._name, self._incarnation, self._credentials = name, incarnation, credentials
-
-    def __call__(self) -> Session:
-        return Session(
-            self._keeper,
-            self._pool,
-            name=self._name,
-            incarnation=self._incarnation,
-            credentials=self._credentials,
-        )
-
-
 SLICE_S, SLICE_MESSAGES = 0.002, 32
 """For so long, and of so many, messages of one stream are taken before other streams, and the
 cursors, get their turn. What messages cost differs a hundredfold: with a count alone the cheap ones
@@ -114,7 +87,7 @@ class AckSinkService:
 
     def __init__(
         self,
-        sessions: SessionFactory,
+        sessions: Callable[[], Session],
         *,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
         streams_max: int = STREAMS_MAX,
@@ -278,7 +251,7 @@ class Subscriber:
     def __init__(
         self,
         address: str,
-        sessions: SessionFactory,
+        sessions: Callable[[], Session],
         message_bytes_max: int,
         *,
         hello_timeout_s: float = HELLO_TIMEOUT_S,

@@ -14,7 +14,6 @@ from cursorkeeper.bookkeeper.errors import (
     NoSuchLedger,
     Operation,
     Outcome,
-    from_failure,
     from_status,
 )
 from cursorkeeper.bookkeeper.transport import of_failure
@@ -57,7 +56,8 @@ def test_a_failure_of_the_gateway_keeps_its_words() -> None:
         4,
     )
     assert "2 of 3" in str(error) and "ensemble" in error.remedy
-    assert isinstance(from_failure("REFUSED", Outcome.NOT_DONE, "NO_SUCH_LEDGER"), NoSuchLedger)
+    gone = pb.Failure(reaction="REFUSED", outcome="NOT_DONE", reason="NO_SUCH_LEDGER")
+    assert isinstance(of_failure(gone, 4), NoSuchLedger)
 
 
 def test_what_a_newer_gateway_says_is_read_carefully() -> None:

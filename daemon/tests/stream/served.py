@@ -5,6 +5,7 @@ process.
 from __future__ import annotations
 
 import random
+from functools import partial
 
 import grpc
 
@@ -12,7 +13,8 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.stream.credits import CreditPool
-from cursorkeeper.stream.servers import AckSinkService, SessionFactory, WellFormed, channel_options
+from cursorkeeper.stream.servers import AckSinkService, WellFormed, channel_options
+from cursorkeeper.stream.session import Session
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
@@ -62,8 +64,13 @@ class ServedKeeper:
             options=channel_options(4 << 20, server=True),
             interceptors=[CursorStoreGuard(self.credentials, self.readers_token), WellFormed()],
         )
-        sessions = SessionFactory(
-            self.keeper, self.pool, name="served", incarnation="1", credentials=self.credentials
+        sessions = partial(
+            Session,
+            self.keeper,
+            self.pool,
+            name="served",
+            incarnation="1",
+            credentials=self.credentials,
         )
         AckSinkService(
             sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max

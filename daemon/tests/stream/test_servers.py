@@ -5,7 +5,8 @@ always tried again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -15,7 +16,7 @@ import structlog
 from clients.tests.support.pings import pings_answered
 from cursorkeeper.stream import servers
 from cursorkeeper.stream.credits import CreditPool
-from cursorkeeper.stream.servers import SessionFactory, Subscriber
+from cursorkeeper.stream.servers import Subscriber
 from cursorkeeper.stream.session import Handle, Session
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
@@ -55,8 +56,8 @@ async def source() -> AsyncIterator[tuple[SilentSource, str]]:
     await server.stop(grace=0)
 
 
-async def sessions() -> SessionFactory:
-    return SessionFactory(await World().keeper(), CreditPool(), name="k", incarnation="1")
+async def sessions() -> Callable[[], Session]:
+    return partial(Session, await World().keeper(), CreditPool(), name="k", incarnation="1")
 
 
 async def dialled(source: SilentSource, times: int, subscriber: Subscriber) -> None:
