@@ -8,15 +8,12 @@ from typing import Annotated
 
 from cursorkeeper import connections
 from cursorkeeper.cli import migration
-from cursorkeeper.cli.migration import Reporter
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.exporter import KIND_OF_RUN, Exporting, export_all, ledger_spec
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.terminal import options
-from cursorkeeper.terminal.output import Bar
 
 
 @options.command
@@ -60,12 +57,6 @@ async def export_pulsar(
     pulsar = pulsar_settings(settings, conf, pulsar_zookeeper)
     limits, spec = with_broker_conf(of_version(target_version), conf), ledger_spec(conf)
     began_s = time.monotonic()
-
-    target_of_run = {
-        "pulsarZookeeper": pulsar.zookeeper,
-        "zookeeper": settings.zookeeper,
-        "root": settings.root,
-    }
     role = "reader" if dry_run else "migrator"
     async with (
         connections.ports(settings, "reader") as ports,
@@ -77,10 +68,10 @@ async def export_pulsar(
         target = Target(
             dataclasses.replace(limits, znode_bytes_max=znode_bytes), gateway_bytes, znode_bytes
         )
-        lasting = migration.journal_of(resume, KIND_OF_RUN, chosen, target_of_run, dry_run=dry_run)
-        with lasting as journal, Bar("exporting", 0) as bar:
-            reporter = Reporter(bar, journal, as_json=as_json)
-            patience = Patience(say=lambda what: bar.say(what or "exporting"))
+        run = migration.begun(
+            KIND_OF_RUN, chosen, settings, pulsar, resume=resume, dry_run=dry_run, as_json=as_json
+        )
+        with run as (bar, journal, reporter, patience):
             exporting = Exporting(
                 ports,
                 theirs,

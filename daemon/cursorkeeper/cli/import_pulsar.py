@@ -9,13 +9,11 @@ from typing import Annotated
 
 from cursorkeeper import connections
 from cursorkeeper.cli import migration
-from cursorkeeper.cli.migration import Reporter
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.importer import KIND, Importing, import_all
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
 from cursorkeeper.terminal import options
-from cursorkeeper.terminal.output import Bar, say
+from cursorkeeper.terminal.output import say
 
 
 @options.command
@@ -51,12 +49,6 @@ async def import_pulsar(
         settings, pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper
     )
     began_s = time.monotonic()
-
-    target_of_run = {
-        "pulsarZookeeper": pulsar.zookeeper,
-        "zookeeper": settings.zookeeper,
-        "root": settings.root,
-    }
     role = "reader" if dry_run else "writer"
     own = not dry_run  # a writer may not read Pulsar's
     async with (
@@ -65,10 +57,10 @@ async def import_pulsar(
     ):
         if new := await roots.told_if_new(ports.zookeeper, settings):
             say(new, err=True)
-        lasting = migration.journal_of(resume, KIND, chosen, target_of_run, dry_run=dry_run)
-        with lasting as journal, Bar("importing", 0) as bar:
-            reporter = Reporter(bar, journal, as_json=as_json)
-            patience = Patience(say=lambda what: bar.say(what or "importing"))
+        run = migration.begun(
+            KIND, chosen, settings, pulsar, resume=resume, dry_run=dry_run, as_json=as_json
+        )
+        with run as (bar, journal, reporter, patience):
             importing = Importing(
                 ports,
                 theirs,

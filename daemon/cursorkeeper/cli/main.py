@@ -22,56 +22,32 @@ EPILOG = (
     "Exit codes: 0 all is well, 1 the answer is no (damage, refused, not found), 2 settings or "
     "usage, 3 ZooKeeper, the gateway or a port is not to be had."
 )
-LAZY: dict[str, tuple[str, str]] = {
-    "run": ("cursorkeeper.cli.run:run", "Run the daemon."),
-    "health": ("cursorkeeper.cli.health:health", "Ask a daemon or a gateway whether it serves."),
-    "demo": (
-        "cursorkeeper.demo.command:demo",
-        "Play the bad case on a real stack, with real kills.",
-    ),
-    "ls": ("cursorkeeper.cli.ls:ls", "List every cursor, from ZooKeeper alone."),
-    "inspect": (
-        "cursorkeeper.cli.inspect:inspect",
-        "Show a cursor's footer, its ledgers and every record.",
-    ),
-    "verify": ("cursorkeeper.cli.verify:verify", "Read everything of cursors and check it."),
-    "export": ("cursorkeeper.cli.export:export", "Write a cursor's state as JSON lines of ranges."),
-    "import": ("cursorkeeper.cli.restore:restore", "Make a cursor from exported JSON lines."),
-    "assess": (
-        "cursorkeeper.cli.assess:assess",
-        "Say how many acked messages a Pulsar cluster would deliver again.",
-    ),
-    "sizes": (
-        "cursorkeeper.cli.sizes:sizes",
-        "Compute how many bytes an acknowledgement state takes in each encoding.",
-    ),
-    "import-pulsar": (
-        "cursorkeeper.cli.import_pulsar:import_pulsar",
-        "Make cursors from Pulsar's own, live or stopped.",
-    ),
-    "export-pulsar": (
-        "cursorkeeper.cli.export_pulsar:export_pulsar",
-        "Write cursors back as Pulsar's own.",
-    ),
-    "gc": ("cursorkeeper.cli.gc:gc", "Delete cursor ledgers that no footer can name any more."),
-    "orphans": (
-        "cursorkeeper.cli.orphans:orphans",
-        "List cursors that Pulsar has no more, and delete them.",
-    ),
-    "restore-footer": (
-        "cursorkeeper.cli.restore_footer:restore_footer",
-        "Put the bytes of a cursor's footer back, after showing them.",
-    ),
-    "forget-token": (
-        "cursorkeeper.cli.forget_token:forget_token",
-        "Let sources without fencing tokens open a cursor again.",
-    ),
-    "pipeline": (
-        "cursorkeeper_pipeline.cli:app",
-        "Every cursor of the fleet as tables, and jobs on them, in PySpark.",
-    ),
+LAZY = {
+    "run": "Run the daemon.",
+    "health": "Ask a daemon or a gateway whether it serves.",
+    "demo": "Play the bad case on a real stack, with real kills.",
+    "ls": "List every cursor, from ZooKeeper alone.",
+    "inspect": "Show a cursor's footer, its ledgers and every record.",
+    "verify": "Read everything of cursors and check it.",
+    "export": "Write a cursor's state as JSON lines of ranges.",
+    "import": "Make a cursor from exported JSON lines.",
+    "assess": "Say how many acked messages a Pulsar cluster would deliver again.",
+    "sizes": "Compute how many bytes an acknowledgement state takes in each encoding.",
+    "import-pulsar": "Make cursors from Pulsar's own, live or stopped.",
+    "export-pulsar": "Write cursors back as Pulsar's own.",
+    "gc": "Delete cursor ledgers that no footer can name any more.",
+    "orphans": "List cursors that Pulsar has no more, and delete them.",
+    "restore-footer": "Put the bytes of a cursor's footer back, after showing them.",
+    "forget-token": "Let sources without fencing tokens open a cursor again.",
+    "pipeline": "Every cursor of the fleet as tables, and jobs on them, in PySpark.",
 }
-"""Command -> (where its function, or its group of commands, is; its line in the list)."""
+"""Command -> its line in the list."""
+ELSEWHERE = {
+    "demo": "cursorkeeper.demo.command:demo",
+    "import": "cursorkeeper.cli.restore:restore",
+    "pipeline": "cursorkeeper_pipeline.cli:app",
+}
+"""Where the function, or the group of commands, is whose module is not called as the command."""
 
 
 class ExplainingGroup(TyperGroup):
@@ -106,7 +82,9 @@ class LazyGroup(ExplainingGroup):
 
 
 def load(name: str) -> Any:
-    module, _, function = LAZY[name][0].partition(":")
+    named = name.replace("-", "_")
+    place = ELSEWHERE.get(name, f"cursorkeeper.cli.{named}:{named}")
+    module, _, function = place.partition(":")
     try:
         found = getattr(import_module(module), function)
     except ModuleNotFoundError as error:
@@ -165,7 +143,7 @@ def _stub() -> None:
     """Never called: `LazyGroup` puts the real command in its place."""
 
 
-for _name, (_where, _line) in LAZY.items():
+for _name, _line in LAZY.items():
     app.command(_name, help=_line)(_stub)
 
 

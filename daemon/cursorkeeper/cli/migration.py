@@ -22,7 +22,9 @@ from cursorkeeper.cli import cursor_name
 from cursorkeeper.migration.cluster import Selection, SkippedPath
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.outcome import BEFORE, JOBS_MAX, Outcome
+from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
+from cursorkeeper.settings import Settings
 from cursorkeeper.terminal.failure import AWAY, NO, exit_code
 from cursorkeeper.terminal.output import Bar, json_line, say
 
@@ -212,3 +214,23 @@ def journal_of(
                 f"journal: {resume}; if this is interrupted, go on with --resume {resume}", err=True
             )
         yield journal
+
+
+@contextmanager
+def begun(
+    command: str,
+    chosen: Selection,
+    ours: Settings,
+    pulsar: Settings,
+    *,
+    resume: Path | None,
+    dry_run: bool,
+    as_json: bool,
+) -> Iterator[tuple[Bar, Journal | None, Reporter, Patience]]:
+    """What a run is watched by and told to. Raises ProblemError."""
+    doing = f"{command.partition('-')[0]}ing"
+    target = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": ours.zookeeper, "root": ours.root}
+    lasting = journal_of(resume, command, chosen, target, dry_run=dry_run)
+    with lasting as journal, Bar(doing, 0) as bar:
+        patience = Patience(say=lambda what: bar.say(what or doing))
+        yield bar, journal, Reporter(bar, journal, as_json=as_json), patience

@@ -165,62 +165,45 @@ def _names(flag: str, kind: type) -> list[str]:
     return [f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}"]
 
 
-def _run(serve: Callable[..., int], **given: Any) -> None:
-    own = {name: given.pop(name) for name in ("config", "broker_conf", "parent_pid", "debug")}
-    if own["parent_pid"] is not None and own["parent_pid"] < 0:
-        raise ProblemError(
-            f"--parent-pid {own['parent_pid']} is no process id",
-            "give the id of a running process",
-            Kind.USAGE,
-        )
-    flags = {name: value for name, value in given.items() if value is not None and value != []}
-    code = serve(
-        config=own["config"],
-        broker_conf=own["broker_conf"],
-        parent_pid=own["parent_pid"] or 0,
-        flags=flags,
-    )
-    if code:
-        raise typer.Exit(code)
+def flags(**given: Any) -> dict[str, Any]:
+    """Those that were given; its parameters are the settings."""
+    return {name: value for name, value in given.items() if value is not None and value != []}
+
+
+flags.__signature__ = inspect.Signature(list(_setting_parameters()))  # type: ignore[attr-defined]
 
 
 def command(serve: Callable[..., int] = serve) -> Callable[..., None]:
-    """`_run` with the signature that typer reads."""
+    """`run`, with what it calls in the end."""
 
-    def run(**given: Any) -> None:
-        _run(serve, **given)
+    def run(
+        *,
+        config: Annotated[
+            Path | None,
+            typer.Option("--config", "-c", help="Settings, TOML.", metavar="FILE.toml"),
+        ] = None,
+        broker_conf: Annotated[
+            Path | None,
+            "Take ZooKeeper's address, quorums, digest and limits from a Pulsar broker.conf.",
+            {"metavar": "FILE"},
+        ] = None,
+        parent_pid: Annotated[
+            int | None, "Stop when this process is gone.", {"metavar": "PID"}
+        ] = None,
+        flags: Annotated[dict[str, Any], flags],
+    ) -> int:
+        if parent_pid is not None and parent_pid < 0:
+            raise ProblemError(
+                f"--parent-pid {parent_pid} is no process id",
+                "give the id of a running process",
+                Kind.USAGE,
+            )
+        return serve(
+            config=config, broker_conf=broker_conf, parent_pid=parent_pid or 0, flags=flags
+        )
 
-    parent = typer.Option("--parent-pid", help="Stop when this process is gone.", metavar="PID")
-    parameters = [
-        _parameter(
-            "config",
-            Annotated[
-                Path | None,
-                typer.Option("--config", "-c", help="Settings, TOML.", metavar="FILE.toml"),
-            ],
-        ),
-        _parameter(
-            "broker_conf",
-            Annotated[
-                Path | None,
-                typer.Option(
-                    "--broker-conf",
-                    metavar="FILE",
-                    help="Take ZooKeeper's address, quorums, digest and limits from a Pulsar "
-                    "broker.conf.",
-                ),
-            ],
-        ),
-        _parameter("parent_pid", Annotated[int | None, parent]),
-        inspect.Parameter(
-            "debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=options.Debug
-        ),
-        *_setting_parameters(),
-    ]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in parameters}
     run.__doc__ = HELP
-    return run
+    return options.command(run)
 
 
 run = command()
