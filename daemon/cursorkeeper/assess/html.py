@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from cursorkeeper.assess import words
 from cursorkeeper.assess.totals import Totals
 from cursorkeeper.pulsar_broker.model import Reason
@@ -60,31 +58,22 @@ GLOSSARY = (
     ),
     ("Backlog", "The messages of a topic that are behind the oldest unfinished one."),
 )
-PAGES = Environment(
-    loader=PackageLoader("cursorkeeper.assess"),
-    autoescape=True,
-    trim_blocks=True,
-    undefined=StrictUndefined,
-)
-PAGES.filters["n"] = "{:,}".format
 
 
 def page(totals: Totals, settings: PulsarSettings, **told: str) -> str:
     """The whole page. `told`: `when` and `where` are shown as they are; `source` says what the
     numbers rest on, `exact_with` what would make lower bounds exact.
     """
-    reasons = [reason for reason in Reason if totals.by_reason[reason]]
-    to_do = reasons
-    if not reasons and (totals.beyond_cap or totals.flush_forgets):
+    to_do = totals.reasons
+    if not to_do and (totals.beyond_cap or totals.flush_forgets):
         to_do = [Reason.ENTRY_CAP if settings.long_array else Reason.RANGE_CAP]
     given: dict[str, Any] = {
         "totals": totals,
         "settings": settings,
-        "reasons": reasons,
         "to_do": to_do,
         "worst": [row for row in totals.worst if row.verdict and row.verdict.is_at_risk],
         "words": words,
         "glossary": GLOSSARY,
         "colours": COLOURS,
     }
-    return PAGES.get_template("page.html").render(given, **told)
+    return words.PAGES.get_template("page.html").render(given, **told)

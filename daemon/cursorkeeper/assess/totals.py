@@ -13,6 +13,7 @@ from cursorkeeper.assess.judge import Verdict
 from cursorkeeper.pulsar_broker.model import Reason
 
 ERRORS_KEPT = 50
+SUMMED = ("redelivered", "unload_redelivered", "batches", "beyond_cap", "flush_forgets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +60,6 @@ class Totals:
     beyond_cap: int = 0
     flush_forgets: int = 0
     if_all_acked: int = 0
-    native_bytes: int = 0
-    flush_bytes: int = 0
     errors_count: int = 0
     by_reason: Counter[Reason] = field(default_factory=Counter)
     errors: list[Row] = field(default_factory=list)
@@ -76,20 +75,20 @@ class Totals:
             return
         self.at_risk += v.is_at_risk
         self.exact += v.is_exact
-        self.redelivered += v.redelivered
-        self.unload_redelivered += v.unload_redelivered
-        self.batches += v.batches
-        self.beyond_cap += v.beyond_cap
-        self.flush_forgets += v.flush_forgets
+        for name in SUMMED:
+            setattr(self, name, getattr(self, name) + getattr(v, name))
         self.if_all_acked += v.if_all_acked.redelivered if v.if_all_acked is not None else 0
-        self.native_bytes += v.native_bytes or 0
-        self.flush_bytes += v.flush_bytes
         self.by_reason.update(v.by_reason)
         item = (row.rank, -self.cursors, row)
         if len(self._worst) < self.top:
             heapq.heappush(self._worst, item)
         elif self.top:
             heapq.heappushpop(self._worst, item)
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """Those that were met."""
+        return [reason for reason in Reason if self.by_reason[reason]]
 
     @property
     def is_exact(self) -> bool:
@@ -113,7 +112,7 @@ class Totals:
             "errors": self.errors_count,
             "redelivered": self.redelivered,
             "exact": self.is_exact,
-            "byReason": {r.value: self.by_reason[r] for r in Reason if self.by_reason[r]},
+            "byReason": {r.value: self.by_reason[r] for r in self.reasons},
             "partlyAckedBatches": self.batches,
             "beyondCap": self.beyond_cap,
             "nextFlushForgets": self.flush_forgets,

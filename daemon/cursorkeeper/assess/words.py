@@ -4,11 +4,20 @@ table and page.
 
 from __future__ import annotations
 
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+
 from cursorkeeper.assess.judge import Verdict
 from cursorkeeper.assess.totals import Totals
 from cursorkeeper.pulsar_broker.model import KeptForm, Reason
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 
+PAGES = Environment(
+    loader=PackageLoader("cursorkeeper.assess"),
+    autoescape=select_autoescape(),
+    trim_blocks=True,
+    undefined=StrictUndefined,
+)
+PAGES.filters["n"] = "{:,}".format
 SHORT = {
     Reason.ENTRY_CAP: "cap of the long array",
     Reason.RANGE_CAP: "cap of the range list",
@@ -86,6 +95,13 @@ def headline(totals: Totals) -> str:
     if not totals.redelivered and totals.flush_forgets:
         return f"0 now, {totals.flush_forgets:,} after the next flush"
     return f"{totals.redelivered:,}" if totals.is_exact else f"at least {totals.redelivered:,}"
+
+
+def summary(totals: Totals, settings: PulsarSettings, exact_with: str) -> list[str]:
+    """Lines for a terminal. `exact_with`: what would make lower bounds exact."""
+    told = {"totals": totals, "version": settings.version, "exact_with": exact_with}
+    text = PAGES.get_template("summary.txt")
+    return text.render(told, short=SHORT, headline=headline(totals)).splitlines()
 
 
 def why(verdict: Verdict) -> str:

@@ -28,7 +28,6 @@ from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.outcome import JOBS_MAX
 from cursorkeeper.migration.pulsar_systems import cluster_settings, pulsar_conf, pulsar_settings
 from cursorkeeper.problems import Kind, NotFound, ProblemError
-from cursorkeeper.pulsar_broker.model import Reason
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
@@ -131,50 +130,8 @@ def show(totals: Totals, settings: PulsarSettings, exact_with: str) -> None:
     for row in totals.errors:
         say(f"NOT JUDGED {row.topic}|{row.subscription}: {row.error}")
         say(f"           What to do: {row.remedy}")
-    for line in summary(totals, settings, exact_with):
+    for line in words.summary(totals, settings, exact_with):
         say(line)
-
-
-def summary(totals: Totals, settings: PulsarSettings, exact_with: str) -> list[str]:
-    at_risk = (
-        f"({totals.at_risk:,} of {totals.cursors:,} cursors at risk; Pulsar {settings.version})"
-    )
-    number = (
-        words.headline(totals)
-        if totals.redelivered or totals.beyond_cap
-        else f"{'' if totals.is_exact else 'at least '}0"
-    )
-    lines = [f"If the brokers died now: {number} acked messages would be delivered again {at_risk}"]
-    lines += [
-        f"  {words.SHORT[reason]}: {totals.by_reason[reason]:,}"
-        for reason in Reason
-        if totals.by_reason[reason]
-    ]
-    if totals.batches:
-        lines.append(f"  and the acks inside {totals.batches:,} partly acked batches")
-    if totals.beyond_cap:
-        lines.append(
-            f"  beyond a cap that was reached lie {totals.beyond_cap:,} messages: each of them "
-            f"that was acked comes back"
-        )
-    if totals.flush_forgets:
-        lines.append(
-            f"  {totals.flush_forgets:,} are stored until the next flush, which would leave them "
-            f"out: the limits are lower"
-        )
-    if totals.unload_redelivered:
-        lines.append(f"A graceful unload would deliver {totals.unload_redelivered:,} again")
-    if totals.if_all_acked and not totals.is_exact:
-        lines.append(
-            f"If all but the oldest message of each were acked, it would be {totals.if_all_acked:,}"
-        )
-    if totals.lower_bounds:
-        lines.append(
-            f"Of {totals.lower_bounds:,} cursor(s) only what is stored is known: {exact_with}"
-        )
-    if totals.errors_count:
-        lines.append(f"{totals.errors_count:,} cursor(s) could not be judged")
-    return lines
 
 
 def exit_code(totals: Totals, chosen: Selection) -> int:

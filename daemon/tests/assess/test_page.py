@@ -13,7 +13,8 @@ import pytest
 from cursorkeeper.assess import html, words
 from cursorkeeper.assess.judge import Stored, judge
 from cursorkeeper.assess.totals import Row, Totals
-from cursorkeeper.cli.assess import exit_code, show, summary, write_page
+from cursorkeeper.assess.words import summary
+from cursorkeeper.cli.assess import exit_code, show, write_page
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import Selection

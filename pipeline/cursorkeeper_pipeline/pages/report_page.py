@@ -13,7 +13,8 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, PackageLoader
 
-from cursorkeeper.assess.html import GLOSSARY, PAGES
+from cursorkeeper.assess.html import GLOSSARY
+from cursorkeeper.assess.words import PAGES
 from cursorkeeper_pipeline.pages import plots
 
 Facts = Mapping[str, Any]
