@@ -35,6 +35,7 @@ from cursorkeeper.core.footer import (
 )
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.state import AckState, newer
 from cursorkeeper.core.values import Delta, Segment, SnapshotEnd
 from cursorkeeper.core.window import WHOLE, StateWindow
@@ -86,6 +87,112 @@ class Replayed:
 
 class Distrusted(bytes):
     """Stands for an entry of which BookKeeper has no copy it trusts."""
+
+
+@component
+class LedgerJoin:
+    """The records of one ledger, joined into `out`. `base`: the snapshot, if it is in this ledger,
+    and `listed` its segments: entry id -> position.
+    """
+
+    _record_hash: int
+    _window: StateWindow
+    _skippable: set[tuple[int, int]]
+    _footer: Footer
+    _ledger: int
+    _base: SnapshotBase | None
+    _listed: dict[int, int]
+    _out: Replayed
+    _crcs: dict[int, int] = field(default_factory=dict)
+
+    def check_segments(self, base: SnapshotBase, end: SnapshotEnd) -> None:
+        """Raises SnapshotDamaged unless what was read is what the end record was made of."""
+        crcs, listed = self._crcs, self._listed
+        wanted = self._window.wanted(base, listed)
+        is_all = len(wanted) == len(listed)
+        if any(e not in crcs for e in wanted) or (
+            is_all and combined([crcs[e] for e in listed]) != end.segments_crc32c
+        ):
+            place = f"ledger {self._ledger} entry {base.last_entry}"
+            raise SnapshotDamaged(
+                f"{place}: the segments are not those that the end record was made of"
+            )
+
+    async def join(self, first: int, payloads: Sequence[bytes]) -> None:
+        """Entries from `first` on. Raises DamageError, SnapshotDamaged."""
+        for start, entries in replay.batches(payloads, YIELD_EVERY_RECORDS):
+            joining = partial(self._join_many, first + start, entries)
+            if sum(map(record.announced_bytes, entries)) > THREAD_BYTES:
+                await asyncio.to_thread(joining)
+            else:
+                joining()
+                await asyncio.sleep(0)
+
+    def _join_many(self, begin: int, entries: Sequence[bytes]) -> None:
+        try:
+            self._join_batch(begin, entries)
+        except OverBudgetError as e:
+            place = f"ledger {self._ledger} entries {begin} to {begin + len(entries) - 1}"
+            raise (e if e.place else e.at(place)) from None
+        except TooNewError:
+            raise
+        except DamageError:
+            # find the damaged ones, one by one: what they are decides what they mean
+            for offset, payload in enumerate(entries):
+                self._join_one(begin + offset, payload)
+
+    def _join_batch(self, begin: int, part: Sequence[bytes]) -> None:
+        footer, base, out, ledger = self._footer, self._base, self._out, self._ledger
+        batch = replay.split_bodies(
+            part, self._record_hash, place_of=lambda i: f"ledger {ledger} entry {begin + i}"
+        )
+        if len(part) == 0:
+            return
+        if int(batch.epoch.max()) > footer.epoch:
+            place = f"ledger {ledger} entry {begin + int(batch.epoch.argmax())}"
+            raise ForeignRecordError(
+                f"is of epoch {int(batch.epoch.max())}, the footer of {footer.epoch}", place
+            )
+        current = batch.generation == footer.generation
+        # what stands in front of the snapshot, the snapshot holds too: checked, not joined
+        needed = np.arange(begin, begin + len(part)) >= (base.first_entry if base else 0)
+        deltas = np.flatnonzero(current & needed & (batch.kind == Kind.DELTA)).tolist()
+        if deltas:
+            merged = replay.merge_deltas(
+                [batch.bodies[i] for i in deltas],
+                place_of=lambda i: f"ledger {ledger} entry {begin + deltas[i]}",
+            )
+            self._window.join_delta(out.state, merged)
+            out.delta_records += len(deltas)
+            out.delta_bytes += sum(len(part[i]) for i in deltas)
+            out.delta_acks += sum(map(len, merged.acks.values()))
+        for i in np.flatnonzero(current & (batch.kind == Kind.SEGMENT)).tolist():
+            if begin + i in self._listed:
+                self._crcs[begin + i] = int(batch.crc32c[i])
+                self._window.join_segment(out.state, snapshot.decode_segment(batch.bodies[i]))
+
+    def _join_one(self, entry: int, payload: bytes) -> None:
+        base, ledger = self._base, self._ledger
+        try:
+            self._join_batch(entry, [payload])
+        except UNDECIDABLE:
+            raise
+        except DamageError as e:
+            if base is not None and (entry in self._listed or entry == base.last_entry):
+                raise SnapshotDamaged(str(e)) from e
+            if base is not None and 0 < entry < base.first_entry:
+                # what a delta in front of the snapshot holds, the snapshot holds too; but nothing
+                # to fall back to any more
+                self._out.bars_fallback = True
+                self._out.damage.append(str(e))
+                return
+            if (ledger, entry) in self._skippable:
+                self._out.skipped.append(EntryAddress(ledger, entry))
+                return  # each slice holds only acks that an entry before it holds
+            if entry == 0 and not isinstance(e, ForeignRecordError):
+                self._out.damage.append(str(e))  # the open record is for people
+                return
+            raise
 
 
 class ChainReader:
@@ -269,10 +376,19 @@ class ChainReader:
     ) -> None:
         if item.last_entry is None:
             raise DamageError("was not recovered before it was read", f"ledger {item.ledger}")
-        crcs: dict[int, int] = {}
+        joined = LedgerJoin(
+            self._name.record_hash,
+            self._window,
+            self._skippable,
+            footer,
+            item.ledger,
+            base,
+            listed,
+            out,
+        )
         for at, last in self._window.ranges(base, list(listed), item.last_entry):
             async for payloads in self._chunks(item.ledger, at, last):
-                await self._join_chunk(footer, item.ledger, at, payloads, base, listed, crcs, out)
+                await joined.join(at, payloads)
                 at += len(payloads)
             if at != last + 1:
                 raise DamageError(
@@ -280,140 +396,7 @@ class ChainReader:
                     f"ledger {item.ledger}",
                 )
         if base is not None:
-            wanted = self._window.wanted(base, listed)
-            is_all = len(wanted) == len(listed)
-            if any(e not in crcs for e in wanted) or (
-                is_all and combined([crcs[e] for e in listed]) != self._end.segments_crc32c
-            ):
-                place = f"ledger {item.ledger} entry {base.last_entry}"
-                raise SnapshotDamaged(
-                    f"{place}: the segments are not those that the end record was made of"
-                )
-
-    async def _join_chunk(
-        self,
-        footer: Footer,
-        ledger: int,
-        first: int,
-        payloads: Sequence[bytes],
-        base: SnapshotBase | None,
-        listed: dict[int, int],
-        crcs: dict[int, int],
-        out: Replayed,
-    ) -> None:
-        for start, part in replay.batches(payloads, YIELD_EVERY_RECORDS):
-            joining = partial(
-                self._join_part, footer, ledger, first + start, part, base, listed, crcs, out
-            )
-            if sum(map(record.announced_bytes, part)) > THREAD_BYTES:
-                await asyncio.to_thread(joining)
-            else:
-                joining()
-                await asyncio.sleep(0)
-
-    def _join_part(
-        self,
-        footer: Footer,
-        ledger: int,
-        begin: int,
-        part: Sequence[bytes],
-        base: SnapshotBase | None,
-        listed: dict[int, int],
-        crcs: dict[int, int],
-        out: Replayed,
-    ) -> None:
-        try:
-            batch = replay.split_bodies(
-                part,
-                self._name.record_hash,
-                place_of=lambda i: f"ledger {ledger} entry {begin + i}",
-            )
-            self._join_batch(footer, ledger, begin, part, batch, base, listed, crcs, out)
-        except OverBudgetError as e:
-            raise (
-                e
-                if e.place
-                else e.at(f"ledger {ledger} entries {begin} to {begin + len(part) - 1}")
-            ) from None
-        except TooNewError:
-            raise
-        except DamageError:
-            # find the damaged ones, one by one: what they are decides what they mean
-            for offset, payload in enumerate(part):
-                self._join_one(footer, ledger, begin + offset, payload, base, listed, crcs, out)
-
-    def _join_batch(
-        self,
-        footer: Footer,
-        ledger: int,
-        begin: int,
-        part: Sequence[bytes],
-        batch: replay.Batch,
-        base: SnapshotBase | None,
-        listed: dict[int, int],
-        crcs: dict[int, int],
-        out: Replayed,
-    ) -> None:
-        if len(part) == 0:
-            return
-        if int(batch.epoch.max()) > footer.epoch:
-            place = f"ledger {ledger} entry {begin + int(batch.epoch.argmax())}"
-            raise ForeignRecordError(
-                f"is of epoch {int(batch.epoch.max())}, the footer of {footer.epoch}", place
-            )
-        current = batch.generation == footer.generation
-        # what stands in front of the snapshot, the snapshot holds too: checked, not joined
-        needed = np.arange(begin, begin + len(part)) >= (base.first_entry if base else 0)
-        deltas = np.flatnonzero(current & needed & (batch.kind == Kind.DELTA)).tolist()
-        if deltas:
-            merged = replay.merge_deltas(
-                [batch.bodies[i] for i in deltas],
-                place_of=lambda i: f"ledger {ledger} entry {begin + deltas[i]}",
-            )
-            self._window.join_delta(out.state, merged)
-            out.delta_records += len(deltas)
-            out.delta_bytes += sum(len(part[i]) for i in deltas)
-            out.delta_acks += sum(map(len, merged.acks.values()))
-        for i in np.flatnonzero(current & (batch.kind == Kind.SEGMENT)).tolist():
-            if begin + i in listed:
-                crcs[begin + i] = int(batch.crc32c[i])
-                self._window.join_segment(out.state, snapshot.decode_segment(batch.bodies[i]))
-
-    def _join_one(
-        self,
-        footer: Footer,
-        ledger: int,
-        entry: int,
-        payload: bytes,
-        base: SnapshotBase | None,
-        listed: dict[int, int],
-        crcs: dict[int, int],
-        out: Replayed,
-    ) -> None:
-        place = f"ledger {ledger} entry {entry}"
-        try:
-            batch = replay.split_bodies(
-                [payload], self._name.record_hash, place_of=lambda _i: place
-            )
-            self._join_batch(footer, ledger, entry, [payload], batch, base, listed, crcs, out)
-        except UNDECIDABLE:
-            raise
-        except DamageError as e:
-            if base is not None and (entry in listed or entry == base.last_entry):
-                raise SnapshotDamaged(str(e)) from e
-            if base is not None and 0 < entry < base.first_entry:
-                # what a delta in front of the snapshot holds, the snapshot holds too; but nothing
-                # to fall back to any more
-                out.bars_fallback = True
-                out.damage.append(str(e))
-                return
-            if (ledger, entry) in self._skippable:
-                out.skipped.append(EntryAddress(ledger, entry))
-                return  # each slice holds only acks that an entry before it holds
-            if entry == 0 and not isinstance(e, ForeignRecordError):
-                out.damage.append(str(e))  # the open record is for people
-                return
-            raise
+            joined.check_segments(base, self._end)
 
     # ---- reads with retries
 
