@@ -132,7 +132,7 @@ class Hold:
     def _stuck(self) -> str:
         """Why what was sent can never become durable, in a format with limits; empty: it can."""
         machine = self._machine
-        return machine.form.unfit if machine is not None and machine.form.is_stuck else ""
+        return "" if machine is None else machine.statistics.stuck_for
 
     def _why(self) -> str:
         runner = self._keeper.cursors.get(self.name) if self._keeper is not None else None

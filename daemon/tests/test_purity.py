@@ -5,6 +5,7 @@ dice, log or talk to anything.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,25 @@ FORBIDDEN = {
 FORBIDDEN_HERE = {
     f"cursorkeeper.{name}" for name in ("runtime", "cli", "telemetry", "bookkeeper", "zookeeper")
 } | {"cursorkeeper_client"}
+COMPONENTS = (
+    "turn",
+    "life",
+    "handles",
+    "questions",
+    "ownership",
+    "claim",
+    "flow",
+    "writer",
+    "form",
+    "snapshots",
+    "ledgers",
+    "flush",
+    "evidence",
+    "pause",
+    "proof",
+    "intake",
+    "ending",
+)
 FILES = sorted(
     path for part in ("core", "format", "pulsar_broker") for path in (PACKAGE / part).rglob("*.py")
 )
@@ -131,6 +151,23 @@ def test_a_field_has_one_writer(path: Path) -> None:
 def test_another_writer_is_caught() -> None:
     source = "self.other.x = 1\nmine.y += 1\nself.z = 2\na.b, self.c = 1, 2\nother.c = 3"
     assert foreign_writes(source) == ["self.other.x", "mine.y", "a.b"]
+
+
+def test_nobody_outside_reaches_into_a_machine() -> None:
+    """Whoever holds a cursor's machine gives it events and asks it questions; what its parts are is
+    its own.
+    """
+    parts = "|".join(COMPONENTS)
+    reach = re.compile(rf"machine\.({parts})\b")
+    found = [
+        (path.name, line.strip())
+        for path in PACKAGE.rglob("*.py")
+        if path.parent.name != "core"
+        for line in path.read_text().splitlines()
+        if reach.search(line)
+    ]
+    assert found == []
+    assert reach.search("runner.machine.flow.acks") and not reach.search("machine.statistics")
 
 
 def test_core_does_not_know_format() -> None:

@@ -85,11 +85,8 @@ class Flow:
     @property
     def truncated_acks(self) -> int:
         """What the stored state leaves out: acks of entries and of batches."""
-        return (
-            self.stored_truncation.acks + self.stored_truncation.batches
-            if self.stored_truncation is not None
-            else 0
-        )
+        left_out = self.stored_truncation
+        return 0 if left_out is None else left_out.acks + left_out.batches
 
     @property
     def has_new(self) -> bool:

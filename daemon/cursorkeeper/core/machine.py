@@ -33,7 +33,7 @@ from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.evidence import Evidence
 from cursorkeeper.core.flow import Flow
 from cursorkeeper.core.flush import Flush
-from cursorkeeper.core.footer import ChainLedger
+from cursorkeeper.core.footer import ChainLedger, Footer
 from cursorkeeper.core.form import Form
 from cursorkeeper.core.handles import Handles
 from cursorkeeper.core.intake import Intake
@@ -47,12 +47,32 @@ from cursorkeeper.core.pause import Pause
 from cursorkeeper.core.progress import Progress
 from cursorkeeper.core.proof import Proof
 from cursorkeeper.core.questions import Questions
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import ENDED, LIVE, OPENING, OWNING, State, WriterPhase, is_handled
 from cursorkeeper.core.turn import Counters, Turn
 from cursorkeeper.core.whole_form import StateWriter, WholeForm
 from cursorkeeper.core.writer import Writer
+
+
+@frozen
+class Statistics:
+    """What is told of a cursor beside its state, its acks and its counters."""
+
+    format: str
+    metadata_bytes: int
+    interval_ms: int
+    appends_in_flight: int
+    answers_waiting: int
+    """Questions that ZooKeeper has not answered."""
+    truncated_acks: int
+    fencing_token: int
+    paused_for: str
+    pause_reason: str
+    """What sources were told; empty: they were not told to pause."""
+    stuck_for: str
+    """Why what waits may not be written before more is acked; empty: it may."""
 
 
 class CursorMachine:
@@ -401,6 +421,22 @@ class CursorMachine:
         """
         return self.life.state in OWNING and self.flush.is_due(at_once=True, now=now)
 
+    def hold(self, token: int) -> None:
+        """An effect of the last turn waits for its place in the daemon's own queue; `ev.Sent` tells
+        when it is sent.
+        """
+        self.turn.hold(token)
+
+    def wait_for(self, what: str) -> None:
+        """Says what is waited for, for people; empty: nothing."""
+        self.turn.wait_for(what)
+
+    def allow(self, request: ev.Open) -> None:
+        """Another source wants the cursor while it is being claimed: what either of them allows, is
+        allowed.
+        """
+        self.claim.allow(request)
+
     def stop(self) -> None:
         """A bug was met: it is left as it is on disk, and nothing more comes of it."""
         self.life.stop()
@@ -414,11 +450,64 @@ class CursorMachine:
         return going or self.life.state not in LIVE | OPENING
 
     @property
+    def is_end_with_zookeeper(self) -> bool:
+        """A cursor on its way out, or that is opened only to go: it is a footer that it waits
+        for.
+        """
+        return self.proof.is_end_with_zookeeper
+
+    @property
+    def is_footer_held(self) -> bool:
+        """What is to be asked of the footer next waits for its turn in the daemon."""
+        return self.evidence.is_footer_held
+
+    @property
+    def knows_no_room(self) -> bool:
+        """It was told that the daemon's window is full of appends that nobody answers."""
+        return self.turn.no_room_since_s is not None
+
+    @property
+    def known_token(self) -> int:
+        """The highest fencing token that was seen: an open with a lower one is refused."""
+        return self.ownership.fencing.known
+
+    def waited_s(self, question: int, now: float) -> float:
+        """How long one who asked has waited for ZooKeeper in all."""
+        return self.questions.waited_s(question, now)
+
+    @property
     def is_ended(self) -> bool:
         """Nothing will come of this machine any more."""
         return self.life.state in ENDED or (self.life.state is State.CLOSED and self.turn.has_asked)
 
     # ---- what may be told of it
+
+    @property
+    def statistics(self) -> Statistics:
+        """As of now. The metrics' thread asks, too."""
+        form, pause = self.form, self.pause
+        return Statistics(
+            form.name,
+            form.metadata_bytes,
+            form.interval_ms,
+            self.writer.in_flight,
+            self.questions.waiting,
+            self.flow.truncated_acks,
+            self.ownership.fencing.committed,
+            pause.paused_for,
+            pause.reason,
+            form.unfit if form.is_stuck else "",
+        )
+
+    @property
+    def nonce(self) -> str:
+        """What its footers name as their writer."""
+        return self.turn.writer
+
+    @property
+    def footer(self) -> Footer | None:
+        """The committed one, as far as is known."""
+        return self.ownership.committed
 
     @property
     def name(self) -> CursorName:

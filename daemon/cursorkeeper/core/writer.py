@@ -100,7 +100,8 @@ class Writer:
     @property
     def in_flight(self) -> int:
         """Entries sent and not answered."""
-        return len(self.current.in_flight) if self.current else 0
+        current = self.current
+        return len(current.in_flight) if current else 0
 
     @property
     def has_window(self) -> bool:

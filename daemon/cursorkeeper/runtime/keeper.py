@@ -479,7 +479,7 @@ class Keeper:
             )
             return
         if runner.machine.state in OPENING:
-            runner.machine.claim.allow(request)
+            runner.machine.allow(request)
         runner.attach(attach, listener, request)
 
     def _check_token(self, name: CursorName, runner: CursorRunner | None, given: int) -> None:
@@ -489,7 +489,7 @@ class Keeper:
         """
         known = self._waiting.fencing_token(name)
         if runner is not None and not runner.is_ended:
-            known = max(known, runner.machine.ownership.fencing.known)
+            known = max(known, runner.machine.known_token)
         if given < known:
             raise RefusedError(
                 Refusal.FENCED, name.display, fencing.why_fenced(given, known), fencing.REMEDY
@@ -502,9 +502,9 @@ class Keeper:
         if self._waiting.get(attach) is not waiting or runner.is_ended:
             return
         now, limit_s = self._clock(), self.limits.answer_wait_max_ms / 1000
-        if not (waiting.by_name or runner.machine.proof.is_end_with_zookeeper):
+        if not (waiting.by_name or runner.machine.is_end_with_zookeeper):
             waiting.since_s = None
-        elif runner.machine.evidence.is_footer_held:
+        elif runner.machine.is_footer_held:
             waiting.since_s = max(waiting.since_s or now, self._heard_s)
         else:
             waiting.since_s = waiting.since_s or now
@@ -736,7 +736,7 @@ class Keeper:
     def _fail(self, runner: CursorRunner, error: BaseException) -> None:
         self.failures.append(error)
         self.telemetry.log("bug: cursor stopped", cursor=str(runner.name), error=repr(error))
-        runner.machine.life.stop()
+        runner.machine.stop()
         self._rest(runner)
         self._forget(runner)
         listeners = list(runner.listeners.values())
@@ -909,7 +909,7 @@ class Keeper:
             return
         if self._clock() >= oldest + self.limits.bookkeeper_away_ms / 1000:
             for runner in self._wanting:
-                if runner.machine.turn.no_room_since_s is None:
+                if not runner.machine.knows_no_room:
                     self._make_ready(runner)
         self._watch_room()
 

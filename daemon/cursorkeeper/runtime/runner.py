@@ -444,9 +444,7 @@ class CursorRunner:
     def tell_ended(self) -> None:
         """Tells whoever waits for this end, once."""
         for question in list(self._asked):
-            self._answer(
-                question, Gone(self.machine.questions.waited_s(question, self._services.clock()))
-            )
+            self._answer(question, Gone(self.machine.waited_s(question, self._services.clock())))
         waiting, self.on_ended = self.on_ended, []
         for callback in waiting:
             callback(self)
@@ -530,7 +528,7 @@ class CursorRunner:
 
         if not lane.enter(self._age, begin):
             waited = True
-            self.machine.turn.hold(token)
+            self.machine.hold(token)
 
     def _learn(self, outcome: ev.Event) -> None:
         if isinstance(outcome, HEARD):
@@ -650,7 +648,7 @@ class CursorRunner:
         reader = ChainReader(
             self.name,
             self._services.ledgers,
-            self._wait_for,
+            self.machine.wait_for,
             lambda _n: self._services.telemetry.moved(),
             budget=budget,
             rest=rest,
@@ -686,7 +684,7 @@ class CursorRunner:
                 self.name,
                 effect.epoch,
                 effect.generation,
-                self.machine.turn.writer,
+                self.machine.nonce,
                 deployment,
                 form=effect.format,
                 more=effect.metadata,
@@ -736,9 +734,6 @@ class CursorRunner:
         self._services.telemetry.log(
             "ledger left to garbage collection", cursor=str(self.name), ledger=ledger
         )
-
-    def _wait_for(self, why: str) -> None:
-        self.machine.turn.wait_for(why)
 
     def _footer_changed(self, _fired: WatchFired) -> None:
         if not self.is_ended:

@@ -67,8 +67,7 @@ class Handle:
         """Sends Opened, the state and the first credit."""
         self.opened(OpenResult.OPENED)
         self.session.outbox.put_state(self.handle, self._state(machine, created))
-        if machine.pause.reason:
-            self.on_pause(machine.pause.reason)
+        self._tell_pause(machine)
 
     def on_continued(self, machine: CursorMachine) -> None:
         """Opened without a state, and credit: the source has the state."""
@@ -81,8 +80,12 @@ class Handle:
             )
         )
         self._send(credit=pb.Credit(handle=self.handle, granted_bytes=self.credit.first()))
-        if machine.pause.reason:
-            self.on_pause(machine.pause.reason)
+        self._tell_pause(machine)
+
+    def _tell_pause(self, machine: CursorMachine) -> None:
+        reason = machine.statistics.pause_reason
+        if reason:
+            self.on_pause(reason)
 
     def _state(self, machine: CursorMachine, created: bool) -> Iterator[pb.KeeperMessage]:
         """The handle is live from StateEnd on: until then its source cannot know what it may

@@ -24,7 +24,7 @@ def messages(
     handle waits for them, and when the handle ends (somebody else took the cursor over) the rest
     must not be made.
     """
-    footer, state = machine.ownership.committed, machine.acks
+    footer, state = machine.footer, machine.acks
     opened = pb.Opened(
         handle=handle, epoch=machine.epoch, generation=machine.generation, created=created
     )

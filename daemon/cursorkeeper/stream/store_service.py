@@ -28,7 +28,7 @@ ACKED, UNACKED, PARTLY = 1, 0, 2
 
 def info_of(runner: CursorRunner) -> pb.CursorInfo:
     """What is known of one cursor, now."""
-    machine = runner.machine
+    machine, told = runner.machine, runner.machine.statistics
     return pb.CursorInfo(
         cursor=pb.CursorRef(topic=runner.name.topic, subscription=runner.name.subscription),
         state=str(machine.state),
@@ -40,16 +40,16 @@ def info_of(runner: CursorRunner) -> pb.CursorInfo:
         partial_batches=machine.acks.partial_count,
         accepted_acks=machine.counters.accepted_acks,
         pending_bytes=machine.progress.unconfirmed_bytes,
-        appends_in_flight=machine.writer.in_flight,
+        appends_in_flight=told.appends_in_flight,
         chain_ledgers=len(machine.chain),
         waiting_for=machine.waiting_for,
-        format=machine.form.name,
-        cursor_metadata_size_in_memory_bytes=machine.form.metadata_bytes,
-        truncated_acks=machine.flow.truncated_acks,
-        paused_for=machine.pause.paused_for,
-        flush_interval_ms=machine.form.interval_ms,
+        format=told.format,
+        cursor_metadata_size_in_memory_bytes=told.metadata_bytes,
+        truncated_acks=told.truncated_acks,
+        paused_for=told.paused_for,
+        flush_interval_ms=told.interval_ms,
         held=True,
-        fencing_token=machine.ownership.fencing.committed,
+        fencing_token=told.fencing_token,
     )
 
 

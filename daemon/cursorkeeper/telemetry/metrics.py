@@ -184,7 +184,8 @@ class _CursorCollector(Collector):
             "state",
             dict(sorted(Tally(str(machine.state) for machine in machines).items())),
         )
-        sizes = [machine.form.metadata_bytes for machine in machines]
+        told = [machine.statistics for machine in machines]
+        sizes = [each.metadata_bytes for each in told]
         yield _by(
             "cursor_metadata_size_in_memory_bytes",
             "Encoded state of the cursors held, each as of its last flush: the sum, and the "
@@ -192,11 +193,11 @@ class _CursorCollector(Collector):
             "over",
             {"sum": sum(sizes), "max": max(sizes, default=0)},
         )
-        waiting = sum(machine.questions.waiting for machine in machines)
+        waiting = sum(each.answers_waiting for each in told)
         for name, value, help in (
             (
                 "cursors_paused",
-                sum(bool(machine.pause.paused_for) for machine in machines),
+                sum(bool(each.paused_for) for each in told),
                 "Cursors whose acks wait too long.",
             ),
             (
@@ -228,7 +229,7 @@ class _CursorCollector(Collector):
             ),
             (
                 "truncated_acks",
-                sum(machine.flow.truncated_acks for machine in machines),
+                sum(each.truncated_acks for each in told),
                 "Acks that the stored states leave out, by the operator's leave.",
             ),
         ):

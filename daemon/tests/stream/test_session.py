@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.core import flow, form
+from cursorkeeper.core import flow
 from cursorkeeper.core.cutting import cut_delta
 from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.limits import Limits
@@ -379,8 +379,8 @@ async def test_very_much_becomes_records_in_several_steps_and_is_confirmed_when_
         taken.append(len(delta.acks) + len(delta.partials))
         return cut_delta(delta, body_bytes_max)
 
-    monkeypatch.setattr(form, "TAKEN_PARTS_MAX", 30)
-    monkeypatch.setattr(form, "cut_delta", counted)
+    monkeypatch.setattr(native_form, "TAKEN_PARTS_MAX", 30)
+    monkeypatch.setattr(native_form, "cut_delta", counted)
     world = World()
     keeper = await world.keeper()
     stream = Stream(keeper)
