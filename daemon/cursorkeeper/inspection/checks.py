@@ -28,6 +28,7 @@ from cursorkeeper.inspection.reader import End
 from cursorkeeper.inspection.record_view import RecordView, view
 from cursorkeeper.inspection.state_entries import StateEntry
 from cursorkeeper.runtime import pulsar_ledger
+from cursorkeeper.runtime.chain import from_previous
 from cursorkeeper.runtime.footers import FooterStore
 
 FINDINGS_MAX = 100
@@ -283,7 +284,7 @@ class _Check:
     # ---- older snapshots
 
     async def _previous(self, pinned: Footer, now: ev.ChainRead) -> None:
-        older, report = reader.from_previous(pinned), self.report
+        older, report = from_previous(pinned), self.report
         if older is None:
             return
         self.progress.say(f"replaying {self.name} from its previous snapshot")

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from cursorkeeper.back_off import BackOff
@@ -22,14 +21,14 @@ from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.errors import DamageError, TooNewError
-from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase, is_pulsar
+from cursorkeeper.core.footer import ChainLedger, Footer, FooterState, SnapshotBase, is_pulsar
 from cursorkeeper.core.limits import LAYOUT_LEDGERS_MAX, STATE_BYTES_MAX
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.inspection.progress import Progress
 from cursorkeeper.problems import Kind, NotFound, ProblemError
-from cursorkeeper.runtime.chain import ChainReader
+from cursorkeeper.runtime.chain import ChainReader, from_previous
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import ENVIRONMENT_PREFIX
 
@@ -126,9 +125,7 @@ async def ends_of(
     those whose end the footer says (whether they exist, their reader finds out). Raises Moved
     (unless `missing_ok`), GatewayError.
     """
-    known = {c.ledger: c.last_entry for c in footer.chain if c.last_entry is not None}
-    if footer.previous is not None:
-        known |= {c.ledger: c.last_entry for c in footer.previous.chain if c.last_entry is not None}
+    known = {c.ledger: c.last_entry for c in _chain(footer) if c.last_entry is not None}
     found = {}
     whole = whole_state_ledgers(footer)
     for ledger in sorted(footer.named_ledgers()):
@@ -154,8 +151,12 @@ async def ends_of(
 
 def whole_state_ledgers(footer: Footer) -> frozenset[int]:
     """Those that hold whole states in Pulsar's form."""
-    chains = footer.chain + (footer.previous.chain if footer.previous is not None else ())
-    return frozenset(c.ledger for c in chains if is_pulsar(c))
+    return frozenset(c.ledger for c in _chain(footer) if is_pulsar(c))
+
+
+def _chain(footer: Footer) -> tuple[ChainLedger, ...]:
+    """All ledgers that hold records or states of it, now or as of the previous snapshot."""
+    return footer.chain + (footer.previous.chain if footer.previous is not None else ())
 
 
 async def _last_visible(ledgers: LedgerStore, ledger: int) -> int:
@@ -251,7 +252,9 @@ async def entries(
             at += 1
         except bk.GatewayError as e:
             if back_off.is_over():
-                raise _waited(ledger, e.said, wait_s) from e
+                raise _waited(
+                    f"ledger {ledger} cannot be read for {wait_s:.0f} s now: {e.said}"
+                ) from e
             say(f"waiting for BookKeeper: {e.reason}")
             await asyncio.sleep(back_off.next_s())
 
@@ -269,11 +272,9 @@ async def _one(
     yield entry, error
 
 
-def _waited(ledger: int, why: str, wait_s: float) -> ProblemError:
+def _waited(why: str) -> ProblemError:
     return ProblemError(
-        f"ledger {ledger} cannot be read for {wait_s:.0f} s now: {why}",
-        "start the missing bookies and run it again; this is not damage",
-        Kind.AWAY,
+        why, "start the missing bookies and run it again; this is not damage", Kind.AWAY
     )
 
 
@@ -289,17 +290,13 @@ async def replay(
     """What a recovery would find, of a pinned footer, or the part of it in a window. Raises Moved,
     ProblemError.
     """
-    since: list[float] = []
+    back_off = BackOff(0.0, 0.0, limit_s=wait_s)
 
     def waiting(why: str) -> None:
         if not why:
-            since.clear()
-            return
-        since.append(time.monotonic())
-        if since[-1] - since[0] >= wait_s:
-            raise ProblemError(
-                why, "start the missing bookies and run it again; this is not damage", Kind.AWAY
-            )
+            back_off.reset()
+        elif back_off.is_over():
+            raise _waited(why)
 
     reader = ChainReader(
         name, ledgers, waiting, count, unconfirmed=True, window=window, budget=reading_budget()
@@ -324,15 +321,6 @@ def reading_budget() -> StateBudget:
         for text, limit in zip(told, (STATE_BYTES_MAX, LAYOUT_LEDGERS_MAX), strict=True)
     )
     return StateBudget.reading(state, layout)
-
-
-def from_previous(footer: Footer) -> Footer | None:
-    """The same cursor read from its previous snapshot: previous.base + previous.chain + chain."""
-    if footer.previous is None:
-        return None
-    known = {c.ledger for c in footer.previous.chain}
-    chain = footer.previous.chain + tuple(c for c in footer.chain if c.ledger not in known)
-    return replace(footer, base=footer.previous.base, chain=chain, previous=None)
 
 
 async def read_state(

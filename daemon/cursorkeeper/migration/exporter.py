@@ -320,9 +320,7 @@ class Exporting:
 
         token = self.journal.token if self.journal is not None else ""
         marks = {JOURNAL_KEY: token.encode()} if token else {}
-        return Writer(
-            self.pulsar, ref, self.spec, self.patience, made, int(time.time() * 1000), marks
-        )
+        return Writer(self.pulsar, ref, self.spec, self.patience, made, marks)
 
     def _refused(self, ref: PulsarCursorRef, message: str, remedy: str) -> MigrationError:
         return MigrationError(Kind.REFUSED, ref, "", message, remedy)

@@ -81,8 +81,8 @@ def limited(spec: LedgerSpec, bookies: int) -> LedgerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """One cursor's. `made_ledger` hears of a new ledger before it is used; `now_ms` goes into the
-    znode; `marks`: of new ledgers, beside what Pulsar looks at.
+    """One cursor's. `made_ledger` hears of a new ledger before it is used; `marks`: of new ledgers,
+    beside what Pulsar looks at.
     """
 
     ports: PulsarPorts
@@ -90,7 +90,6 @@ class Writer:
     spec: LedgerSpec
     patience: Patience
     made_ledger: Callable[[int], None]
-    now_ms: int
     marks: Mapping[str, bytes] = field(default_factory=dict)
 
     async def write(self, plan: WritePlan, version: int, old_ledger: int) -> Written:
@@ -102,9 +101,7 @@ class Writer:
         if plan.entry is not None:
             ledger = await self._new_ledger(plan.entry, notes)
         try:
-            await self._swap(
-                plan.znode if ledger < 0 else plan.znode_for(ledger, self.now_ms), version, ledger
-            )
+            await self._swap(plan.znode if ledger < 0 else plan.znode_for(ledger), version, ledger)
         except MigrationError as e:
             # certainly not named by the znode
             if e.kind in (Kind.REFUSED, Kind.CHANGED) and ledger >= 0:

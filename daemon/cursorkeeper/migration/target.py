@@ -63,13 +63,11 @@ class WritePlan:
         """Bytes of the entry or znode that holds the state."""
         return len(self.znode if self.entry is None else self.entry)
 
-    def znode_for(self, ledger: int, now_ms: int) -> bytes:
+    def znode_for(self, ledger: int) -> bytes:
         """The znode's value that names the ledger; its mark-delete is a snapshot, as Pulsar's
         is.
         """
-        info = replace(
-            self.inline, cursors_ledger=ledger, acked={}, batches={}, last_active_ms=now_ms
-        )
+        info = replace(self.inline, cursors_ledger=ledger, acked={}, batches={})
         return cursor_info.encode(info)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from cursorkeeper.core.footer import Footer, FooterState, SnapshotBase
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.zookeeper.values import Stat
 
 ORPHANS_KEPT_MAX = 100_000
 """Of one search; what is found beyond them is counted."""
@@ -52,21 +53,18 @@ class Orphan:
         name: CursorName,
         why: Why,
         footer: Footer,
-        *,
-        version: int,
-        written_ms: int,
-        footer_bytes: int,
+        stat: Stat,
     ) -> Orphan:
         snapshot_bytes = footer.base.length if isinstance(footer.base, SnapshotBase) else 0
-        stored_bytes = footer_bytes + snapshot_bytes + footer.stats.delta_bytes
+        stored_bytes = stat.data_bytes + snapshot_bytes + footer.stats.delta_bytes
         ledgers = len(footer.named_ledgers())
         return cls(
             name,
             why,
             footer.state,
             footer.writer,
-            version,
-            written_ms,
+            stat.version,
+            stat.mtime_ms,
             ledgers,
             stored_bytes,
             footer.fencing_token,

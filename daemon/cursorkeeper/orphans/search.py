@@ -62,17 +62,7 @@ async def _look(
     for (name, footer, stored), gone in zip(living, answers, strict=True):
         fleet.with_topic += gone is not Why.TOPIC
         if gone is not None and stored.stat is not None:
-            stat = stored.stat
-            fleet.add(
-                Orphan.of(
-                    name,
-                    gone,
-                    footer,
-                    version=stat.version,
-                    written_ms=stat.mtime_ms,
-                    footer_bytes=stat.data_bytes,
-                )
-            )
+            fleet.add(Orphan.of(name, gone, footer, stored.stat))
 
 
 def _is_pulsars(name: CursorName) -> bool:

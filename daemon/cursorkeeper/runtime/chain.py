@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -195,6 +195,15 @@ class LedgerJoin:
             raise
 
 
+def from_previous(footer: Footer) -> Footer | None:
+    """The same cursor read from its previous snapshot: previous.base + previous.chain + chain."""
+    if footer.previous is None:
+        return None
+    known = {c.ledger for c in footer.previous.chain}
+    chain = footer.previous.chain + tuple(c for c in footer.chain if c.ledger not in known)
+    return replace(footer, base=footer.previous.base, chain=chain, previous=None)
+
+
 class ChainReader:
     """Reads for one cursor. `on_waiting` is told what a retry waits for ("" when it goes on);
     `rest` waits so many seconds for it.
@@ -240,16 +249,13 @@ class ChainReader:
                 done = await self._replay(footer, footer.base, footer.chain)
                 return self._answer(token, done, fell_back=False)
             except SnapshotDamaged as damage:
-                if footer.previous is None:
+                older = from_previous(footer)
+                if older is None:
                     return ev.ChainDamaged(
                         token, f"{damage}; there is no previous snapshot to fall back to"
                     )
-                known = {c.ledger for c in footer.previous.chain}
-                chain = footer.previous.chain + tuple(
-                    c for c in footer.chain if c.ledger not in known
-                )
                 try:
-                    done = await self._replay(footer, footer.previous.base, chain)
+                    done = await self._replay(footer, older.base, older.chain)
                 except SnapshotDamaged as second:
                     return ev.ChainDamaged(token, f"{damage}; and the previous one: {second}")
                 return self._answer(token, done, fell_back=True)
