@@ -152,46 +152,8 @@ STATES = Law(State, MOVES)
 ANY = frozenset(State)
 _AFTER_OPENING = OWNING | ENDED | {S.CLOSED}
 
-HANDLED: dict[type, frozenset[State]] = {
-    ev.Open: frozenset({S.CLOSED}),
-    ev.Attach: OPENING | LIVE,
-    ev.Prove: OPENING | OWNING,
-    ev.Detach: ANY,
-    ev.Acks: LIVE,
-    ev.SetLayout: LIVE,
-    ev.SetProperties: LIVE,
-    ev.Reset: LIVE,
-    ev.Close: LIVE | OPENING | {S.CLOSING},
-    ev.Delete: LIVE | OPENING | {S.CLOSING},
-    ev.Roll: LIVE,
-    ev.Snapshot: LIVE,
-    ev.Tick: ANY,
-    ev.Sent: ANY,
-    ev.InlineTurn: ANY,
-    ev.FooterRead: OPENING | OWNING,
-    ev.FooterReadFailed: OPENING | OWNING,
-    ev.FooterUnreadable: OPENING | OWNING,
-    ev.FooterWritten: OPENING | OWNING,
-    ev.FooterBadVersion: OPENING | OWNING,
-    ev.FooterWriteUnknown: OPENING | OWNING,
-    ev.FooterGone: OPENING | OWNING,
-    ev.FooterTooLarge: OPENING | OWNING,
-    ev.FooterChecked: OPENING | OWNING,
-    ev.FooterCheckFailed: OPENING | OWNING,
-    ev.FooterCheckUnknown: OPENING | OWNING,
-    ev.LedgerCreated: OWNING,
-    ev.LedgerCreateFailed: OWNING,
-    ev.LedgerEnded: OWNING | {S.FENCING},
-    ev.LedgerEndFailed: OWNING | {S.FENCING},
-    ev.Appended: OWNING,
-    ev.AppendFailed: OWNING,
-    ev.ChainRead: frozenset({S.READING}),
-    ev.ChainMissing: frozenset({S.READING}),
-    ev.ChainDamaged: frozenset({S.READING}),
-    ev.FooterChanged: OPENING | OWNING,
-}
-
-_OUTCOMES: tuple[type, ...] = (
+_MESSAGES: tuple[type, ...] = (ev.Acks, ev.SetLayout, ev.SetProperties, ev.Reset)
+_OF_FOOTER: tuple[type, ...] = (
     ev.FooterRead,
     ev.FooterReadFailed,
     ev.FooterUnreadable,
@@ -203,32 +165,39 @@ _OUTCOMES: tuple[type, ...] = (
     ev.FooterChecked,
     ev.FooterCheckFailed,
     ev.FooterCheckUnknown,
-    ev.LedgerCreated,
-    ev.LedgerCreateFailed,
-    ev.LedgerEnded,
-    ev.LedgerEndFailed,
-    ev.Appended,
-    ev.AppendFailed,
-    ev.ChainRead,
-    ev.ChainMissing,
-    ev.ChainDamaged,
     ev.FooterChanged,
 )
+_OF_WRITING: tuple[type, ...] = (
+    ev.LedgerCreated,
+    ev.LedgerCreateFailed,
+    ev.Appended,
+    ev.AppendFailed,
+)
+_OF_ENDS: tuple[type, ...] = (ev.LedgerEnded, ev.LedgerEndFailed)
+_OF_CHAIN: tuple[type, ...] = (ev.ChainRead, ev.ChainMissing, ev.ChainDamaged)
+
+HANDLED: dict[type, frozenset[State]] = {
+    ev.Open: frozenset({S.CLOSED}),
+    ev.Attach: OPENING | LIVE,
+    ev.Prove: OPENING | OWNING,
+    **dict.fromkeys((ev.Detach, ev.Tick, ev.Sent, ev.InlineTurn), ANY),
+    **dict.fromkeys((*_MESSAGES, ev.Roll, ev.Snapshot), LIVE),
+    **dict.fromkeys((ev.Close, ev.Delete), LIVE | OPENING | {S.CLOSING}),
+    **dict.fromkeys(_OF_FOOTER, OPENING | OWNING),
+    **dict.fromkeys(_OF_WRITING, OWNING),
+    **dict.fromkeys(_OF_ENDS, OWNING | {S.FENCING}),
+    **dict.fromkeys(_OF_CHAIN, frozenset({S.READING})),
+}
 
 LATE: dict[type, frozenset[State]] = {
     # a source may still be talking when the cursor is on its way out; it was told, or will be
-    ev.Attach: _AFTER_OPENING - LIVE,
+    **dict.fromkeys((ev.Attach, *_MESSAGES), _AFTER_OPENING - LIVE),
     ev.Prove: ENDED | {S.CLOSED},
-    ev.Acks: _AFTER_OPENING - LIVE,
-    ev.SetLayout: _AFTER_OPENING - LIVE,
-    ev.SetProperties: _AFTER_OPENING - LIVE,
-    ev.Reset: _AFTER_OPENING - LIVE,
     ev.Close: ANY - LIVE - OPENING - {S.CLOSING},
-    ev.Roll: ANY - LIVE,
-    ev.Snapshot: ANY - LIVE,
+    **dict.fromkeys((ev.Roll, ev.Snapshot), ANY - LIVE),
     ev.Delete: ENDED | {S.CLOSED, S.DELETING},
     # answers that outlived the machine's interest
-    **dict.fromkeys(_OUTCOMES, ANY),
+    **dict.fromkeys((*_OF_FOOTER, *_OF_WRITING, *_OF_ENDS, *_OF_CHAIN), ANY),
 }
 
 

@@ -41,14 +41,7 @@ def encode(delta: Delta) -> bytes:
         more |= Field.ACKS
     if delta.partials:
         more |= Field.PARTIALS
-    append_head(
-        out,
-        more,
-        delta.mark_delete,
-        delta.mark_delete_properties,
-        delta.cursor_properties,
-        delta.layout,
-    )
+    append_head(out, more, delta, delta.layout)
     if delta.acks:
         _append_acks(out, delta.acks)
     if delta.partials:
@@ -68,14 +61,7 @@ def decode(body: bytes) -> Delta:
     if head.bits & Field.PARTIALS:
         partials, pos = read_partials(body, pos, room, containers)
     check_end(body, pos)
-    return Delta(
-        head.mark_delete,
-        head.mark_delete_properties,
-        head.cursor_properties,
-        head.layout,
-        acks,
-        partials,
-    )
+    return Delta(*head.common, acks, partials)
 
 
 def _append_acks(out: bytearray, acks: Mapping[int, BitMap]) -> None:

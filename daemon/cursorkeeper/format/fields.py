@@ -17,11 +17,14 @@ from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.sizes import RECORD_CONTAINERS_MAX, set_containers_max
 from cursorkeeper.core.values import (
     CursorProperties,
+    Delta,
     LayoutItem,
     LayoutState,
     MarkDeleteProperties,
     Partial,
     PartialKey,
+    Segment,
+    SnapshotEnd,
     Stamp,
 )
 from cursorkeeper.format import leb, sections
@@ -45,12 +48,12 @@ class Field(IntEnum):
 def append_head(
     out: bytearray,
     more: int,
-    mark_delete: Position | None,
-    mark_delete_properties: MarkDeleteProperties | None,
-    cursor_properties: CursorProperties | None,
+    body: Delta | Segment | SnapshotEnd,
     layout: tuple[LayoutItem, ...] = (),
 ) -> None:
     """Field bits (`more` = those of what the caller writes next), then fields 0 to 3."""
+    mark_delete, cursor_properties = body.mark_delete, body.cursor_properties
+    mark_delete_properties = body.mark_delete_properties
     if mark_delete is not None:
         more |= Field.MARK_DELETE
     if mark_delete_properties is not None:
@@ -74,16 +77,9 @@ def append_head(
 
 
 class Head:
-    """Fields 0 to 3 of a body, read; `bits` and `pos` say what follows and where."""
+    """Fields 0 to 3 of a body, read, as `common`; `bits` and `pos` say what follows and where."""
 
-    __slots__ = (
-        "bits",
-        "cursor_properties",
-        "layout",
-        "mark_delete",
-        "mark_delete_properties",
-        "pos",
-    )
+    __slots__ = ("bits", "common", "pos")
 
     def __init__(self, data: bytes, pos: int, allowed: int) -> None:
         """Raises DamageError."""
@@ -91,22 +87,20 @@ class Head:
         unknown = bits & ~allowed
         if unknown:
             raise DamageError(f"unknown field bits {unknown:#x}")
-        self.mark_delete: Position | None = None
-        self.mark_delete_properties: MarkDeleteProperties | None = None
-        self.cursor_properties: CursorProperties | None = None
-        self.layout: tuple[LayoutItem, ...] = ()
+        mark_delete = mark_delete_properties = cursor_properties = None
+        layout: tuple[LayoutItem, ...] = ()
         if bits & Field.MARK_DELETE:
-            self.mark_delete, pos = _read_mark_delete(data, pos)
+            mark_delete, pos = _read_mark_delete(data, pos)
         if bits & Field.MARK_DELETE_PROPERTIES:
             stamp, numbers, pos = _read_map(data, pos, _read_number)
-            self.mark_delete_properties = MarkDeleteProperties(stamp, numbers)
+            mark_delete_properties = MarkDeleteProperties(stamp, numbers)
         if bits & Field.CURSOR_PROPERTIES:
             stamp, texts, pos = _read_map(data, pos, _read_text)
-            self.cursor_properties = CursorProperties(stamp, texts)
+            cursor_properties = CursorProperties(stamp, texts)
         if bits & Field.LAYOUT:
-            self.layout, pos = _read_layout(data, pos)
-        self.bits = bits
-        self.pos = pos
+            layout, pos = _read_layout(data, pos)
+        self.common = mark_delete, mark_delete_properties, cursor_properties, layout
+        self.bits, self.pos = bits, pos
 
 
 def read_count(data: bytes, pos: int, what: str) -> tuple[int, int]:

@@ -45,14 +45,7 @@ def encode_segment(segment: Segment) -> bytes:
     """The uncompressed body. Raises ValueError when a bitmap reaches outside its slice."""
     out = bytearray()
     more = Field.PARTIALS if segment.partials else 0
-    append_head(
-        out,
-        more,
-        segment.mark_delete,
-        segment.mark_delete_properties,
-        segment.cursor_properties,
-        segment.layout,
-    )
+    append_head(out, more, segment, segment.layout)
     if segment.partials:
         append_partials(out, segment.partials)
     leb.append(out, len(segment.slices))
@@ -79,14 +72,7 @@ def decode_segment(body: bytes) -> Segment:
             room.take(slice_containers_max(item.first, item.last, item.bitmap))
         slices.append(item)
     check_end(body, pos)
-    return Segment(
-        head.mark_delete,
-        head.mark_delete_properties,
-        head.cursor_properties,
-        head.layout,
-        partials,
-        tuple(slices),
-    )
+    return Segment(*head.common, partials, tuple(slices))
 
 
 def _append_slice(out: bytearray, item: Slice) -> None:
@@ -147,7 +133,7 @@ def encode_end(end: SnapshotEnd) -> bytes:
             raise ValueError(f"segment entries must ascend: {entry} after {previous}")
         leb.append(out, entry - max(previous, 0))
         previous = entry
-    append_head(out, 0, end.mark_delete, end.mark_delete_properties, end.cursor_properties)
+    append_head(out, 0, end)
     return bytes(out)
 
 
@@ -169,16 +155,17 @@ def decode_end(body: bytes) -> SnapshotEnd:
         entries.append(gap + (entries[-1] if entries else 0))
     head = Head(body, pos, _END_FIELDS)
     check_end(body, head.pos)
-    if head.mark_delete is None:
+    mark_delete, mark_delete_properties, cursor_properties, _ = head.common
+    if mark_delete is None:
         raise DamageError("an end record without mark-delete")
     return SnapshotEnd(
         snapshot_id,
         epoch,
         generation,
         tuple(entries),
-        head.mark_delete,
-        head.mark_delete_properties,
-        head.cursor_properties,
+        mark_delete,
+        mark_delete_properties,
+        cursor_properties,
         length,
         checksum,
     )

@@ -357,9 +357,8 @@ class CursorRunner:
             case fx.ResetDone():
                 self._listener(effect.attach, lambda x: x.on_reset_done(effect))
             case fx.RefuseHandle():
-                self._services.telemetry.log(
+                self._log(
                     "handle refused",
-                    cursor=str(self.name),
                     code=str(effect.code),
                     problem=effect.message,
                 )
@@ -369,9 +368,8 @@ class CursorRunner:
                 if listener is not None:
                     listener.on_refused(effect.code, effect.message, effect.remedy, effect.seq)
             case fx.Refuse():
-                self._services.telemetry.log(
+                self._log(
                     "cursor refused",
-                    cursor=str(self.name),
                     code=str(effect.code),
                     problem=effect.message,
                 )
@@ -379,21 +377,18 @@ class CursorRunner:
                     listener.on_refused(effect.code, effect.message, effect.remedy)
                 self.listeners.clear()
             case fx.KeepFooter():
-                self._services.telemetry.log(
+                self._log(
                     "footer to restore",
-                    cursor=str(self.name),
                     footer=self._services.footers.encoded(effect.footer).decode(),
                 )
             case fx.Report():
-                self._services.telemetry.log(effect.event, cursor=str(self.name), **effect.fields)
+                self._log(effect.event, **effect.fields)
             case fx.Pause():
-                self._services.telemetry.log(
-                    "paused", cursor=str(self.name), waiting_for=effect.reason
-                )
+                self._log("paused", waiting_for=effect.reason)
                 for listener in self._all():
                     listener.on_pause(effect.reason)
             case fx.Resume():
-                self._services.telemetry.log("resumed", cursor=str(self.name))
+                self._log("resumed")
                 for listener in self._all():
                     listener.on_resume()
             case fx.Ended():
@@ -406,9 +401,7 @@ class CursorRunner:
         waiting = self.listeners.pop(effect.reopen, None) if effect.reopen is not None else None
         if waiting is not None and effect.reopen is not None:
             self._services.reopen(self, effect.reopen, waiting, effect.waited_s)
-        self._services.telemetry.log(
-            "cursor ended", cursor=str(self.name), state=str(state), epoch=self.machine.epoch
-        )
+        self._log("cursor ended", state=str(state), epoch=self.machine.epoch)
         for listener in self._all():
             if state is State.DEPOSED:
                 listener.on_deposed(effect.epoch)
@@ -448,6 +441,9 @@ class CursorRunner:
         waiting, self.on_ended = self.on_ended, []
         for callback in waiting:
             callback(self)
+
+    def _log(self, event: str, **fields: Any) -> None:
+        self._services.telemetry.log(event, cursor=str(self.name), **fields)
 
     def _all(self) -> list[Listener]:
         return list(self.listeners.values())
@@ -660,9 +656,8 @@ class CursorRunner:
         if isinstance(found, ev.ChainRead) and found.unfinished:
             # of a flush that was cut off: nothing of it was ever confirmed
             first, count = found.unfinished[0], len(found.unfinished)
-            self._services.telemetry.log(
+            self._log(
                 "unfinished state",
-                cursor=str(self.name),
                 ledger=first.ledger,
                 entry=first.entry,
                 entries=count,
@@ -724,16 +719,12 @@ class CursorRunner:
                 await (await self._services.own_ledgers()).delete(ledger)
                 return
             except bk.GatewayRefused as e:
-                self._services.telemetry.log(
-                    "ledger not deleted", cursor=str(self.name), ledger=ledger, problem=str(e)
-                )
+                self._log("ledger not deleted", ledger=ledger, problem=str(e))
                 return
             except (bk.GatewayError, zk.ZooKeeperError):
                 await asyncio.sleep(back_off.next_s())
         # garbage collection takes it: no footer names it any more
-        self._services.telemetry.log(
-            "ledger left to garbage collection", cursor=str(self.name), ledger=ledger
-        )
+        self._log("ledger left to garbage collection", ledger=ledger)
 
     def _footer_changed(self, _fired: WatchFired) -> None:
         if not self.is_ended:
