@@ -5,14 +5,12 @@ setWatches.
 from __future__ import annotations
 
 import asyncio
-import random
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursorkeeper.back_off import BackOff
 from cursorkeeper.zookeeper import codec, errors, rearm
 from cursorkeeper.zookeeper.ensure import ensure_path
 from cursorkeeper.zookeeper.in_flight import InFlight
@@ -158,16 +156,6 @@ def test_unknown_codes_are_nobodys_success() -> None:
         )
     assert type(errors.error_from_code(0, in_multi=True)) is errors.RolledBack
     assert type(errors.error_from_code(-103)) is errors.BadVersion
-
-
-def test_back_off_doubles_to_its_most_and_spreads() -> None:
-    back_off = BackOff(0.05, 1.0, random.Random(3))
-    for _ in range(2):
-        pauses = [back_off.next_s() for _ in range(20)]
-        for step, pause in zip([0.05, 0.1, 0.2, 0.4, 0.8] + [1.0] * 15, pauses, strict=True):
-            assert step / 2 <= pause <= step
-        assert len({round(pause, 6) for pause in pauses}) == 20
-        back_off.reset()
 
 
 def test_answers_that_are_cut_are_refused() -> None:
