@@ -46,6 +46,11 @@ class Stored(NamedTuple):
     footer: Footer | DamageError | None
     stat: Stat | None
 
+    @property
+    def created_ms(self) -> int:
+        """When its znode was made, in milliseconds since 1970 by ZooKeeper's clock; 0: never."""
+        return 0 if self.stat is None else self.stat.ctime_ms
+
 
 class FooterStore:
     """The footers below one root. `encode` says how inline states are written; `new_deployment`
@@ -227,22 +232,11 @@ class FooterStore:
 
     async def read_many(self, names: Sequence[CursorName]) -> list[Footer | DamageError | None]:
         """Footers in bulk; None: there is none. Raises ZooKeeperError."""
-        return [footer for footer, _ in await self.read_nodes(names)]
+        return [stored.footer for stored in await self.read_stored(names)]
 
     async def sync(self) -> None:
         """What is read from now on is no older than this. Raises ZooKeeperError."""
         await self._zk.sync(self._root)
-
-    async def read_nodes(
-        self, names: Sequence[CursorName]
-    ) -> list[tuple[Footer | DamageError | None, int]]:
-        """As `read_many`, each with the time at which its znode was made, in milliseconds since
-        1970 by ZooKeeper's clock.
-        """
-        return [
-            (stored.footer, stored.stat.ctime_ms if stored.stat is not None else 0)
-            for stored in await self.read_stored(names)
-        ]
 
     async def read_stored(self, names: Sequence[CursorName]) -> list[Stored]:
         """As `read_many`, with what ZooKeeper says of their znodes."""

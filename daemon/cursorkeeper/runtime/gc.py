@@ -241,11 +241,13 @@ class Judge:
         names = sorted({owned.name for owned in batch}, key=lambda name: name.canonical)
         if not names:
             return {}
-        found = zip(names, await self._footers.read_nodes(names), strict=True)
-        return {
-            name: Seen(None, at, str(f)) if isinstance(f, DamageError) else Seen(f, at)
-            for name, (f, at) in found
-        }
+        found = {}
+        for name, stored in zip(names, await self._footers.read_stored(names), strict=True):
+            footer, at = stored.footer, stored.created_ms
+            found[name] = (
+                Seen(None, at, str(footer)) if isinstance(footer, DamageError) else Seen(footer, at)
+            )
+        return found
 
 
 class _Pass:

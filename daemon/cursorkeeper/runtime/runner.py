@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
-from typing import Any, ParamSpec, Protocol
+from typing import Any, Protocol
 
 from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
@@ -34,8 +34,6 @@ from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.values import WatchFired
-
-P = ParamSpec("P")
 
 HEARD = (
     ev.FooterRead,
@@ -313,7 +311,7 @@ class CursorRunner:
             case fx.ReadFooter():
                 self._admit(self._lanes.footers, effect.token, lambda _turn: self._read(effect))
             case fx.CheckFooter():
-                self._spawn(self._services.footers.check, self.name, effect.token, effect.version)
+                self._spawn(self._services.footers.check(self.name, effect.token, effect.version))
             case fx.CreateLedger():
                 self._admit(self._lanes.ledgers, effect.token, lambda _turn: self._create(effect))
             case fx.FenceLedger():
@@ -541,14 +539,12 @@ class CursorRunner:
         self.dispatch(ev.InlineTurn(token))
         return self.machine.counters.inline_backstops > before
 
-    def _spawn(
-        self, work: Callable[P, Coroutine[Any, Any, ev.Event]], *args: P.args, **kwargs: P.kwargs
-    ) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, ev.Event]) -> None:
         """At once: for what is put together with that of other cursors anyway."""
 
         async def run() -> None:
             try:
-                self._learn(await work(*args, **kwargs))
+                self._learn(await work)
             except Exception as e:
                 self._services.failed(self, e)
 
