@@ -5,9 +5,6 @@ ledger it is.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
-
-import msgspec
 
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.values import OpenRecord
@@ -15,15 +12,40 @@ from cursorkeeper.core.values import OpenRecord
 
 def encode(record: OpenRecord) -> bytes:
     """UTF-8 JSON without spaces: cursor (canonical name), epoch, generation, writer."""
-    return json.dumps(asdict(record), separators=(",", ":")).encode()
+    body = {
+        "cursor": record.cursor,
+        "epoch": record.epoch,
+        "generation": record.generation,
+        "writer": record.writer,
+    }
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 def decode(body: bytes) -> OpenRecord:
     """The inverse of `encode`; members it does not know are ignored. Raises DamageError."""
     try:
-        found = msgspec.json.decode(body, type=OpenRecord)
-    except (ValueError, RecursionError) as error:
-        raise DamageError(f"an open record that is none: {error}") from None
-    if found.epoch < 0 or found.generation < 0:
-        raise DamageError("an open record with a negative number")
-    return found
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        raise DamageError("an open record that is not JSON") from None
+    if not isinstance(value, dict):
+        raise DamageError("an open record that is not a JSON object")
+    return OpenRecord(
+        _text(value, "cursor"),
+        _number(value, "epoch"),
+        _number(value, "generation"),
+        _text(value, "writer"),
+    )
+
+
+def _text(value: dict[str, object], name: str) -> str:
+    text = value.get(name)
+    if not isinstance(text, str):
+        raise DamageError(f"an open record without a text {name!r}")
+    return text
+
+
+def _number(value: dict[str, object], name: str) -> int:
+    number = value.get(name)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise DamageError(f"an open record without a number {name!r}")
+    return number
