@@ -17,11 +17,11 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, cast, get_args, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -189,23 +189,15 @@ def own_options(job: Job) -> dict[str, Any]:
         if field.name == SETTINGS_FIELD:
             continue
         kind = hints[field.name]
-        kind = (
-            list[str]
-            if get_origin(kind) is tuple
-            else next((k for k in get_args(kind) if k is not type(None)), kind)
-        )
-        said = f"{field.metadata['help']}{_default(field.default)}"
+        kind = next((k for k in get_args(kind) if k is not type(None)), kind)
+        default = "" if field.default in (None, "", False) else f" [default: {field.default}]"
         option = typer.Option(
-            help=said, rich_help_panel=_OWN, metavar=field.metadata["metavar"] or None
+            help=field.metadata["help"] + default,
+            rich_help_panel=_OWN,
+            metavar=field.metadata["metavar"] or None,
         )
         found[field.name] = Annotated[kind | None, option]
     return found
-
-
-def _default(value: object) -> str:
-    if value is MISSING:
-        return " [required]"
-    return "" if value in (None, "", (), False) else f" [default: {value}]"
 
 
 def execute(name: str, job: Job, given: Mapping[str, Any]) -> int:

@@ -78,14 +78,8 @@ class Job(Protocol):
 
 
 def arg(default: Any, help: str, *, metavar: str = "") -> Any:
-    """A field of a job's `Arguments`. `default` MISSING: it must be given. Kinds: str, int, float,
-    bool, Path, StrEnum, each also `| None`, and tuple[str, ...] for what may be given more than
-    once.
-    """
+    """A field of a job's `Arguments`. Kinds: str, int, float, bool, Path, each also `| None`."""
     return dataclasses.field(default=default, metadata={"help": help, "metavar": metavar})
-
-
-MISSING: Final = dataclasses.MISSING
 
 
 def read(spark: SparkSession, source: Options, table: str = "") -> DataFrame:
