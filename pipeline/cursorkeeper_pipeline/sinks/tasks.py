@@ -27,6 +27,7 @@ from cursorkeeper.migration.pulsar_systems import pulsar_ports
 from cursorkeeper.settings import Settings
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.keys import cursor_key
+from cursorkeeper_pipeline.task_loop import TaskLoop
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES
 
 One = Callable[[PulsarCursorRef], Awaitable[Outcome]]
@@ -104,23 +105,17 @@ class Task:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         who = f"run {self.run}, {_attempt()}"
-        with asyncio.Runner() as runner:
-            opened = self.work.opened(who)
-            one = runner.run(opened.__aenter__())
-            try:
-                for batch in batches:
-                    refs = [
-                        PulsarCursorRef(row["topic"], row["subscription"])
-                        for row in batch.to_pylist()
-                    ]
-                    outcomes: list[Outcome] = []
-                    runner.run(_into(outcomes, each(refs, one, self.work.jobs)))
-                    yield pa.RecordBatch.from_pylist(
-                        [row_of(*pair, who) for pair in zip(refs, outcomes, strict=True)],
-                        schema=OUTCOMES,
-                    )
-            finally:
-                runner.run(opened.__aexit__(None, None, None))
+        with TaskLoop() as loop:
+            one = loop.enter(self.work.opened(who))
+            for batch in batches:
+                refs = [
+                    PulsarCursorRef(row["topic"], row["subscription"]) for row in batch.to_pylist()
+                ]
+                outcomes = loop.run(each(refs, one, self.work.jobs))
+                yield pa.RecordBatch.from_pylist(
+                    [row_of(*pair, who) for pair in zip(refs, outcomes, strict=True)],
+                    schema=OUTCOMES,
+                )
 
 
 async def each(refs: Sequence[PulsarCursorRef], one: One, jobs: int) -> list[Outcome]:
@@ -136,13 +131,6 @@ async def each(refs: Sequence[PulsarCursorRef], one: One, jobs: int) -> list[Out
         for _ in range(jobs):
             group.create_task(worker())
     return [done[ref] for ref in refs]
-
-
-async def _into(results: list[Outcome], work: Awaitable[list[Outcome]]) -> None:
-    """Not by a task's own result, which the runner prints when it puts Python's SIGINT handler
-    back.
-    """
-    results += await work
 
 
 def row_of(ref: PulsarCursorRef, outcome: Outcome, who: str = "") -> dict[str, Any]:
