@@ -30,8 +30,7 @@ from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
-from cursorkeeper_pipeline.jobs.import_ import comparison
-from cursorkeeper_pipeline.jobs.migration import Run, about
+from cursorkeeper_pipeline.jobs.migration import Run, about, comparison
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.cursor_export import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.leftovers import SWEEP_WAIT_S, Leftovers

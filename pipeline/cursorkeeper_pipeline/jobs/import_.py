@@ -21,14 +21,12 @@ from cursorkeeper.migration.cluster import (
     Selection,
     SkippedPath,
     iter_cursors,
-    iter_ours,
 )
 from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
-from cursorkeeper_pipeline.jobs.migration import VERIFY, Run, about
-from cursorkeeper_pipeline.sinks.comparison import CompareWork
+from cursorkeeper_pipeline.jobs.migration import Run, about, comparison
 from cursorkeeper_pipeline.sinks.cursor_import import ImportWork
-from cursorkeeper_pipeline.sinks.tasks import Between, Places
+from cursorkeeper_pipeline.sinks.tasks import Between
 from cursorkeeper_pipeline.source.options import Options
 
 if TYPE_CHECKING:
@@ -99,36 +97,8 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
     )
 
 
-def comparison(source: Options, places: Places, jobs: int, kind: str) -> Run:
-    """The comparison of every cursor that either side has."""
-    work = CompareWork(places, jobs)
-    return Run(
-        kind,
-        source.selection,
-        places,
-        {},
-        of_both,
-        lambda _id: work,
-        variant=VERIFY,
-        tasks=source.tasks,
-    )
-
-
 def of_pulsar(
     _ports: Ports, pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
 ) -> AsyncIterator[PulsarCursorRef]:
     """Pulsar's cursors by name alone: no state is read."""
     return iter_cursors(pulsar.zookeeper, selection, skipped=skipped)
-
-
-async def of_both(
-    ports: Ports, pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
-) -> AsyncIterator[PulsarCursorRef]:
-    """Every Pulsar cursor that either side has, each once."""
-    found = set()
-    async for ref in iter_cursors(pulsar.zookeeper, selection, skipped=skipped):
-        found.add(ref)
-        yield ref
-    async for ref in iter_ours(ports.footers, selection, skipped=skipped):
-        if ref not in found:
-            yield ref

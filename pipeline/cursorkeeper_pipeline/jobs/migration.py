@@ -29,7 +29,14 @@ import pyarrow as pa
 from cursorkeeper import connections
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, SkippedPath
+from cursorkeeper.migration.cluster import (
+    PulsarCursorRef,
+    PulsarPorts,
+    Selection,
+    SkippedPath,
+    iter_cursors,
+    iter_ours,
+)
 from cursorkeeper.migration.importer import Plan
 from cursorkeeper.migration.outcome import JOBS_MAX
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
@@ -37,6 +44,7 @@ from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.sinks.claims import WAIT_S
+from cursorkeeper_pipeline.sinks.comparison import CompareWork
 from cursorkeeper_pipeline.sinks.record import (
     Record,
     RunRecord,
@@ -336,3 +344,31 @@ def plan_of(spark: SparkSession, refs: Sequence[PulsarCursorRef]) -> DataFrame:
     return spark.createDataFrame(
         pa.table(dict(zip(PLAN.names, columns, strict=True)), schema=PLAN), from_arrow_schema(PLAN)
     )
+
+
+def comparison(source: Options, places: Places, jobs: int, kind: str) -> Run:
+    """The comparison of every cursor that either side has."""
+    work = CompareWork(places, jobs)
+    return Run(
+        kind,
+        source.selection,
+        places,
+        {},
+        of_both,
+        lambda _id: work,
+        variant=VERIFY,
+        tasks=source.tasks,
+    )
+
+
+async def of_both(
+    ports: Ports, pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
+) -> AsyncIterator[PulsarCursorRef]:
+    """Every Pulsar cursor that either side has, each once."""
+    found = set()
+    async for ref in iter_cursors(pulsar.zookeeper, selection, skipped=skipped):
+        found.add(ref)
+        yield ref
+    async for ref in iter_ours(ports.footers, selection, skipped=skipped):
+        if ref not in found:
+            yield ref

@@ -17,8 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.spelling import camel
+from cursorkeeper_pipeline.transforms.forecast import at_risk
 from cursorkeeper_pipeline.transforms.growth import by_tenant
-from cursorkeeper_pipeline.transforms.shape import READABLE, readable
+from cursorkeeper_pipeline.transforms.shape import READABLE, readable, total
 
 Facts = dict[str, Any]
 BUCKETS = (0.01, 0.1, 0.5, 0.8, 1.0)
@@ -113,10 +114,9 @@ def of_forecast(forecasts: DataFrame, tenants: DataFrame, top: int) -> Facts:
         "redelivered_at_most",
         "batches_redelivered",
     )
-    at_risk = (F.col("redelivered_at_most") > 0) | (F.col("batches_redelivered") > 0)
     counts = {
         "cursors": F.count("*"),
-        "at_risk": F.count_if(at_risk),
+        "at_risk": F.count_if(at_risk()),
         "certain": F.count_if(F.col("redelivered_at_least") > 0),
         "exact": F.count_if("is_exact"),
         "unknown": F.count_if(F.col("cursorkeeper_redelivered").isNull()),
@@ -130,7 +130,7 @@ def of_forecast(forecasts: DataFrame, tenants: DataFrame, top: int) -> Facts:
     total = {name: sum(g[name] for g in groups) for name in counts}
     unknown = total.pop("unknown")
     worst = (
-        forecasts.where(at_risk)
+        forecasts.where(at_risk())
         .orderBy(F.desc("redelivered_estimate"), F.desc("redelivered_at_most"), "cursor")
         .drop("cursor_key")
     )
@@ -206,7 +206,7 @@ def of_growth(
         "span_per_day",
         "ledgers_per_day",
     )
-    totals = tenants.agg(*[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in sums])
+    totals = tenants.agg(*map(total, sums))
     changes = grown.groupBy("change").agg(F.count("*")).collect()
     fastest = (
         grown.where(F.col("holes_per_day") > 0)

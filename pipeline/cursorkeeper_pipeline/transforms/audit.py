@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.transforms.shape import shaped
+from cursorkeeper_pipeline.transforms.shape import shaped, total
 
 SWEEP = (
     "`cursorkeeper gc --dry-run` says the same, `cursorkeeper gc` deletes it; a running "
@@ -61,10 +61,7 @@ def counts(checks: DataFrame) -> DataFrame:
         F.count_if(of_cursors).alias("cursors"),
         F.count_if(of_cursors & F.col("at_least")).alias("live"),
         F.count_if(F.col("kind") == schemas.UNCHECKED).alias("unchecked"),
-        *[
-            F.coalesce(F.sum(name), F.lit(0)).alias(name)
-            for name in ("ledgers", "records", "stored_bytes")
-        ],
+        *map(total, ("ledgers", "records", "stored_bytes")),
     )
 
 

@@ -31,7 +31,7 @@ from cursorkeeper.pulsar_broker.model import ADD_OVERHEAD_BYTES
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.transforms.estimates import at_largest_batches, with_estimates
-from cursorkeeper_pipeline.transforms.shape import number, readable, shaped
+from cursorkeeper_pipeline.transforms.shape import number, readable, shaped, total
 
 
 class Bounds(NamedTuple):
@@ -72,9 +72,13 @@ def forecast(
     return shaped(frame, schemas.FORECAST)
 
 
+def at_risk() -> Column:
+    """Whether anything of a row of `schemas.FORECAST` may be delivered again."""
+    return (F.col("redelivered_at_most") > 0) | (F.col("batches_redelivered") > 0)
+
+
 def by_tenant(forecasts: DataFrame) -> DataFrame:
     """`schemas.FORECAST_TENANTS` of `schemas.FORECAST`."""
-    at_risk = (F.col("redelivered_at_most") > 0) | (F.col("batches_redelivered") > 0)
     sums = (
         "acked_entries",
         "redelivered_at_least",
@@ -84,9 +88,9 @@ def by_tenant(forecasts: DataFrame) -> DataFrame:
     )
     frame = forecasts.groupBy("tenant").agg(
         F.count("*").alias("cursors"),
-        F.count_if(at_risk).alias("cursors_at_risk"),
+        F.count_if(at_risk()).alias("cursors_at_risk"),
         *[F.sum(name).alias(name) for name in sums],
-        F.coalesce(F.sum("cursorkeeper_redelivered"), number(0)).alias("cursorkeeper_redelivered"),
+        total("cursorkeeper_redelivered"),
     )
     return shaped(frame, schemas.FORECAST_TENANTS)
 

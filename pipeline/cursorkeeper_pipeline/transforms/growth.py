@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.transforms.shape import READABLE, number, shaped
+from cursorkeeper_pipeline.transforms.shape import READABLE, number, shaped, total
 
 _COUNTS = {"holes": "hole_entries", "span": "span_entries", "ledgers": "data_ledgers"}
 _KEPT = (
@@ -73,14 +73,7 @@ def by_tenant(grown: DataFrame) -> DataFrame:
         F.count_if(F.col("change") == "new").alias("new"),
         F.count_if(F.col("change") == "gone").alias("gone"),
         F.count_if(F.col("change") == "unreadable").alias("unreadable"),
-        *[
-            F.coalesce(F.sum(f"{short}_grown"), number(0)).alias(f"{short}_grown")
-            for short in _COUNTS
-        ],
-        *[
-            F.coalesce(F.sum(f"{short}_per_day"), F.lit(0.0)).alias(f"{short}_per_day")
-            for short in _COUNTS
-        ],
+        *[total(f"{short}_{what}") for what in ("grown", "per_day") for short in _COUNTS],
     )
     return shaped(frame, schemas.GROWTH_TENANTS)
 

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.transforms.shape import READABLE, number, shaped
+from cursorkeeper_pipeline.transforms.shape import READABLE, shaped, total
 
 
 def lag(hole_stats: DataFrame, cursors: DataFrame) -> DataFrame:
@@ -61,8 +61,8 @@ def tenants(lags: DataFrame) -> DataFrame:
             F.sum("hole_entries").alias("hole_entries"),
             F.sum("span_entries").alias("span_entries"),
             F.max("oldest_hole_days_at_least").alias("oldest_hole_days_at_least"),
-            F.coalesce(F.sum("holes_grown"), number(0)).alias("holes_grown"),
-            F.coalesce(F.sum("holes_per_day"), F.lit(0.0)).alias("holes_per_day"),
+            total("holes_grown"),
+            total("holes_per_day"),
         ),
         schemas.LAG_TENANTS,
     )

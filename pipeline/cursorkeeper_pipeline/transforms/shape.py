@@ -30,6 +30,11 @@ def number(value: int) -> Column:
     return F.lit(value).cast("bigint")
 
 
+def total(name: str) -> Column:
+    """The sum of a column under its name, 0 where there is nothing."""
+    return F.coalesce(F.sum(name), number(0)).alias(name)
+
+
 def share(used: Column, allowed: int) -> Column:
     """`used` of `allowed`, 1.0 is all of it. Nothing allowed: 1 for each thing that is there."""
     return used.cast("double") / F.lit(float(max(1, allowed)))
