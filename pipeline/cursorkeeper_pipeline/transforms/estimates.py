@@ -83,20 +83,15 @@ def _ranges() -> dict[str, Column]:
     ends_in_a_hole = F.least(ledgers, F.col("partial_batches"))
     least = F.when(known, F.greatest(runs - ends_in_a_hole, number(1))).otherwise(number(1))
     most = F.least(F.when(known, runs).otherwise(holes) + ledgers, acked)
-    begins_acked = (
-        F.greatest(ledgers - 1, number(0)) * acked / F.greatest(F.col("span_entries"), number(1))
-    )
+    begins_acked = F.greatest(ledgers - 1, number(0)) * acked / _one_at_least("span_entries")
     middle = F.round(
-        F.when(known, runs).otherwise(holes * acked / F.greatest(F.col("span_entries"), number(1)))
-        + begins_acked
+        F.when(known, runs).otherwise(holes * acked / _one_at_least("span_entries")) + begins_acked
     )
-    none = acked <= 0
+    least = F.least(least, most)
     return {
-        "ranges_at_least": F.when(none, number(0)).otherwise(F.least(least, most)),
-        "ranges_estimate": F.when(none, number(0)).otherwise(
-            F.least(F.greatest(middle.cast("bigint"), F.least(least, most)), most)
-        ),
-        "ranges_at_most": F.when(none, number(0)).otherwise(most),
+        "ranges_at_least": _if_acked(least),
+        "ranges_estimate": _if_acked(F.least(F.greatest(middle.cast("bigint"), least), most)),
+        "ranges_at_most": _if_acked(most),
     }
 
 
@@ -106,20 +101,15 @@ def _long_array() -> dict[str, Column]:
     dead = F.greatest(F.col("mark_delete_entry") + 1, number(0))
     few = F.ceil(F.col("span_entries") / WORD_ENTRIES)
     many = F.ceil((F.col("span_entries") + dead) / WORD_ENTRIES) + ledgers
-    full = acked / F.greatest(F.col("span_entries"), number(1))
-    none = acked <= 0
+    full = acked / _one_at_least("span_entries")
+    words = few * F.least(10 + full, 1 + WORD_ENTRIES * full)
     return {
         # a varint of n set bits has at least n / 7 bytes, and at least one
-        "long_array_bytes_at_least": F.when(none, number(0)).otherwise(
-            few + F.greatest(few, F.ceil(acked / 7))
+        "long_array_bytes_at_least": _if_acked(few + F.greatest(few, F.ceil(acked / 7))),
+        "long_array_bytes": _if_acked(
+            F.round(F.greatest(words, 2 * few)).cast("bigint") + ledgers * LEDGER_HEAD_BYTES
         ),
-        "long_array_bytes": F.when(none, number(0)).otherwise(
-            F.round(F.greatest(few * F.least(10 + full, 1 + WORD_ENTRIES * full), 2 * few)).cast(
-                "bigint"
-            )
-            + ledgers * LEDGER_HEAD_BYTES
-        ),
-        "long_array_bytes_at_most": F.when(none, number(0)).otherwise(
+        "long_array_bytes_at_most": _if_acked(
             many * WORD_BYTES_MAX
             + ledgers * LEDGER_HEAD_BYTES_MAX
             + ENTRY_BYTES
@@ -131,7 +121,7 @@ def _long_array() -> dict[str, Column]:
 def _range_bytes() -> dict[str, Column]:
     ledger = _varint_bytes(F.col("mark_delete_ledger"))
     entry = _varint_bytes(
-        (F.col("span_entries") / F.greatest(F.col("data_ledgers"), number(1)) / 2).cast("bigint")
+        (F.col("span_entries") / _one_at_least("data_ledgers") / 2).cast("bigint")
     )
     return {
         "ranges_bytes": F.col("ranges_estimate") * (number(10) + 2 * ledger + 2 * entry),
@@ -144,7 +134,7 @@ def _range_bytes() -> dict[str, Column]:
 
 def _snapshot() -> Column:
     """Ours: roaring containers of holes, compressed."""
-    holes, span = F.col("hole_entries"), F.greatest(F.col("span_entries"), number(1))
+    holes, span = F.col("hole_entries"), _one_at_least("span_entries")
     p = holes / span
     entropy_bits = F.when((p <= 0) | (p >= 1), F.lit(0.0)).otherwise(
         -(p * F.log2(p) + (1 - p) * F.log2(1 - p))
@@ -158,6 +148,15 @@ def _snapshot() -> Column:
         + SNAPSHOT_BYTES
         + F.col("data_ledgers") * SNAPSHOT_LEDGER_BYTES
     )
+
+
+def _one_at_least(name: str) -> Column:
+    return F.greatest(F.col(name), number(1))
+
+
+def _if_acked(value: Column) -> Column:
+    """0 where nothing is acked."""
+    return F.when(F.col("acked_entries") <= 0, number(0)).otherwise(value)
 
 
 def _varint_bytes(value: Column) -> Column:
