@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import random
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,6 +54,7 @@ from cursorkeeper.stream.tokens import CursorStoreGuard
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.settings import parse_servers
 from cursorkeeper_client._proto import acks_pb2, acks_pb2_grpc
 
 log = structlog.get_logger("cursorkeeper")
@@ -61,6 +64,57 @@ CLOSING_SHARE = 0.95
 """Of `close_timeout_s`: the cursors' part; servers and clients are let go in the rest."""
 CANCEL_MAX_S = 2.0
 """How long a start that was told to stop may take to notice."""
+
+
+def check(settings: Settings) -> None:
+    """What would otherwise fail in the middle of the start. Raises SettingsError."""
+    zookeeper_settings(settings)
+    gateway_settings(settings, "writer")
+    _check_pulsar_metadata(settings)
+    for name in ("listen", "metrics_listen"):
+        address = getattr(settings, name)
+        host, colon, port = address.rpartition(":")
+        if (address or name == "listen") and not (
+            host and colon and port.isdecimal() and int(port) < 65_536
+        ):
+            raise SettingsError(f"{name} = {address!r} is not an address", "write host:port")
+    if settings.reader_token_file and not settings.source_token_file:
+        raise SettingsError(
+            "reader_token_file without source_token_file leaves sources open to everybody",
+            "name both, or neither",
+        )
+    if not (
+        settings.source_token_file or settings.insecure or _is_of_this_machine(settings.listen)
+    ):
+        raise SettingsError(
+            f"listen = {settings.listen!r} lets everybody who reaches this machine ack, reset "
+            f"and delete",
+            "name source_token_file, or set insecure, or listen on 127.0.0.1",
+        )
+
+
+def _check_pulsar_metadata(settings: Settings) -> None:
+    try:
+        if settings.pulsar_metadata:
+            parse_servers(settings.pulsar_metadata)
+    except ValueError as e:
+        remedy = (
+            "write host:port[,host:port...][/chroot] of Pulsar's ZooKeeper; other metadata "
+            "stores are not read"
+        )
+        raise SettingsError(f"pulsar_metadata = {settings.pulsar_metadata!r}: {e}", remedy) from e
+
+
+def _is_of_this_machine(address: str) -> bool:
+    """Whether nobody else can connect to it. A name that is not known is anybody's."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return bool(found) and all(
+        ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in found
+    )
 
 
 class Daemon:

@@ -7,8 +7,6 @@ Owns the command: where it reads, what it prints, which page it writes, the exit
 
 from __future__ import annotations
 
-import os
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +30,7 @@ from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
+from cursorkeeper.terminal.files import whole_file
 from cursorkeeper.terminal.output import Bar, Table, json_line, say
 
 _MEMORY = {"rich_help_panel": "What is acked in the brokers' memory"}
@@ -144,19 +143,6 @@ def exit_code(totals: Totals, chosen: Selection) -> int:
     return NO if totals.at_risk or totals.errors_count else 0
 
 
-def write_page(file: Path, text: str) -> None:
-    """Whole or not at all. Raises OSError."""
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
 def cluster_of(
     *,
     pulsar_zookeeper: migration.PulsarZookeeper = None,
@@ -259,5 +245,7 @@ async def assess(
     if html is not None:
         when = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}"
         rests_on = {"source": asked.describes, "exact_with": asked.exact_with}
-        write_page(html, page(totals, pulsar, when=when, where=settings.zookeeper, **rests_on))
+        text = page(totals, pulsar, when=when, where=settings.zookeeper, **rests_on)
+        with whole_file(html) as out:
+            out.write(text.encode())
     return code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +14,7 @@ from cursorkeeper.cli.frame import CursorOrTopic, Subscription, opened
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.terminal import options
+from cursorkeeper.terminal.files import whole_file
 from cursorkeeper.terminal.output import Bar, json_line, say
 from cursorkeeper.terminal.printable import printable_json
 
@@ -28,18 +28,10 @@ def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:
             sys.stdout.write(printable_json(line.decode().rstrip("\n")) + "\n")
             size += len(line)
         return size
-    part = output.with_name(output.name + ".part")
-    try:
-        with part.open("wb") as out:
-            for line in lines:
-                size += out.write(line)
-                bar.advance(0)
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(output)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with whole_file(output) as out:
+        for line in lines:
+            size += out.write(line)
+            bar.advance(0)
     return size
 
 

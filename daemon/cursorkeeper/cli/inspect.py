@@ -5,7 +5,7 @@ fencing anything.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,10 +13,10 @@ from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.frame import CursorOrTopic, Subscription, opened
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.footer import Footer, SnapshotBase
+from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import reader, record_view, state_entries
-from cursorkeeper.inspection.footer_view import footer_json, footer_lines
+from cursorkeeper.inspection.footer_view import footer_json, footer_lines, ledger_json, roles
 from cursorkeeper.inspection.reader import End
 from cursorkeeper.inspection.record_view import RecordView
 from cursorkeeper.inspection.state_entries import StateEntry
@@ -72,7 +72,7 @@ def _show_footer(
                     "type": "ledger",
                     "ledger": ledger,
                     "roles": roles(footer, ledger),
-                    **_ledger_json(end),
+                    **ledger_json(end.info, end.last_entry, is_final=end.is_final),
                 }
             )
         return
@@ -101,36 +101,6 @@ def _show_footer(
             )
         say("")
         made.show()
-
-
-def roles(footer: Footer, ledger: int) -> list[str]:
-    """What a ledger is to the footer."""
-    found = []
-    for named, said in ((footer, ""), (footer.previous, "previous ")):
-        if named is None:
-            continue
-        if isinstance(named.base, SnapshotBase) and named.base.ledger == ledger:
-            found.append(f"{said}base")
-        if any(c.ledger == ledger for c in named.chain):
-            found.append(f"{said}chain")
-    return found
-
-
-def _ledger_json(end: End) -> dict[str, Any]:
-    info = end.info
-    if info is None:
-        return {"state": "MISSING", "ok": False}
-    return {
-        "lastEntry": end.last_entry,
-        "atLeast": not end.is_final,
-        "state": info.state.name,
-        "length": info.length,
-        "ensemble": info.ensemble,
-        "writeQuorum": info.write_quorum,
-        "ackQuorum": info.ack_quorum,
-        "digest": info.digest.name,
-        "customMetadata": {k: v.decode(errors="replace") for k, v in info.custom_metadata.items()},
-    }
 
 
 async def _records(

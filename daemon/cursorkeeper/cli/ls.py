@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.footer import Footer
-from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import roots
-from cursorkeeper.inspection.footer_view import base_kind
+from cursorkeeper.inspection.footer_list import COLUMNS, NUMBERS, Listed, list_cursors
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
@@ -23,88 +18,6 @@ from cursorkeeper.terminal.printable import printable
 
 TABLE_ROWS_MAX = 2_000
 """A longer list is printed as it comes, in plain columns."""
-COLUMNS = (
-    "cursor",
-    "state",
-    "epoch",
-    "token",
-    "gen",
-    "mark-delete",
-    "base",
-    "chain",
-    "holes",
-    "partials",
-    "format",
-)
-NUMBERS = ("epoch", "token", "gen", "chain", "holes", "partials")
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """One cursor. `footer` None: `problem` says why it cannot be read."""
-
-    name: CursorName
-    footer: Footer | None
-    problem: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        head = {
-            "cursor": self.name.display,
-            "topic": self.name.topic,
-            "subscription": self.name.subscription,
-        }
-        f = self.footer
-        if f is None:
-            return {**head, "state": "damaged", "problem": self.problem}
-        return {
-            **head,
-            "state": str(f.state),
-            "epoch": f.epoch,
-            "fencingToken": f.fencing_token,
-            "generation": f.generation,
-            "writer": f.writer,
-            "markDelete": list(f.mark_delete),
-            "base": base_kind(f.base),
-            "chain": len(f.chain),
-            "previous": f.previous is not None,
-            "holes": f.stats.holes,
-            "span": f.stats.span,
-            "partialBatches": f.stats.partial_batches,
-            "deltaBytes": f.stats.delta_bytes,
-            "format": f.format,
-            "truncated": f.truncated is not None,
-        }
-
-    def as_row(self) -> list[str]:
-        """One line of the table."""
-        f = self.footer
-        if f is None:
-            return [self.name.display, "DAMAGED", *[""] * (len(COLUMNS) - 2)]
-        return [
-            self.name.display,
-            str(f.state),
-            str(f.epoch),
-            str(f.fencing_token or "-"),
-            str(f.generation),
-            str(f.mark_delete),
-            base_kind(f.base),
-            str(len(f.chain)),
-            f"{f.stats.holes:,}",
-            f"{f.stats.partial_batches:,}",
-            f"{f.format}, TRUNCATED" if f.truncated is not None else f.format,
-        ]
-
-
-async def list_cursors(footers: FooterStore, bar: Bar) -> AsyncIterator[Listed]:
-    """Every cursor, bucket by bucket. Raises ZooKeeperError."""
-    async for names in footers.batches():
-        bar.grow(len(names))
-        for name, footer in zip(names, await footers.read_many(names), strict=True):
-            if isinstance(footer, DamageError):
-                yield Listed(name, None, str(footer))
-            elif footer is not None:
-                yield Listed(name, footer)
-        bar.advance(len(names))
 
 
 async def show(

@@ -7,8 +7,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
-import ipaddress
-import socket
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -16,12 +14,10 @@ from typing import Annotated, Any
 
 import typer
 
-from cursorkeeper import connections
 from cursorkeeper.core.setting import settings_of
 from cursorkeeper.problems import Kind, ProblemError
-from cursorkeeper.settings import ENVIRONMENT_PREFIX, GROUPS, Settings, SettingsError, load
+from cursorkeeper.settings import ENVIRONMENT_PREFIX, GROUPS, Settings, load
 from cursorkeeper.terminal import options
-from cursorkeeper.zookeeper.settings import parse_servers
 
 HELP = f"""Run the daemon until SIGTERM or SIGINT; then every cursor is flushed and closed.
 
@@ -39,10 +35,10 @@ def serve(
 ) -> int:
     """Loads the settings and runs; returns the exit code. Raises SettingsError, StartError."""
     settings = load(file=config, broker_conf=broker_conf, flags=flags)
-    check(settings)
     from cursorkeeper import app
     from cursorkeeper.telemetry import logs
 
+    app.check(settings)
     logs.configure(settings.log_level)
     _spare_collector()
     with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
@@ -57,57 +53,6 @@ def _spare_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 20)
-
-
-def check(settings: Settings) -> None:
-    """What would otherwise fail in the middle of the start. Raises SettingsError."""
-    connections.zookeeper_settings(settings)
-    connections.gateway_settings(settings, "writer")
-    _check_pulsar_metadata(settings)
-    for name in ("listen", "metrics_listen"):
-        address = getattr(settings, name)
-        host, colon, port = address.rpartition(":")
-        if (address or name == "listen") and not (
-            host and colon and port.isdecimal() and int(port) < 65_536
-        ):
-            raise SettingsError(f"{name} = {address!r} is not an address", "write host:port")
-    if settings.reader_token_file and not settings.source_token_file:
-        raise SettingsError(
-            "reader_token_file without source_token_file leaves sources open to everybody",
-            "name both, or neither",
-        )
-    if not (
-        settings.source_token_file or settings.insecure or _is_of_this_machine(settings.listen)
-    ):
-        raise SettingsError(
-            f"listen = {settings.listen!r} lets everybody who reaches this machine ack, reset "
-            f"and delete",
-            "name source_token_file, or set insecure, or listen on 127.0.0.1",
-        )
-
-
-def _check_pulsar_metadata(settings: Settings) -> None:
-    try:
-        if settings.pulsar_metadata:
-            parse_servers(settings.pulsar_metadata)
-    except ValueError as e:
-        remedy = (
-            "write host:port[,host:port...][/chroot] of Pulsar's ZooKeeper; other metadata "
-            "stores are not read"
-        )
-        raise SettingsError(f"pulsar_metadata = {settings.pulsar_metadata!r}: {e}", remedy) from e
-
-
-def _is_of_this_machine(address: str) -> bool:
-    """Whether nobody else can connect to it. A name that is not known is anybody's."""
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
-    except OSError:
-        return False
-    return bool(found) and all(
-        ipaddress.ip_address(one.partition("%")[0]).is_loopback for one in found
-    )
 
 
 def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from cursorkeeper.bookkeeper.port import LedgerInfo
 from cursorkeeper.core.footer import (
     FORMAT_NATIVE,
     Base,
@@ -189,3 +190,32 @@ def _chain_text(chain: tuple[ChainLedger, ...]) -> str:
         return f"{c.ledger} ({form}to {'open end' if c.last_entry is None else c.last_entry})"
 
     return ", ".join(map(one, chain)) or "none"
+
+
+def roles(footer: Footer, ledger: int) -> list[str]:
+    """What a ledger is to the footer."""
+    found = []
+    for named, said in ((footer, ""), (footer.previous, "previous ")):
+        if named is None:
+            continue
+        if isinstance(named.base, SnapshotBase) and named.base.ledger == ledger:
+            found.append(f"{said}base")
+        if any(c.ledger == ledger for c in named.chain):
+            found.append(f"{said}chain")
+    return found
+
+
+def ledger_json(info: LedgerInfo | None, last_entry: int, *, is_final: bool) -> dict[str, Any]:
+    if info is None:
+        return {"state": "MISSING", "ok": False}
+    return {
+        "lastEntry": last_entry,
+        "atLeast": not is_final,
+        "state": info.state.name,
+        "length": info.length,
+        "ensemble": info.ensemble,
+        "writeQuorum": info.write_quorum,
+        "ackQuorum": info.ack_quorum,
+        "digest": info.digest.name,
+        "customMetadata": {k: v.decode(errors="replace") for k, v in info.custom_metadata.items()},
+    }

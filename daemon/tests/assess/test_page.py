@@ -14,13 +14,14 @@ from cursorkeeper.assess import html, words
 from cursorkeeper.assess.judge import Stored, judge
 from cursorkeeper.assess.totals import Row, Totals
 from cursorkeeper.assess.words import summary
-from cursorkeeper.cli.assess import exit_code, show, write_page
+from cursorkeeper.cli.assess import exit_code, show
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.problems import NotFound
 from cursorkeeper.pulsar_broker.model import Reason, what_pulsar_keeps
 from cursorkeeper.pulsar_broker.settings import of_version
+from cursorkeeper.terminal.files import whole_file
 from daemon.tests.assess.states import backlog, layout_of
 
 DEFAULT = of_version("4.2.4")
@@ -227,9 +228,15 @@ def test_names_in_the_table_are_what_they_are(capsys: pytest.CaptureFixture[str]
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
-    write_page(file, "one")
-    write_page(file, "two")
+
+    def write(*parts: str) -> None:
+        with whole_file(file) as out:
+            for part in parts:
+                out.write(part.encode())
+
+    write("one")
+    write("two")
     assert file.read_text() == "two" and list(tmp_path.iterdir()) == [file]
     with pytest.raises(UnicodeEncodeError):
-        write_page(file, "\ud800")
+        write("three", "\ud800")
     assert file.read_text() == "two" and list(tmp_path.iterdir()) == [file]

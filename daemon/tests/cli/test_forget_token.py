@@ -11,13 +11,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from cursorkeeper.cli import forget_token, ls
+from cursorkeeper.cli import forget_token
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, mark_of
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.core.state import AckState
 from cursorkeeper.format import footer as footer_bytes
-from cursorkeeper.inspection import footer_view
+from cursorkeeper.inspection import footer_list, footer_view
 from cursorkeeper.migration import cursor_maker
 from cursorkeeper.migration.cursor_maker import make_cursor
 from cursorkeeper.problems import Kind, NotFound, ProblemError
@@ -159,16 +159,20 @@ async def test_what_is_shown(world: CliWorld, capsys: pytest.CaptureFixture[str]
         TOKEN,
         False,
     )
-    listed = [item async for item in ls.list_cursors((await world.ports()).footers, world.bar)]
+    listed = [
+        item async for item in footer_list.list_cursors((await world.ports()).footers, world.bar)
+    ]
     assert [item.as_json()["fencingToken"] for item in listed] == [TOKEN]
-    assert listed[0].as_row()[ls.COLUMNS.index("token")] == str(TOKEN)
+    assert listed[0].as_row()[footer_list.COLUMNS.index("token")] == str(TOKEN)
 
 
 async def test_a_cursor_without_one_is_shown_as_before(world: CliWorld) -> None:
     footer = await world.closed(l7=((1, 3),))
     assert not any(label == "token" for label, _ in footer_view.footer_lines(footer, 1))
-    listed = [item async for item in ls.list_cursors((await world.ports()).footers, world.bar)]
-    assert listed[0].as_row()[ls.COLUMNS.index("token")] == "-"
+    listed = [
+        item async for item in footer_list.list_cursors((await world.ports()).footers, world.bar)
+    ]
+    assert listed[0].as_row()[footer_list.COLUMNS.index("token")] == "-"
 
 
 # ---- other tools keep it

@@ -11,6 +11,7 @@ from cursorkeeper.cli import inspect, ls
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.hold import Purpose, delete
+from cursorkeeper.inspection import footer_list
 from cursorkeeper.problems import NotFound
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.fakes.bookkeeper.fake import Damage
@@ -63,7 +64,7 @@ async def test_ls(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
         f"{NAME.display}  closed      1    1         0:-1  empty" in text.replace("mark-delete", "")
         or NAME.display in text
     )
-    assert text.splitlines()[0].split() == list(ls.COLUMNS)
+    assert text.splitlines()[0].split() == list(footer_list.COLUMNS)
 
 
 async def test_ls_names_damaged_footers_and_goes_on(
@@ -107,7 +108,7 @@ async def test_many_cursors_come_in_plain_columns(
         (await world.ports()).footers, world.bar, as_json=False, deleted=False, table_rows_max=1
     )
     text = capsys.readouterr().out.splitlines()
-    assert len(text) == 4 and all(line.count("\t") == len(ls.COLUMNS) - 1 for line in text)
+    assert len(text) == 4 and all(line.count("\t") == len(footer_list.COLUMNS) - 1 for line in text)
 
 
 async def test_inspect_shows_every_record(

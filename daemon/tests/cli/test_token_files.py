@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from cursorkeeper.app import check
 from cursorkeeper.cli import main as program
-from cursorkeeper.cli.run import check
 from cursorkeeper.settings import Settings, SettingsError
 
 NOBODY = ["--zookeeper", "127.0.0.1:1", "--gateway", "127.0.0.1:1", "--start-timeout-s", "60"]
