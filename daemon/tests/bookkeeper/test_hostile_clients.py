@@ -319,20 +319,26 @@ async def a_byte_at_a_time(gateway: JavaProcess, stack: AsyncExitStack) -> None:
 async def connections_that_only_answer_pings(gateway: JavaProcess, stack: AsyncExitStack) -> None:
     host, port = address(gateway).split(":")
 
-    async def live() -> None:
+    async def live(is_up: asyncio.Event) -> None:
         with suppress(OSError, EOFError):
-            reader, writer = await asyncio.open_connection(host, int(port))
-            stack.callback(writer.close)
-            writer.write(PREFACE)
-            while True:
-                head = await reader.readexactly(9)
-                body = await reader.readexactly(int.from_bytes(head[:3], "big"))
-                if head[3] in (4, 6) and not head[4]:  # settings and pings
-                    writer.write(_frame(head[3], 1, 0, body if head[3] == 6 else b""))
+            try:
+                reader, writer = await asyncio.open_connection(host, int(port))
+                stack.callback(writer.close)
+                writer.write(PREFACE)
+                while True:
+                    head = await reader.readexactly(9)
+                    is_up.set()
+                    body = await reader.readexactly(int.from_bytes(head[:3], "big"))
+                    if head[3] in (4, 6) and not head[4]:  # settings and pings
+                        writer.write(_frame(head[3], 1, 0, body if head[3] == 6 else b""))
+            finally:
+                is_up.set()  # or turned away
 
-    for _ in range(300):
-        stack.callback(asyncio.ensure_future(live()).cancel)
-    await asyncio.sleep(1)
+    ups = [asyncio.Event() for _ in range(300)]
+    for is_up in ups:
+        stack.callback(asyncio.ensure_future(live(is_up)).cancel)
+    async with asyncio.timeout(60):
+        await asyncio.gather(*(is_up.wait() for is_up in ups))
     async with client(gateway) as another:
         await another.describe()
 
