@@ -85,12 +85,14 @@ async def test_a_sigterm_ends_it_when_all_that_it_sent_is_durable() -> None:
         sys.executable, *command, "--ledger", "--interval-ms", "1", stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
+    said: list[bytes] = []
     async with asyncio.timeout(60):
-        while b'"durable"' not in await process.stdout.readline():
-            pass
+        while not (said and b'"durable"' in said[-1]):
+            said.append(await process.stdout.readline())
         process.terminate()
-        lines = [json.loads(line) for line in (await process.stdout.read()).splitlines()]
+        said += (await process.stdout.read()).splitlines()
         assert await process.wait() == 0
+    lines = [json.loads(line) for line in said]
     await keeper.kill()
     sent, durable = (
         max(line[key][1] for line in lines if key in line) for key in ("sent", "durable")
