@@ -50,7 +50,7 @@ async def _daemon() -> AsyncIterator[tuple[Path, Standalone, DaemonProcess]]:
 async def _said(
     folder: Path, stack: Standalone, daemon: DaemonProcess, *arguments: object
 ) -> list[dict[str, Any]]:
-    """The lines of LoadsMain. Raises ProcessFailed."""
+    """The lines of LoadsMain. Raises StackError."""
     opens = [
         word for package in _OPENS for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")
     ]

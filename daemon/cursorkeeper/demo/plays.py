@@ -60,7 +60,7 @@ class Kills:
 
     async def play(self, arguments: Sequence[object], total: int, label: str) -> dict[str, Any]:
         """Runs the source with these arguments to its end, and kills the daemon and the stack
-        meanwhile; returns its last line. Raises ProcessFailed.
+        meanwhile; returns its last line. Raises StackError.
         """
         command = [sys.executable, "-m", "cursorkeeper.demo.source", "--daemon"]
         command += [self.daemon.address, *map(str, arguments)]
@@ -163,9 +163,7 @@ async def recover(address: str, topic: str) -> tuple[CursorState, float]:
 
 
 async def play_bad_case(case: BadCase, stage: Stage) -> Report:
-    """Issue #25985's case, with kills. Raises ProcessFailed or StackError when a process does not
-    do its part.
-    """
+    """Issue #25985's case, with kills. Raises StackError when a process does not do its part."""
     arguments = ["--entries", case.entries, "--ledgers", case.ledgers, "--seed", case.seed]
     async with started(stage, THE_BAD_CASE) as kills:
         last = await kills.play(arguments, case.entries, f"{case.entries:,} entries")

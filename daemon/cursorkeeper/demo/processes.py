@@ -15,15 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cursorkeeper.demo.stack.errors import StackError
 from cursorkeeper.demo.stack.ports import free_port
 
 READY_MAX_S = 180.0
 SCRAPE_MAX_S = 30.0
 STREAM_LIMIT_BYTES = 1 << 20
-
-
-class ProcessFailed(Exception):
-    """A process ended that should not have; the message holds the end of its log."""
 
 
 class LineProcess:
@@ -55,7 +52,7 @@ class LineProcess:
             )
 
     async def line(self, limit_s: float = READY_MAX_S) -> dict[str, Any]:
-        """The next JSON line of its output. Raises ProcessFailed if it ends or says nothing in
+        """The next JSON line of its output. Raises StackError if it ends or says nothing in
         time.
         """
         assert self._process is not None and self._process.stdout is not None
@@ -63,12 +60,10 @@ class LineProcess:
             async with asyncio.timeout(limit_s):
                 raw = await self._process.stdout.readline()
         except TimeoutError as e:
-            raise ProcessFailed(
-                f"{self.name} said nothing for {limit_s:.0f} s\n{self.tail()}"
-            ) from e
+            raise StackError(f"{self.name} said nothing for {limit_s:.0f} s\n{self.tail()}") from e
         if not raw:
             code = await self._process.wait()
-            raise ProcessFailed(f"{self.name} ended with status {code}\n{self.tail()}")
+            raise StackError(f"{self.name} ended with status {code}\n{self.tail()}")
         found: dict[str, Any] = json.loads(raw)
         return found
 

@@ -28,7 +28,6 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from cursorkeeper.demo.processes import ProcessFailed
 from cursorkeeper.demo.stack import StackError, Standalone, check_java, find_jar
 from cursorkeeper.demo.trace import TraceError
 
@@ -98,7 +97,7 @@ def perform(
         check_java()  # before anything is started: both are things that a person has to do
         find_jar()
         report = asyncio.run(_played(play, bookies, keep, data_dir, console))
-    except (ProcessFailed, StackError, TraceError) as e:
+    except (StackError, TraceError) as e:
         Console(stderr=True).print(
             f"[red]the demo could not run:[/red] {escape(str(e))}", soft_wrap=True
         )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 BUCKET = re.compile(r'cursorkeeper_append_bytes_bucket\{kind="(\w+)",le="([^"]+)"\}')
-COUNT = re.compile(r'cursorkeeper_append_bytes_(count|sum)\{kind="(\w+)"\}')
+SUMS = "cursorkeeper_append_bytes_sum{"
 
 
 class Totals:
@@ -39,8 +39,8 @@ class Totals:
 
     def bytes_written(self, kind: str = "") -> int:
         """Bytes of one kind of records, or of every kind."""
-        found = ((m, v) for k, v in self._all().items() if (m := COUNT.match(k)))
-        return int(sum(v for m, v in found if m.group(1) == "sum" and kind in ("", m.group(2))))
+        series = f'cursorkeeper_append_bytes_sum{{kind="{kind}"}}' if kind else SUMS
+        return int(sum(value for key, value in self._all().items() if key.startswith(series)))
 
     def flush_bytes(self, share: float) -> int:
         """A quantile of a delta record's stored bytes, interpolated inside its bucket (buckets grow

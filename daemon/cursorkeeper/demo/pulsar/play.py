@@ -73,8 +73,8 @@ def plugin_conf(version: str, address: str) -> dict[str, str]:
 
 
 async def play(case: Case, stage: Stage) -> Report:
-    """One half after the other: each has a broker and a topic of its own. Raises StackError or
-    ProcessFailed when a process does not do its part.
+    """One half after the other: each has a broker and a topic of its own. Raises StackError when a
+    process does not do its part.
     """
     report = Report(version=case.version, messages=case.messages)
     stack, folder = stage.stack, stage.folder

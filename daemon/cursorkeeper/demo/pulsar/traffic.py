@@ -104,7 +104,7 @@ def compiled(version: str, folder: Path) -> Path:
 
 
 async def last_line(process: LineProcess, shape: type[T], progress: Callable[[int], None]) -> T:
-    """Follows a process to its last line. Raises ProcessFailed if it ends before, or says nothing
+    """Follows a process to its last line. Raises StackError if it ends before, or says nothing
     for long.
     """
     while not (line := await process.line(SILENCE_MAX_S)).get("done"):
