@@ -22,7 +22,6 @@ from cursorkeeper.zookeeper.values import (
     Created,
     DataSet,
     Delete,
-    LeaseCallback,
     Node,
     Op,
     OpResult,
@@ -41,8 +40,7 @@ T = TypeVar("T")
 class ZooKeeperClient:
     """See `port.ZooKeeper` for what each method promises.
 
-    `tls` connects with TLS; `random_source` orders hosts and spreads back-off; `clock_s` is the
-    lease's monotonic clock, by default the loop's.
+    `tls` connects with TLS; `random_source` orders hosts and spreads back-off.
     """
 
     def __init__(
@@ -51,7 +49,6 @@ class ZooKeeperClient:
         *,
         tls: ssl.SSLContext | None = None,
         random_source: random.Random | None = None,
-        clock_s: Callable[[], float] | None = None,
     ) -> None:
         self.settings = settings
         self._chroot = Chroot(settings.chroot)
@@ -60,7 +57,6 @@ class ZooKeeperClient:
             shown_path=self._chroot.outside,
             tls=tls,
             random_source=random_source or random.Random(),
-            clock_s=clock_s,
         )
 
     # --- session ----------------------------------------------------------------------------------
@@ -79,15 +75,8 @@ class ZooKeeperClient:
     def session_id(self) -> int:
         return self._session.session_id
 
-    @property
-    def session_lease_s_left(self) -> float:
-        return self._session.lease.s_left
-
     def on_state(self, callback: StateCallback) -> Unsubscribe:
         return self._session.states.add(callback)
-
-    def on_lease_lost(self, callback: LeaseCallback) -> Unsubscribe:
-        return self._session.lease.on_lost(callback)
 
     # --- nodes ------------------------------------------------------------------------------------
 

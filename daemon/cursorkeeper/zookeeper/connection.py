@@ -41,7 +41,6 @@ class _Waiting:
     xid: int
     request: Request[Any]
     answer: asyncio.Future[Any]
-    sent_at_s: float
     on_answer: Callable[[Any], None] | None
     on_end: Callable[[], None] | None
 
@@ -50,8 +49,6 @@ class _Waiting:
 class Listener:
     """Who a connection tells, at once: answers and events in the order of the stream."""
 
-    heard: Callable[[float], None]
-    """A request (or ping) that was sent at this time was answered."""
     zxid: Callable[[int], None]
     """The server had applied this much when it answered a request. Events and pings do not count:
     others of the same zxid may follow.
@@ -75,14 +72,12 @@ class Connection:
         session_timeout_s: float,
         reply_bytes_max: int,
         listener: Listener,
-        clock_s: Callable[[], float],
         first_xid: int = 1,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._reader, self._writer = reader, writer
         self._reply_bytes_max = reply_bytes_max
         self._listener = listener
-        self._clock_s = clock_s
         self._xid = first_xid
         self._waiting: deque[_Waiting] = deque()
         self._pong: asyncio.Future[None] | None = None
@@ -115,7 +110,7 @@ class Connection:
         frame = request.encode(xid)
         self._xid = 1 if xid >= XID_MAX else xid + 1
         answer: asyncio.Future[T] = self._loop.create_future()
-        self._waiting.append(_Waiting(xid, request, answer, self._clock_s(), on_answer, on_end))
+        self._waiting.append(_Waiting(xid, request, answer, on_answer, on_end))
         self._writer.write(_LENGTH.pack(len(frame)) + frame)
         return answer
 
@@ -183,7 +178,6 @@ class Connection:
         # Only now: a request whose answer cannot be read is still waiting, and learns that its
         # connection is lost.
         self._waiting.popleft()
-        self._listener.heard(one.sent_at_s)
         if zxid > 0:
             self._listener.zxid(zxid)
         if one.on_end is not None:
@@ -207,7 +201,6 @@ class Connection:
         while True:
             await asyncio.sleep(max(0.0, next_s - self._loop.time()))
             next_s = self._loop.time() + every_s
-            sent_at_s = self._clock_s()
             self._pong = self._loop.create_future()
             self._writer.write(_PING_FRAME)
             try:
@@ -216,7 +209,6 @@ class Connection:
             except TimeoutError:
                 self.end(ConnectionLost(f"no answer to a ping within {every_s:.3g} s"))
                 return
-            self._listener.heard(sent_at_s)
 
 
 def _decoded(decode: Callable[[bytes], T], frame: bytes) -> T:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from cursorkeeper.zookeeper import codec
@@ -23,25 +22,19 @@ NO_PASSWORD = bytes(16)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An open connection, its first exchange done. `sent_at_s` is when we asked, by the clock
-    given.
-    """
+    """An open connection, its first exchange done."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     welcome: codec.Welcome
-    sent_at_s: float
 
 
-async def shake_hands(
-    host: str, port: int, tls: ssl.SSLContext | None, hello: bytes, clock_s: Callable[[], float]
-) -> Opened:
+async def shake_hands(host: str, port: int, tls: ssl.SSLContext | None, hello: bytes) -> Opened:
     """Connect and introduce ourselves. Raises OSError, EOFError (closed without an answer),
     ProtocolBroken. The caller bounds the time.
     """
     reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=1024 * 1024)
     try:
-        sent_at_s = clock_s()
         writer.write(_LENGTH.pack(len(hello)) + hello)
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if not 0 < length <= _ANSWER_BYTES_MAX:
@@ -50,7 +43,7 @@ async def shake_hands(
             )
         body = await reader.readexactly(length)
         try:
-            return Opened(reader, writer, codec.connected(body), sent_at_s)
+            return Opened(reader, writer, codec.connected(body))
         except (struct.error, ValueError) as reason:
             raise ProtocolBroken(
                 f"{host}:{port} answered the handshake with {body[:40]!r}"

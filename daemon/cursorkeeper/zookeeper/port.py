@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cursorkeeper.zookeeper.values import (
-    LeaseCallback,
     Node,
     Op,
     OpResult,
@@ -143,18 +142,4 @@ class ZooKeeper(Protocol):
     @property
     def session_id(self) -> int:
         """The `ephemeral_owner` of this session's ephemerals; 0 when there is none."""
-        ...
-
-    @property
-    def session_lease_s_left(self) -> float:
-        """Seconds in which this process may still believe that its session lives; 0 when it must
-        not.
-
-        Counted by the local clock: 2/3 of the negotiated session timeout from the *sending* of the
-        newest request that was answered.
-        """
-        ...
-
-    def on_lease_lost(self, callback: LeaseCallback) -> Unsubscribe:
-        """Call `callback` each time the lease runs out. Returns the function that ends it."""
         ...

@@ -1,6 +1,6 @@
 """The session: one id that outlives connections.
 
-Owns which host is tried when, the session's id and password, its state, lease and watches, and the
+Owns which host is tried when, the session's id and password, its state and watches, and the
 wait for a connection. Does not own bytes (`codec`), one connection (`connection`), or what requests
 mean (`client`). One task does all the connecting, so there is no lock that a lost connection could
 leave taken.
@@ -38,7 +38,6 @@ from cursorkeeper.zookeeper.errors import (
 )
 from cursorkeeper.zookeeper.handshake import NO_PASSWORD, Opened, shake_hands
 from cursorkeeper.zookeeper.in_flight import InFlight
-from cursorkeeper.zookeeper.lease import LEASE_SHARE, Lease
 from cursorkeeper.zookeeper.listeners import Listeners
 from cursorkeeper.zookeeper.rearm import rearm
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
@@ -66,13 +65,10 @@ class Session:
         shown_path: Callable[[str], str],
         tls: ssl.SSLContext | None,
         random_source: random.Random,
-        clock_s: Callable[[], float] | None,
     ) -> None:
         self.settings = settings
         self.watches = WatchTable()
         self.states = Listeners[[SessionState]]()
-        self._clock_s = clock_s or (lambda: asyncio.get_running_loop().time())
-        self.lease = Lease(self._clock_s)
         self.state = SessionState.SUSPENDED
         self.session_id = 0
         self._shown_path = shown_path
@@ -134,7 +130,6 @@ class Session:
         self._connected.clear()
         if self._connection is not None:
             self._connection.end(ConnectionLost("the client was closed"))
-        self.lease.stop()
         self.watches.clear()
         self.session_id = 0
         self._go(SessionState.CLOSED)
@@ -166,14 +161,14 @@ class Session:
         """
         servers = list(self.settings.servers)
         self._random.shuffle(servers)
-        limit_s = max(_HOST_LIMIT_MIN_S, LEASE_SHARE * self._timeout_s / len(servers))
+        limit_s = max(_HOST_LIMIT_MIN_S, 2 / 3 * self._timeout_s / len(servers))
         for host, port in servers:
             hello = codec.connect(
                 self._last_zxid, self.settings.session_timeout_ms, self.session_id, self._password
             )
             try:
                 async with asyncio.timeout(limit_s):
-                    opened = await shake_hands(host, port, self._tls, hello, self._clock_s)
+                    opened = await shake_hands(host, port, self._tls, hello)
             except (OSError, EOFError, ProtocolBroken) as failure:  # TimeoutError is an OSError
                 # Also what a server says that lags behind us, or is not ready: the session is kept.
                 self._last_failure = f"{host}:{port}: {_said(failure)}"
@@ -191,7 +186,6 @@ class Session:
         """A server said that our session is gone."""
         self.session_id, self._password = 0, NO_PASSWORD
         self._timeout_s = self.settings.session_timeout_ms / 1000
-        self.lease.drop()
         self._go(SessionState.EXPIRED)
         for path in self.watches.paths:
             self.watches.fire(path, WatchKind.LOST, self._shown_path(path))
@@ -211,7 +205,6 @@ class Session:
             session_timeout_s=welcome.timeout_s,
             reply_bytes_max=self.settings.reply_bytes_max,
             listener=Listener(
-                heard=partial(self.lease.renew, session_timeout_s=welcome.timeout_s),
                 zxid=lambda zxid: (
                     held_zxid.append(zxid)
                     if self.state is not SessionState.CONNECTED
@@ -220,11 +213,9 @@ class Session:
                 event=self._event,
                 ended=self._suspend,
             ),
-            clock_s=self._clock_s,
         )
         self._connection = connection
         try:
-            self.lease.renew(opened.sent_at_s, welcome.timeout_s)
             limit_s = welcome.timeout_s / 3
             set_again = await rearm(
                 connection,

@@ -180,5 +180,4 @@ class SessionState(Enum):
 
 
 StateCallback: TypeAlias = Callable[[SessionState], None]
-LeaseCallback: TypeAlias = Callable[[], None]
 Unsubscribe: TypeAlias = Callable[[], None]

@@ -592,23 +592,13 @@ async def test_a_request_while_disconnected_waits(world: World) -> None:
     assert (await zk.get("/n")).data == b"1"
 
 
-async def test_expiry_is_said_and_takes_ephemerals_watches_and_lease(world: World) -> None:
+async def test_expiry_is_said_and_takes_ephemerals_and_watches(world: World) -> None:
     zk, other = await world.client(), await world.client()
     await zk.create("/e", b"", ephemeral=True)
     await zk.create("/n", b"")
     fired: list[WatchFired] = []
-    lost: list[float] = []
     await zk.get("/n", watch=fired.append)
     await zk.exists("/none", fired.append)
-    zk.on_lease_lost(lambda: lost.append(1))
-    leases_at_expiry: list[float] = []
-    zk.on_state(
-        lambda state: (
-            leases_at_expiry.append(zk.session_lease_s_left)
-            if state is SessionState.EXPIRED
-            else None
-        )
-    )
     session_id, states = zk.session_id, _recorded(zk)
     await world.expire(zk)
     await until(lambda: SessionState.EXPIRED in states and states[-1] is SessionState.CONNECTED)
@@ -618,18 +608,10 @@ async def test_expiry_is_said_and_takes_ephemerals_watches_and_lease(world: Worl
         ("/n", WatchKind.LOST),
         ("/none", WatchKind.LOST),
     ]
-    assert len(lost) == 1
-    assert zk.session_lease_s_left > 0
     await other.sync("/")
     assert await other.exists("/e") is None
     await zk.set("/n", b"1", 0)
     assert len(fired) == 2
-
-
-async def test_lease_is_below_two_thirds_of_the_timeout(world: World) -> None:
-    zk = await world.client()
-    await zk.sync("/")
-    assert 0 < zk.session_lease_s_left <= 2 / 3 * SETTINGS.session_timeout_ms / 1000
 
 
 async def test_close_is_final_quiet_and_repeatable(world: World) -> None:
@@ -639,7 +621,7 @@ async def test_close_is_final_quiet_and_repeatable(world: World) -> None:
     await zk.close()
     await asyncio.sleep(0)
     assert states == [SessionState.CLOSED]
-    assert (zk.state, zk.session_lease_s_left, zk.session_id) == (SessionState.CLOSED, 0, 0)
+    assert (zk.state, zk.session_id) == (SessionState.CLOSED, 0)
     with pytest.raises(ClientClosed):
         await zk.get("/n")
     with pytest.raises(ClientClosed):

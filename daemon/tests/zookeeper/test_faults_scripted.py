@@ -243,55 +243,6 @@ async def test_fault_05_handshake_unanswered_for_longer_than_the_session_timeout
         await zk.close()
 
 
-async def test_fault_07_lease_is_lost_by_the_local_clock() -> None:
-    """The server falls silent: 2/3 of the timeout after the last answered request was sent, before
-    anybody told us.
-    """
-
-    async def handler(peer: Peer) -> None:
-        if len(server.peers) > 1:
-            await _silent(peer)
-        hello = await peer.hear_hello()
-        peer.welcome(77, hello.timeout_ms)
-        xid, _, _ = await peer.request()
-        peer.reply(xid, node(b"x"))
-        await _silent(peer)
-
-    async with ScriptedServer(handler) as server:
-        zk = _client(server, settings=HASTY)
-        await zk.start()
-        lost_s: list[float] = []
-        zk.on_lease_lost(lambda: lost_s.append(time.monotonic()))
-        began_s = time.monotonic()
-        await zk.get("/n")
-        answered_s = time.monotonic()
-        await until(lambda: lost_s)
-        assert began_s + 2 <= lost_s[0] <= answered_s + 2 + BUSY_S
-        assert zk.session_lease_s_left == 0
-        await until(lambda: zk.state is SessionState.SUSPENDED, BUSY_S)
-        await zk.close()
-
-
-async def test_lease_counts_from_the_sending_not_from_the_answer() -> None:
-    """An answer that was long under way proves little: the server may have heard us long ago."""
-
-    async def answer(peer: Peer, xid: int, opcode: int, body: bytes) -> None:
-        await asyncio.sleep(0.3)
-        peer.reply(xid, node(b"x"))
-
-    async def handler(peer: Peer) -> None:
-        hello = await peer.hear_hello()
-        peer.welcome(hello.session_id or 77, 3_000)
-        await _serve(peer, answer)
-
-    async with ScriptedServer(handler) as server:
-        zk = _client(server)
-        await zk.start()
-        await zk.get("/n")
-        assert zk.session_lease_s_left <= 2 - 0.3
-        await zk.close()
-
-
 async def test_fault_11_frozen_peer_is_noticed_by_the_heartbeat() -> None:
     async def handler(peer: Peer) -> None:
         hello = await peer.hear_hello()
@@ -334,7 +285,6 @@ async def test_idle_connection_stays_with_its_heartbeat() -> None:
         states = _recorded(zk)
         await zk.start()
         await until(lambda: server.peers[0].pings == 3)  # a session's whole time
-        await until(lambda: zk.session_lease_s_left > 0)
         assert states == [SessionState.CONNECTED]
         await zk.close()
 
@@ -431,15 +381,14 @@ async def test_another_session_id_in_the_answer_is_an_expiry() -> None:
 async def test_negotiated_timeout_is_used() -> None:
     async def handler(peer: Peer) -> None:
         await peer.hear_hello()
-        peer.welcome(77, 120_000)
+        peer.welcome(77, 600)
         await _serve(peer)
 
     async with ScriptedServer(handler) as server:
         zk = _client(server)
         await zk.start()
-        assert 60 < zk.session_lease_s_left <= 80, (
-            "two thirds of what the server says, which is twice what was asked for"
-        )
+        # A third of what the server says, a hundredth of what was asked for.
+        await until(lambda: server.peers[0].pings == 3)
         await zk.close()
 
 

@@ -1,4 +1,4 @@
-"""The small parts: sizes, paths, settings, errors, back-off, the gate, the lease, the split of
+"""The small parts: sizes, paths, settings, errors, back-off, the gate, the split of
 setWatches.
 """
 
@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from cursorkeeper.zookeeper import codec, errors, rearm
 from cursorkeeper.zookeeper.ensure import ensure_path
 from cursorkeeper.zookeeper.in_flight import InFlight
-from cursorkeeper.zookeeper.lease import Lease
 from cursorkeeper.zookeeper.paths import Chroot, ancestors, check_path, parent
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper.zookeeper.values import ANY_VERSION, Check, Create, Delete, SetData
@@ -260,35 +259,6 @@ def test_gate_waiter_cancelled_in_its_very_turn_gives_the_room_back() -> None:
         waiter.cancel()
         await asyncio.sleep(0.1)
         assert (gate.requests, gate.bytes) == (0, 0)
-
-    run(story())
-
-
-def test_lease_counts_from_the_sending_and_is_lost_once() -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        lease = Lease(loop.time)
-        lost_s: list[float] = []
-        lease.on_lost(lambda: lost_s.append(loop.time()))
-        assert lease.s_left == 0
-        lease.renew(loop.time(), 30)
-        await asyncio.sleep(10)
-        assert lease.s_left == pytest.approx(10)
-        lease.renew(5.0, 30)
-        lease.renew(1.0, 30)  # an older request answered later takes nothing back
-        assert lease.s_left == pytest.approx(15)
-        await asyncio.sleep(100)
-        assert lost_s == [pytest.approx(25)]
-        assert lease.s_left == 0
-        lease.renew(loop.time(), 30)
-        lease.drop()
-        lease.drop()
-        await asyncio.sleep(100)
-        assert len(lost_s) == 2
-        lease.renew(loop.time(), 30)
-        lease.stop()
-        await asyncio.sleep(100)
-        assert len(lost_s) == 2
 
     run(story())
 

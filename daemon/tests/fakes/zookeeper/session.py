@@ -1,4 +1,4 @@
-"""A fake session: what its caller sees of connections, watches, lease, and each request's fate.
+"""A fake session: what its caller sees of connections, watches, and each request's fate.
 
 Owns the states, the fake's own misbehaviour (disconnect, expire, lag, crash) and how a request
 travels to the tree and back through its fault. Does not own the operations (`fake`), the tree
@@ -25,12 +25,10 @@ from cursorkeeper.zookeeper.errors import (
     ZooKeeperError,
     show_paths,
 )
-from cursorkeeper.zookeeper.lease import Lease
 from cursorkeeper.zookeeper.listeners import Listeners
 from cursorkeeper.zookeeper.paths import Chroot
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import (
-    LeaseCallback,
     SessionState,
     StateCallback,
     Unsubscribe,
@@ -72,7 +70,6 @@ class FakeSession:
         self._connection = 0
         self._away_until_s = 0.0
         self._reconnect: asyncio.TimerHandle | None = None
-        self._beat: asyncio.TimerHandle | None = None
         self._connected = asyncio.Event()
         self._in_flight: dict[asyncio.Future[None], None] = {}
         self._server_free_s = 0.0
@@ -81,7 +78,6 @@ class FakeSession:
         self._view: FakeTree | None = None
         self._old_leader = False
         self._stalled_until_s = self._answers_stalled_until_s = 0.0
-        self._lease = Lease(lambda: asyncio.get_running_loop().time())
 
     # --- session ----------------------------------------------------------------------------------
 
@@ -93,15 +89,8 @@ class FakeSession:
     def session_id(self) -> int:
         return self._session_id
 
-    @property
-    def session_lease_s_left(self) -> float:
-        return self._lease.s_left
-
     def on_state(self, callback: StateCallback) -> Unsubscribe:
         return self._states.add(callback)
-
-    def on_lease_lost(self, callback: LeaseCallback) -> Unsubscribe:
-        return self._lease.on_lost(callback)
 
     async def start(self) -> None:
         if self._state is SessionState.CLOSED:
@@ -141,7 +130,7 @@ class FakeSession:
         if self._connected.is_set():
             self._connected.clear()
             self._connection += 1
-            self._stop_timers()
+            self._stop_reconnecting()
             self._lose_requests()
             self.server.silent(self._session_id)
             self._go(SessionState.SUSPENDED)
@@ -204,8 +193,7 @@ class FakeSession:
         self._end()
 
     def _end(self) -> None:
-        self._stop_timers()
-        self._lease.stop()
+        self._stop_reconnecting()
         self._watches.clear()
         self._seen_mzxid.clear()
         self._lose_requests()
@@ -245,7 +233,6 @@ class FakeSession:
         self.server.connected(self._session_id)
         self._view, self._old_leader = None, False
         self._connected.set()
-        self._heartbeat()
         self._go(SessionState.CONNECTED)
         if self.faults.spurious_watches_at_reconnect:
             self.fire_watches_spuriously()
@@ -253,27 +240,19 @@ class FakeSession:
 
     def _lose_session(self) -> None:
         self._session_id = 0
-        self._lease.drop()
         self._go(SessionState.EXPIRED)
         for path in self._watches.paths:
             self._fire(path, WatchKind.LOST)
-
-    def _heartbeat(self) -> None:
-        timeout_s = self.settings.session_timeout_ms / 1000
-        loop = asyncio.get_running_loop()
-        self._lease.renew(loop.time(), timeout_s)
-        self._beat = loop.call_later(timeout_s / 3, self._heartbeat)
 
     def _go(self, state: SessionState) -> None:
         if state is not self._state:
             self._state = state
             self._states.call(state)
 
-    def _stop_timers(self) -> None:
-        for timer in (self._reconnect, self._beat):
-            if timer is not None:
-                timer.cancel()
-        self._reconnect = self._beat = None
+    def _stop_reconnecting(self) -> None:
+        if self._reconnect is not None:
+            self._reconnect.cancel()
+            self._reconnect = None
 
     def _lose_requests(self) -> None:
         for answer in list(self._in_flight):
