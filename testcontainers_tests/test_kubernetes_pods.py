@@ -26,8 +26,8 @@ from testcontainers_tests.conftest import Opener
 ACK = """
 import asyncio, pathlib, sys
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.source import SourceConnection
+from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 
 async def main(topic, token_file):
     token = pathlib.Path(token_file).read_bytes().strip()

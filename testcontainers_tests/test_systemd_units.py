@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_client.ack_stream.errors import AckStreamError
-from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.connection import SourceConnection
+from cursorkeeper_client.errors import AckStreamError
+from cursorkeeper_client.settings import SourceSettings
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.machine import DAEMON, GATEWAY, TOKENS, Machine, build_machine
 from testcontainers_tests.cluster.nodes import STREAM_PORT

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from cursorkeeper_client import tasks
-from cursorkeeper_client.ack_stream.errors import SessionLost, SessionRefused
-from cursorkeeper_client.ack_stream.resuming import ResumingSource
 from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.client import ResumingSource
+from cursorkeeper_client.errors import SessionLost, SessionRefused
+from cursorkeeper_client.settings import SourceSettings
 
 LIMIT_S = 30
 

@@ -19,8 +19,8 @@ from testcontainers.core.network import Network
 
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_client.ack_stream.source import SourceConnection
-from cursorkeeper_client.ack_stream.values import CursorState
+from cursorkeeper_client.ack_stream.connection import SourceConnection
+from cursorkeeper_client.values import CursorState
 from testcontainers_tests.cluster.disk import Disk
 from testcontainers_tests.cluster.host import LABELS
 from testcontainers_tests.cluster.images import Images

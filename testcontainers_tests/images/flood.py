@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from cursorkeeper_client.ack_stream.resuming import ResumingSource
-from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
-from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.values import Acks, LayoutItem, LayoutState, LedgerAcks
+from cursorkeeper_client.client import ResumingSource
+from cursorkeeper_client.cursor import ResumingCursor
+from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.values import Acks, LayoutItem, LayoutState, LedgerAcks
 
 LEDGER, SPAN, BATCH = 5, 8_000_000, 250_000
 

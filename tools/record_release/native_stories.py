@@ -12,7 +12,7 @@ import random
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.ack_stream.values import (
+from cursorkeeper_client.values import (
     AckedIndexes,
     LayoutItem,
     LedgerAcks,

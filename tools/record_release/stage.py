@@ -27,10 +27,10 @@ from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.ack_stream.handle import CursorHandle
 from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.ack_stream.source import SourceConnection
-from cursorkeeper_client.ack_stream.values import (
+from cursorkeeper_client.values import (
     Acks,
     CursorState,
     LayoutItem,

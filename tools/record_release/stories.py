@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.ack_stream.values import (
+from cursorkeeper_client.values import (
     AckedIndexes,
     LayoutItem,
     LayoutState,

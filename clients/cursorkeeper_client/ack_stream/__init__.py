@@ -2,7 +2,12 @@
 acks, hear what is durable.
 """
 
-from cursorkeeper_client.ack_stream.errors import (
+from cursorkeeper_client.ack_stream.connection import SourceConnection, SourceServer
+from cursorkeeper_client.ack_stream.handle import CursorHandle
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.client import ResumingSource
+from cursorkeeper_client.cursor import ResumingCursor
+from cursorkeeper_client.errors import (
     AcksTooLarge,
     AckStreamError,
     CursorDeposed,
@@ -13,13 +18,8 @@ from cursorkeeper_client.ack_stream.errors import (
     SessionLost,
     SessionRefused,
 )
-from cursorkeeper_client.ack_stream.handle import CursorHandle
-from cursorkeeper_client.ack_stream.resuming import ResumingSource
-from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
-from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.source import SourceConnection, SourceServer
-from cursorkeeper_client.ack_stream.values import (
+from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.values import (
     AckedIndexes,
     Acks,
     CursorState,

@@ -17,7 +17,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream.values import U32, AckedIndexes, Acks, LedgerAcks, PartialBatch
+from cursorkeeper_client.values import U32, AckedIndexes, Acks, LedgerAcks, PartialBatch
 
 WORD_BITS = 64
 _U32_MAX = 0xFFFFFFFF

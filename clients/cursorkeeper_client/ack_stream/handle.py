@@ -24,7 +24,10 @@ from cursorkeeper_client.ack_stream.columns import (
     source_message_of,
     split,
 )
-from cursorkeeper_client.ack_stream.errors import (
+from cursorkeeper_client.ack_stream.messages import layout_run, layout_runs, position
+from cursorkeeper_client.ack_stream.outbox import Outbox
+from cursorkeeper_client.ack_stream.recovered import RecoveredParts
+from cursorkeeper_client.errors import (
     AcksTooLarge,
     AckStreamError,
     CursorDeposed,
@@ -33,11 +36,8 @@ from cursorkeeper_client.ack_stream.errors import (
     SendWindowFull,
     refused,
 )
-from cursorkeeper_client.ack_stream.messages import layout_run, layout_runs, position
-from cursorkeeper_client.ack_stream.outbox import Outbox
-from cursorkeeper_client.ack_stream.recovered import RecoveredParts
-from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.values import Acks, CursorState, LayoutItem, Position
+from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.values import Acks, CursorState, LayoutItem, Position
 
 T = TypeVar("T")
 NOT_TOLD = BatchLimits()

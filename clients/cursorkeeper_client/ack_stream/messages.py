@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
-from cursorkeeper_client.ack_stream.values import LayoutItem, LayoutState, Position
+from cursorkeeper_client.values import LayoutItem, LayoutState, Position
 
 PROTOCOL_VERSION = 1
 

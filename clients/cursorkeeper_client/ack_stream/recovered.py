@@ -11,7 +11,7 @@ from pyroaring import BitMap
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import missing_of
 from cursorkeeper_client.ack_stream.messages import layout_of, position_of
-from cursorkeeper_client.ack_stream.values import CursorState, PartialBatch, Position
+from cursorkeeper_client.values import CursorState, PartialBatch, Position
 
 
 class RecoveredParts:

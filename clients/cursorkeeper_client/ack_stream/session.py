@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import BatchLimits
-from cursorkeeper_client.ack_stream.errors import AckStreamError, KeeperTimeout, SessionRefused
 from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
 from cursorkeeper_client.ack_stream.handle import CursorHandle
 from cursorkeeper_client.ack_stream.messages import (
@@ -23,8 +22,9 @@ from cursorkeeper_client.ack_stream.messages import (
     position,
 )
 from cursorkeeper_client.ack_stream.outbox import Outbox
-from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.values import CursorState, LayoutItem, Position
+from cursorkeeper_client.errors import AckStreamError, KeeperTimeout, SessionRefused
+from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.values import CursorState, LayoutItem, Position
 
 
 class SourceSession:

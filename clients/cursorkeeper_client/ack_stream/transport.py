@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream.errors import AckStreamError, stream_ended
-from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.errors import AckStreamError, stream_ended
+from cursorkeeper_client.settings import SourceSettings
 
 SINK_METHOD = "/cursorkeeper.acks.v1.AckSink/Publish"
 RpcFailed = cast(type[Exception], grpc.aio.AioRpcError)

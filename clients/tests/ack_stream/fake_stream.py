@@ -17,7 +17,7 @@ from clients.tests.ack_stream.fake_cursor import FakeCursor, FakeRefusal, FakeSt
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import parts_of
 from cursorkeeper_client.ack_stream.messages import hello, position, position_of
-from cursorkeeper_client.ack_stream.values import Position
+from cursorkeeper_client.values import Position
 
 if TYPE_CHECKING:
     from clients.tests.ack_stream.fake_keeper import FakeKeeper

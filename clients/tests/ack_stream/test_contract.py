@@ -27,7 +27,7 @@ from cursorkeeper_client.ack_stream import (
     SourceConnection,
     SourceSession,
 )
-from cursorkeeper_client.ack_stream.errors import (
+from cursorkeeper_client.errors import (
     Contradiction,
     CursorRefused,
     Fenced,

@@ -10,10 +10,10 @@ import pytest
 
 from clients.tests.ack_stream.conftest import SETTINGS
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream.errors import SessionRefused
 from cursorkeeper_client.ack_stream.groups import GROUP_BYTES, keeper_group, source_group
 from cursorkeeper_client.ack_stream.outbox import Outbox
 from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.errors import SessionRefused
 from cursorkeeper_client.gap import Gap
 
 HOURS_MS = 1e7

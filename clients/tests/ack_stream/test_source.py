@@ -37,8 +37,8 @@ from cursorkeeper_client.ack_stream import (
     SourceSession,
     SourceSettings,
 )
-from cursorkeeper_client.ack_stream.errors import BY_CODE, CursorDamaged, KeeperBusy, stream_ended
 from cursorkeeper_client.ack_stream.recovered import RecoveredParts
+from cursorkeeper_client.errors import BY_CODE, CursorDamaged, KeeperBusy, stream_ended
 
 OPEN = (LayoutItem(7, LayoutState.OPEN),)
 

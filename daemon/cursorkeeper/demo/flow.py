@@ -22,9 +22,9 @@ from typing import Any
 
 import msgspec
 
-from cursorkeeper_client.ack_stream.errors import AckStreamError, CursorDeposed
-from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
-from cursorkeeper_client.ack_stream.values import Acks, CursorState, Position
+from cursorkeeper_client.cursor import ResumingCursor
+from cursorkeeper_client.errors import AckStreamError, CursorDeposed
+from cursorkeeper_client.values import Acks, CursorState, Position
 
 LOOK_S = 0.2
 OUTAGE_MIN_S = 1.0

@@ -30,8 +30,8 @@ from cursorkeeper.demo.workload import BadCase
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.sizes.native import snapshot_records
-from cursorkeeper_client.ack_stream.source import SourceConnection
-from cursorkeeper_client.ack_stream.values import CursorState
+from cursorkeeper_client.ack_stream.connection import SourceConnection
+from cursorkeeper_client.values import CursorState
 
 THE_BAD_CASE = (
     "[bold]The bad case[/bold]: a large backlog, all acked but its oldest entry and some holes"

@@ -19,9 +19,9 @@ from pathlib import Path
 from cursorkeeper.demo.flow import Flow, say
 from cursorkeeper.demo.trace import Trace
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper_client.ack_stream.resuming import ResumingSource
-from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.values import Acks, LayoutItem, LayoutState, LedgerAcks
+from cursorkeeper_client.client import ResumingSource
+from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.values import Acks, LayoutItem, LayoutState, LedgerAcks
 
 TOPIC = "persistent://demo/ns/bad-case"
 SUBSCRIPTION = "workers"

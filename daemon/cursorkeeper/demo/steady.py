@@ -21,9 +21,9 @@ from functools import partial
 
 from cursorkeeper.demo.flow import LOOK_S, Flow, say
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_client.ack_stream.errors import AckStreamError
-from cursorkeeper_client.ack_stream.resuming import ResumingSource
-from cursorkeeper_client.ack_stream.settings import SourceSettings
+from cursorkeeper_client.client import ResumingSource
+from cursorkeeper_client.errors import AckStreamError
+from cursorkeeper_client.settings import SourceSettings
 
 SUBSCRIPTION = "steady"
 IN_FLIGHT_MAX = 200

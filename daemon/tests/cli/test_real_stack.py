@@ -25,7 +25,7 @@ from cursorkeeper.format import footer as codec
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_client.ack_stream import Acks, LedgerAcks, PartialBatch, SourceConnection
-from cursorkeeper_client.ack_stream.errors import CursorDamaged, Fenced
+from cursorkeeper_client.errors import CursorDamaged, Fenced
 
 pytestmark = pytest.mark.jvm
 REPOSITORY = Path(__file__).parents[3]

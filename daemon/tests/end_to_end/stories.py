@@ -19,10 +19,10 @@ from pyroaring import BitMap
 
 from cursorkeeper.core.footer import FooterState, InlineBase
 from cursorkeeper.demo.random_acks import CLOSED_LEDGERS, LAYOUT
-from cursorkeeper_client.ack_stream.errors import NoSuchCursor
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.ack_stream.handle import CursorHandle
-from cursorkeeper_client.ack_stream.source import SourceConnection
-from cursorkeeper_client.ack_stream.values import (
+from cursorkeeper_client.errors import NoSuchCursor
+from cursorkeeper_client.values import (
     AckedIndexes,
     Acks,
     CursorState,

@@ -14,12 +14,12 @@ from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
-from cursorkeeper_client.ack_stream.errors import CursorRefused
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.ack_stream.handle import CursorHandle
 from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.source import SourceConnection
-from cursorkeeper_client.ack_stream.values import (
+from cursorkeeper_client.errors import CursorRefused
+from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.values import (
     Acks,
     CursorState,
     LayoutItem,

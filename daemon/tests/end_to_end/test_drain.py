@@ -10,7 +10,7 @@ import time
 import pytest
 
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_client.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import Driver, check, driving
 

@@ -6,9 +6,9 @@ import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_client.ack_stream.resuming import ResumingSource
-from cursorkeeper_client.ack_stream.source import SourceConnection, SourceServer
-from cursorkeeper_client.ack_stream.values import Acks, LedgerAcks, Position
+from cursorkeeper_client.ack_stream.connection import SourceConnection, SourceServer
+from cursorkeeper_client.client import ResumingSource
+from cursorkeeper_client.values import Acks, LedgerAcks, Position
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.stories import LIVES, live
 from daemon.tests.end_to_end.workload import LAYOUT, Driver, check, driving, recovered

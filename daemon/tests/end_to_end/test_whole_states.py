@@ -17,8 +17,8 @@ from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.connections import gateway_settings
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.settings import Settings
-from cursorkeeper_client.ack_stream.source import SourceConnection
-from cursorkeeper_client.ack_stream.values import Acks, LedgerAcks
+from cursorkeeper_client.ack_stream.connection import SourceConnection
+from cursorkeeper_client.values import Acks, LedgerAcks
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import LAYOUT, OPEN_LEDGER, check, driving, recovered
 

@@ -17,10 +17,10 @@ from cursorkeeper.demo.random_acks import (
     Entry,
     make_batch,
 )
-from cursorkeeper_client.ack_stream.resuming import ResumingSource
-from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
-from cursorkeeper_client.ack_stream.source import SourceConnection
-from cursorkeeper_client.ack_stream.values import CursorState
+from cursorkeeper_client.ack_stream.connection import SourceConnection
+from cursorkeeper_client.client import ResumingSource
+from cursorkeeper_client.cursor import ResumingCursor
+from cursorkeeper_client.values import CursorState
 
 
 @dataclass

@@ -24,7 +24,7 @@ from cursorkeeper.stream.store_service import ACKED, PARTLY, UNACKED, CursorStor
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from cursorkeeper_client.ack_stream import AckedIndexes, Acks, LedgerAcks, PartialBatch
-from cursorkeeper_client.ack_stream.source import SourceConnection
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 from daemon.tests.requirements.dispatch import Dispatcher, Message
 from daemon.tests.requirements.pulsar_acks import Entry, ack_set, individual
 from daemon.tests.stream.served import ServedKeeper

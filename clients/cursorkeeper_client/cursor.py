@@ -19,7 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from cursorkeeper_client.ack_stream.columns import encode_acks
-from cursorkeeper_client.ack_stream.errors import (
+from cursorkeeper_client.ack_stream.handle import CursorHandle
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.errors import (
     AcksTooLarge,
     AckStreamError,
     CursorRefused,
@@ -27,10 +29,8 @@ from cursorkeeper_client.ack_stream.errors import (
     KeeperTimeout,
     SessionLost,
 )
-from cursorkeeper_client.ack_stream.handle import CursorHandle
-from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.values import Acks, CursorState, LayoutItem, Position
+from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.values import Acks, CursorState, LayoutItem, Position
 
 
 class ResumingCursor:

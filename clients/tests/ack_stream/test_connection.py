@@ -10,8 +10,8 @@ from typing import Any
 from grpc._cython import cygrpc
 
 from clients.tests.support.pings import pings_answered
-from cursorkeeper_client.ack_stream.settings import SourceSettings
 from cursorkeeper_client.ack_stream.transport import serve_subscribe
+from cursorkeeper_client.settings import SourceSettings
 
 ROOT = Path(__file__).parents[3]
 WITH_OPTIONS = ("clients", "daemon", "pipeline", "bench", "tools", "testcontainers_tests")

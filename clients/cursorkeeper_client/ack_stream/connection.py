@@ -14,9 +14,7 @@ from typing import Any
 
 from cursorkeeper_client import tasks
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream.errors import AckStreamError, SessionLost, stream_ended
 from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.ack_stream.settings import SourceSettings
 from cursorkeeper_client.ack_stream.transport import (
     END,
     PublishCall,
@@ -26,6 +24,8 @@ from cursorkeeper_client.ack_stream.transport import (
     serve_subscribe,
     why_ended,
 )
+from cursorkeeper_client.errors import AckStreamError, SessionLost, stream_ended
+from cursorkeeper_client.settings import SourceSettings
 
 SESSIONS_WAITING_MAX = 16
 

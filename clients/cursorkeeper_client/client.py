@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from cursorkeeper_client import tasks
-from cursorkeeper_client.ack_stream.errors import (
+from cursorkeeper_client.ack_stream.connection import SourceConnection, SourceServer
+from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.cursor import ResumingCursor
+from cursorkeeper_client.errors import (
     AckStreamError,
     HandleClosed,
     KeeperTimeout,
     SessionLost,
 )
-from cursorkeeper_client.ack_stream.resuming_cursor import ResumingCursor
-from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.ack_stream.settings import SourceSettings
-from cursorkeeper_client.ack_stream.source import SourceConnection, SourceServer
-from cursorkeeper_client.ack_stream.values import LayoutItem, Position
+from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.values import LayoutItem, Position
 
 
 class SessionMaker(Protocol):
