@@ -26,8 +26,8 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.format import record
 from cursorkeeper.stream import codec
+from cursorkeeper_client import Acks, LedgerAcks
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream import Acks, LedgerAcks
 from cursorkeeper_client.ack_stream.columns import ack_batch, encode_acks, source_message_of
 
 MACHINES = 1_000

@@ -27,16 +27,8 @@ from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.totals import Totals
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
-from cursorkeeper_client.ack_stream import (
-    Acks,
-    CursorState,
-    LayoutItem,
-    LayoutState,
-    LedgerAcks,
-    ResumingSource,
-    SourceConnection,
-)
-from cursorkeeper_client.ack_stream import Position as StreamPosition
+from cursorkeeper_client import Acks, Client, CursorState, LayoutItem, LayoutState, LedgerAcks
+from cursorkeeper_client import Position as StreamPosition
 
 IN_FLIGHT = 24
 SUBSCRIPTION = "sub"
@@ -76,11 +68,10 @@ async def _one(daemon: DaemonProcess, shape: Shape, number: int, scale: float) -
     totals.scraped(await daemon.scrape())
     await daemon.kill()
     await daemon.start()
-    async with SourceConnection(daemon.address) as session:
+    async with Client(daemon.address) as client:
+        await client.connected()
         began = time.perf_counter()
-        state = await session.open(
-            _topic(number), SUBSCRIPTION, create=False, takeover=True
-        ).wait_opened()
+        state = await client.cursor(_topic(number), SUBSCRIPTION, create=False).opened()
         recovery = time.perf_counter() - began
     truth = shape.acked()
     _compare(state, shape, truth)
@@ -156,18 +147,18 @@ async def _source(address: str, number: int, scale: float) -> None:
         for batch in shape.batches()
     ]
     changed = asyncio.Event()
-    async with ResumingSource.dialling(address) as source:
+    async with Client(address) as source:
         cursor = source.cursor(
             _topic(number), SUBSCRIPTION, layout=layout, on_durable=lambda _: changed.set()
         )
-        await cursor.wait_opened()
+        await cursor.opened()
         began = time.perf_counter()
         for acks in batches:
-            while cursor.last_ticket - cursor.durable_ticket >= IN_FLIGHT:
+            while cursor.last_seq - cursor.durable_seq >= IN_FLIGHT:
                 changed.clear()
                 await changed.wait()
             await cursor.send(acks)
-        await cursor.wait_durable()
+        await cursor.durable()
         print(json.dumps({"seconds": time.perf_counter() - began}))
 
 

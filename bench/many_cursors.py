@@ -25,8 +25,8 @@ import numpy as np
 from bench.rows import Row, quantile
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
+from cursorkeeper_client import Acks, LedgerAcks
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream import Acks, LedgerAcks
 from cursorkeeper_client.ack_stream.columns import ack_batch, encode_acks, source_message_of
 from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX, source_group
 

@@ -15,7 +15,7 @@ from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.runtime.ledgers import APPLICATION, LedgerPolicy
-from cursorkeeper_client.ack_stream import Acks, LedgerAcks, SourceConnection
+from cursorkeeper_client import Client
 
 TURNS, IN_A_TURN, WARM_UP = 40, 50, 300
 RECORD_BYTES = 100
@@ -60,16 +60,16 @@ async def _in_turns(daemon: DaemonProcess, stack: Standalone) -> tuple[list[floa
     gateway = GatewayClient(GatewayClientSettings(stack.gateway))
     await gateway.start()
     try:
-        async with SourceConnection(daemon.address) as session:
-            cursor = session.open("persistent://bench/ns/receipt", "sub")
-            await cursor.wait_opened()
+        async with (
+            Client(daemon.address) as client,
+            client.cursor("persistent://bench/ns/receipt", "sub") as cursor,
+        ):
             ledger = await gateway.create(LedgerPolicy().full, {"application": APPLICATION})
             for turn in range(TURNS):
                 for number in range(turn * IN_A_TURN, (turn + 1) * IN_A_TURN):
                     began = time.perf_counter()
-                    await cursor.wait_durable(
-                        await cursor.send_acks(Acks([LedgerAcks(7, [2 * number])]))
-                    )
+                    await cursor.ack(7, 2 * number)
+                    await cursor.durable()
                     receipts.append(time.perf_counter() - began)
                 for number in range(turn * IN_A_TURN, (turn + 1) * IN_A_TURN):
                     began = time.perf_counter()

@@ -18,7 +18,7 @@ from bench.rows import Row
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper_client.ack_stream import Acks, LayoutItem, LayoutState, LedgerAcks, ResumingSource
+from cursorkeeper_client import Acks, Client, LayoutItem, LayoutState, LedgerAcks
 
 AIM = {"random": 1e6, "runs": 5e6}
 IN_FLIGHT = 24
@@ -77,15 +77,15 @@ async def _source(address: str, kind: str, entries: int) -> None:
     changed = asyncio.Event()
 
     def durable(upto: int) -> None:
-        for ticket in [t for t in sent if t <= upto]:
-            waits.append(time.perf_counter() - sent.pop(ticket))
+        for seq in [t for t in sent if t <= upto]:
+            waits.append(time.perf_counter() - sent.pop(seq))
         changed.set()
 
-    async with ResumingSource.dialling(address) as source:
+    async with Client(address) as source:
         cursor = source.cursor(
             f"persistent://bench/ns/{kind}", "sub", layout=layout, on_durable=durable
         )
-        await cursor.wait_opened()
+        await cursor.opened()
         began = time.perf_counter()
         for batch, count in _random(case) if kind == "random" else _runs(case):
             while len(sent) >= IN_FLIGHT:
@@ -94,7 +94,7 @@ async def _source(address: str, kind: str, entries: int) -> None:
             at = time.perf_counter()
             sent[await cursor.send(batch)] = at
             acks += count
-        await cursor.wait_durable()
+        await cursor.durable()
         seconds = time.perf_counter() - began
     waits.sort()
     print(

@@ -26,18 +26,17 @@ from testcontainers_tests.conftest import Opener
 ACK = """
 import asyncio, pathlib, sys
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_client.settings import SourceSettings
-from cursorkeeper_client.ack_stream.connection import SourceConnection
+from cursorkeeper_client import Client, ClientSettings
 
 async def main(topic, token_file):
     token = pathlib.Path(token_file).read_bytes().strip()
-    async with SourceConnection("127.0.0.1:7650", SourceSettings(credentials=token)) as session:
-        cursor = session.open(topic, "pods", layout=LAYOUT, start=START)
-        await cursor.wait_opened()
+    async with (
+        Client("127.0.0.1:7650", ClientSettings(credentials=token)) as client,
+        client.cursor(topic, "pods", layout=LAYOUT, start=START) as cursor,
+    ):
         for number in range(1, 51):
-            ticket = await cursor.send_acks(make_batch(7, number).acks)
-        await cursor.wait_durable(ticket, 60)
-        await cursor.close()
+            await cursor.send(make_batch(7, number).acks)
+        await cursor.durable(timeout_s=60)
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -149,7 +148,7 @@ def test_nobody_else_is_served(pods: Pods) -> None:
         "persistent://pods/kubernetes/others",
         "/etc/cursorkeeper/tokens/writer-token",
     )
-    assert code != 0 and "SessionRefused" in said and "credentials" in said, said
+    assert code != 0 and "ConnectionRefused" in said and "credentials" in said, said
 
 
 async def test_without_zookeeper_both_live_and_the_gateway_is_not_ready(pods: Pods) -> None:

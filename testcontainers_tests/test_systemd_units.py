@@ -11,9 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_client.ack_stream.connection import SourceConnection
-from cursorkeeper_client.errors import AckStreamError
-from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client import Client, ClientSettings, CursorKeeperError
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.machine import DAEMON, GATEWAY, TOKENS, Machine, build_machine
 from testcontainers_tests.cluster.nodes import STREAM_PORT
@@ -57,21 +55,19 @@ async def machine(installed: Machine) -> Machine:
     return installed
 
 
-def source(machine: Machine, token: str = TOKENS["source-token"]) -> SourceConnection:
-    return SourceConnection(
-        machine.address(STREAM_PORT), SourceSettings(credentials=token.encode())
-    )
+def source(machine: Machine, token: str = TOKENS["source-token"]) -> Client:
+    return Client(machine.address(STREAM_PORT), ClientSettings(credentials=token.encode()))
 
 
 async def acks_become_durable(machine: Machine, topic: str, batches: int = 50) -> None:
     """On a new cursor, which is closed again."""
-    async with source(machine) as session:
-        cursor = session.open(topic, "systemd", layout=LAYOUT, start=START)
-        await cursor.wait_opened()
+    async with (
+        source(machine) as client,
+        client.cursor(topic, "systemd", layout=LAYOUT, start=START) as cursor,
+    ):
         for number in range(1, batches + 1):
-            ticket = await cursor.send_acks(make_batch(7, number).acks)
-        await cursor.wait_durable(ticket)
-        await cursor.close()
+            await cursor.send(make_batch(7, number).acks)
+        await cursor.durable()
 
 
 @pytest.mark.parametrize("unit", [DAEMON, GATEWAY])
@@ -117,9 +113,9 @@ async def test_acks_become_durable(machine: Machine) -> None:
 
 
 async def test_tokens_reach_the_daemon(machine: Machine) -> None:
-    with pytest.raises(AckStreamError):
-        async with source(machine, "another-token") as session:
-            await session.open("persistent://units/systemd/token", "systemd").wait_opened()
+    with pytest.raises(CursorKeeperError):
+        async with source(machine, "another-token") as client:
+            await client.cursor("persistent://units/systemd/token", "systemd").opened()
 
 
 async def test_both_stop_in_time_and_well(machine: Machine) -> None:

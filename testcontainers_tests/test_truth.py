@@ -12,7 +12,7 @@ import pytest
 from pyroaring import BitMap
 
 from cursorkeeper.demo.random_acks import BATCH_SIZE, KEPT, OPEN_LEDGER, START
-from cursorkeeper_client.values import CursorState, PartialBatch, Position
+from cursorkeeper_client import CursorState, PartialBatch, Position
 from testcontainers_tests.cluster.truth import WHOLE, Ack, Truth, Verdict
 
 SEED = 5

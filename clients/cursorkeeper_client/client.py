@@ -1,9 +1,8 @@
-"""A source that goes on by itself: it connects again, opens its cursors again, and sends again what
-was not confirmed.
+"""The client: it connects to a daemon, again and again, and opens its cursors on every connection.
 
-Owns: the connection over time, one `ResumingCursor` per cursor. Does not own: what a cursor keeps
-(`resuming_cursor`). Invariant: between two attempts there is a pause that grows to a bound; a
-refusal that no pause can cure ends everything.
+Owns: the connection over time, one `Cursor` per cursor. Does not own: what a cursor keeps
+(`cursor`). Invariant: between two attempts there is a pause that grows to a bound; a refusal that
+no pause can cure ends everything.
 """
 
 from __future__ import annotations
@@ -11,69 +10,52 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
-from cursorkeeper_client import tasks
-from cursorkeeper_client.ack_stream.connection import SourceConnection, SourceServer
+from cursorkeeper_client import names, tasks
+from cursorkeeper_client.ack_stream.connection import Line, SourceConnection
 from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.cursor import ResumingCursor
+from cursorkeeper_client.cursor import Cursor
 from cursorkeeper_client.errors import (
-    AckStreamError,
-    HandleClosed,
-    KeeperTimeout,
-    SessionLost,
+    AnswerTimeout,
+    ConnectionLost,
+    CursorClosed,
+    CursorKeeperError,
 )
-from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.settings import ClientSettings
+from cursorkeeper_client.store import CursorStore
 from cursorkeeper_client.values import LayoutItem, Position
 
 
-class SessionMaker(Protocol):
-    """One attempt to get a session."""
-
-    async def connect(self) -> SourceSession: ...
-
-    async def close(self) -> None: ...
-
-
-class ResumingSource:
-    """`ResumingSource.dialling(address)` connects to a daemon; `ResumingSource.serving(server)`
-    waits for one.
+class Client:
+    """Of the daemon at `address` (`host:port` or `unix:path`), or of those that dial into a started
+    `SourceServer`, one after the other. `async with Client(address) as client` begins at once and
+    does not wait: the cursors say how it goes.
     """
 
     def __init__(
         self,
-        make: Callable[[], SessionMaker],
-        settings: SourceSettings,
+        address: str | Line,
+        settings: ClientSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._make, self._settings, self._rng = make, settings, rng or random.Random()
-        self._cursors: list[ResumingCursor] = []
+        self._settings, self._rng = settings or ClientSettings(), rng or random.Random()
+        where = address if isinstance(address, str) else ""
+        self._line: Line = (
+            SourceConnection(address, self._settings) if isinstance(address, str) else address
+        )
+        self.store = CursorStore(where, self._settings)
+        """Questions about the daemon's cursors, whoever opened them."""
+        self._cursors: set[Cursor] = set()
         self._session: SourceSession | None = None
         self._task: asyncio.Task[None] | None = None
-        self.failed: AckStreamError | None = None
+        self._connected = asyncio.Event()  # or failed
+        self.failed: CursorKeeperError | None = None
+        self._problem: CursorKeeperError | None = None
         self.connections = 0
 
-    @classmethod
-    def dialling(
-        cls, address: str, settings: SourceSettings | None = None, rng: random.Random | None = None
-    ) -> ResumingSource:
-        """Dials the daemon's `AckSink`."""
-        chosen = settings or SourceSettings()
-        return cls(lambda: SourceConnection(address, chosen), chosen, rng)
-
-    @classmethod
-    def serving(
-        cls,
-        server: SourceServer,
-        settings: SourceSettings | None = None,
-        rng: random.Random | None = None,
-    ) -> ResumingSource:
-        """Takes the daemons that dial into a started `SourceServer`, one after the other."""
-        return cls(lambda: _Accepting(server), settings or SourceSettings(), rng)
-
     async def start(self) -> None:
-        """Begin; returns at once. The cursors' `wait_opened` tells how it goes."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="resuming source")
+        """Begin; returns at once. The cursors' `opened` tells how it goes."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="client")
 
     def cursor(
         self,
@@ -83,37 +65,75 @@ class ResumingSource:
         layout: Sequence[LayoutItem] = (),
         create: bool = True,
         start: Position | None = None,
+        takeover: bool = True,
+        fencing_token: int = 0,
         cursor_properties: Mapping[str, str] | None = None,
         on_durable: Callable[[int], None] | None = None,
-    ) -> ResumingCursor:
-        """Open a cursor, always with takeover; it is opened again after every loss."""
-        made = ResumingCursor(
-            topic,
-            subscription,
-            layout,
-            create,
-            start,
-            cursor_properties or {},
-            self._settings,
-            self._rng,
-        )
-        made.on_durable = on_durable
-        self._cursors.append(made)
+    ) -> Cursor:
+        """Opens a cursor, and again after every loss.
+
+        `layout`: the topic's data ledgers, as far as they are known; without it mark-delete does
+        not move over what is acked. `create`: if there is none, else it is `NoSuchCursor`.
+        `start`: mark-delete of a new one; without it it begins before the first ledger of the
+        layout. `takeover`: depose whoever has it open; without it that is `HeldElsewhere`.
+        `fencing_token`: grows with every successor of this program; with a lower one than was seen
+        it is `Fenced`. 0: none. `cursor_properties`: of a new one.
+        """
+        names.check(topic, subscription)
+        opening = {
+            "layout": tuple(layout),
+            "create": create,
+            "start": start,
+            "takeover": takeover,
+            "fencing_token": fencing_token,
+            "cursor_properties": dict(cursor_properties or {}),
+        }
+        made = Cursor(topic, subscription, self._settings, self._rng, self.store, opening)
+        made.on_durable, made.on_ended = on_durable, self._cursors.discard
+        self._cursors.add(made)
         if self.failed:
             made.fail(self.failed)
         elif self._session and self._session.ended is None:
             made.attach(self._session)
         return made
 
+    async def connected(self, timeout_s: float | None = None) -> None:
+        """Returns when there is a connection, for who does not want to find out by a cursor. Raises
+        `AnswerTimeout` after `timeout_s` (None: `connect_timeout_s` of the settings).
+        """
+        limit_s = self._settings.connect_timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._connected.wait()
+        except TimeoutError:
+            why = self._problem or ConnectionLost("nothing was tried")
+            raise AnswerTimeout(
+                f"no connection within {limit_s:g} s: {why.message}", why.remedy
+            ) from None
+        if self.failed:
+            raise self.failed
+
+    async def delete(self, topic: str, subscription: str, *, fencing_token: int = 0) -> None:
+        """Deletes a cursor that is not open here; with a fencing token also one that is open
+        somewhere. Raises `NoSuchCursor` if it is gone already.
+        """
+        names.check(topic, subscription)
+        await self.connected()
+        if self._session is None:
+            raise self.failed or ConnectionLost("the connection broke")
+        await self._session.delete(topic, subscription, fencing_token=fencing_token)
+
     async def close(self) -> None:
         """Stop; what is not confirmed stays so. Close the cursors first to give them back."""
-        for cursor in self._cursors:
-            cursor.fail(HandleClosed("the source was closed"))
+        ended = list(self._cursors)
+        self._fail(CursorClosed("the client was closed", "make a new client"))
+        for cursor in ended:
             await cursor.detach()
         if self._task:
             await tasks.end(self._task)
+        await self.store.close()
 
-    async def __aenter__(self) -> ResumingSource:
+    async def __aenter__(self) -> Client:
         await self.start()
         return self
 
@@ -124,47 +144,33 @@ class ResumingSource:
         attempt = 0
         while True:
             ended, attempt = await self._one_session(attempt)
-            if not isinstance(ended, SessionLost | KeeperTimeout):
-                self.failed = ended
-                for cursor in self._cursors:
-                    cursor.fail(ended)
-                return
-            await asyncio.sleep(pause_s(self._settings, attempt, self._rng))
-
-    async def _one_session(self, attempt: int) -> tuple[AckStreamError, int]:
-        """From connecting to the end; returns why it ended and the number of attempts in a row."""
-        maker = self._make()
-        try:
-            self._session = session = await maker.connect()
-            self.connections += 1
+            if not isinstance(ended, ConnectionLost | AnswerTimeout):
+                return self._fail(ended)
+            self._problem = ended
             for cursor in self._cursors:
+                cursor.problem = ended
+            await asyncio.sleep(self._settings.pause_s(attempt, self._rng))
+
+    def _fail(self, error: CursorKeeperError) -> None:
+        self.failed = self.failed or error
+        self._connected.set()
+        for cursor in list(self._cursors):
+            cursor.fail(self.failed)
+
+    async def _one_session(self, attempt: int) -> tuple[CursorKeeperError, int]:
+        """From connecting to the end; returns why it ended and the number of attempts in a row."""
+        try:
+            self._session = session = await self._line.connect()
+            self.connections += 1
+            self._connected.set()
+            for cursor in list(self._cursors):
                 cursor.attach(session)
             return await session.wait_ended(), 1
-        except AckStreamError as failed:
+        except CursorKeeperError as failed:
             return failed, attempt + 1
         finally:
             self._session = None
-            for cursor in self._cursors:
+            self._connected.clear()
+            for cursor in list(self._cursors):
                 await cursor.detach()
-            await maker.close()
-
-
-class _Accepting:
-    """A session from a server that others dial."""
-
-    def __init__(self, server: SourceServer) -> None:
-        self._server = server
-
-    async def connect(self) -> SourceSession:
-        return await self._server.accept()
-
-    async def close(self) -> None:
-        """The stream belongs to the keeper that dialled: it ends it."""
-
-
-def pause_s(settings: SourceSettings, attempt: int, rng: random.Random) -> float:
-    """Doubles from the minimum to the maximum; each between half of the step and all of it."""
-    step_ms: int = min(
-        settings.back_off_min_ms << min(max(attempt - 1, 0), 20), settings.back_off_max_ms
-    )
-    return step_ms / 1000 * rng.uniform(0.5, 1.0)
+            await self._line.hang_up()

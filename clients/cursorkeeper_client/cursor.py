@@ -1,226 +1,345 @@
-"""One cursor of a resuming source: what was handed over and is not confirmed yet, kept over
-connections.
+"""One cursor of a client: what was acked and is not confirmed yet, kept over connections.
 
-Owns: tickets (1, 2, ... for every batch handed over, growing over all connections), the bounded
-memory of unconfirmed batches, opening again. Does not own: the connection (`resuming`). Invariants:
-`durable_ticket <= last_ticket`; batches are sent in ticket order on every stream, from the first
-that is not confirmed; a batch of an older generation is dropped and counts as decided, as the
-keeper would do.
+Owns: the batch that gathers single acks, the bounded memory of unconfirmed batches (their seqs grow
+over all connections), opening again. Does not own: the connection (`client`), one opening
+(`handle`). Invariants: batches are sent in order of their seqs on every stream, from the first that
+is not confirmed; a batch of an older generation is dropped and counts as decided, as the daemon
+would do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
+from cursorkeeper_client import tasks
 from cursorkeeper_client.ack_stream.columns import encode_acks
-from cursorkeeper_client.ack_stream.handle import CursorHandle
+from cursorkeeper_client.ack_stream.handle import CursorHandle, encoded_within
+from cursorkeeper_client.ack_stream.series import Series
 from cursorkeeper_client.ack_stream.session import SourceSession
 from cursorkeeper_client.errors import (
-    AcksTooLarge,
-    AckStreamError,
+    AnswerTimeout,
+    ConnectionLost,
+    CursorClosed,
+    CursorKeeperError,
     CursorRefused,
-    HandleClosed,
-    KeeperTimeout,
-    SessionLost,
+    HeldElsewhere,
 )
-from cursorkeeper_client.settings import SourceSettings
-from cursorkeeper_client.values import Acks, CursorState, LayoutItem, Position
+from cursorkeeper_client.gap import GAP_MS
+from cursorkeeper_client.open_batch import OpenBatch, entries_of, entry_of, indexes_of, ledger_of
+from cursorkeeper_client.settings import ClientSettings
+from cursorkeeper_client.store import CursorStore
+from cursorkeeper_client.values import U32, Acks, CursorState, LayoutItem, Position
+
+GATHERED_BYTES = 64 << 10
+"""Of single acks in one batch."""
+LEAVE_MAX_S = 5.0
+"""How long the daemon's answer to a close is waited for when something failed before it."""
+NO_CONNECTION = "no connection"
 
 
-class ResumingCursor:
-    """Made by `ResumingSource.cursor`. `on_recovered(state)` and `on_durable(ticket)` are called in
-    the loop.
+class Cursor(Series):
+    """Made by `Client.cursor`, as `async with client.cursor(...) as cursor`: opened at its begin,
+    and at its end closed, with everything durable that was acked.
+
+    Acks are taken into memory, gathered, sent, and sent again after every loss of the connection
+    until the daemon has confirmed them. Taking waits only while `unconfirmed_bytes_max` of the
+    settings are not confirmed; who is cancelled meanwhile has acked nothing by that call. `seq`
+    numbers what was handed over: a batch of `send`, or of acks that were gathered. `on_durable` is
+    called with a seq, and `on_recovered` with a state, in the loop.
     """
 
     def __init__(
         self,
         topic: str,
         subscription: str,
-        layout: Sequence[LayoutItem],
-        create: bool,
-        start: Position | None,
-        cursor_properties: Mapping[str, str],
-        settings: SourceSettings,
+        settings: ClientSettings,
         rng: random.Random,
+        store: CursorStore,
+        opening: dict[str, Any],
     ) -> None:
+        super().__init__(f"{topic}|{subscription}", settings)
         self.topic, self.subscription = topic, subscription
-        self._layout, self._create, self._start, self._cursor_properties = (
-            tuple(layout),
-            create,
-            start,
-            dict(cursor_properties),
-        )
-        self._settings, self._rng = settings, rng
+        self._rng, self._store, self._opening = rng, store, opening
         self.on_recovered: Callable[[CursorState], None] | None = None
-        self.on_durable: Callable[[int], None] | None = None
-        self.state: CursorState | None = None
+        self.on_ended: Callable[[Cursor], None] | None = None
+        self.recovered: CursorState | None = None
+        """What the daemon had when the cursor was opened; after a loss that could not be resumed,
+        when it was opened again.
+        """
         self.handle: CursorHandle | None = None
-        self.failed: AckStreamError | None = None
+        """Of the stream of now."""
+        self.problem: CursorKeeperError | None = None
+        """Why there is no connection, or no opening, yet."""
         self.opens = self.resumes = 0
         """How often the state was given, and how often a broken stream was taken up again without
         one.
         """
-        self.last_ticket = self.durable_ticket = 0
         self.unconfirmed_bytes = 0
-        # ticket -> batch, its generation
+        self._open = OpenBatch()
+        self._is_due = False
+        self._batch_bytes = min(GATHERED_BYTES, settings.message_bytes_max // 2)
+        # seq -> batch, its generation
         self._unconfirmed: dict[int, tuple[bytes, int | None]] = {}
         self._generation: int | None = None
         self._resume: CursorState | None = None
-        self._sent_ticket = 0
-        self._seqs: deque[tuple[int, int]] = deque()  # seq, ticket
+        self._sent_seq = 0
+        self._seqs: deque[tuple[int, int]] = deque()
+        """A seq of the handle, and ours."""
         self._reset_target: Position | None = None
         self._layout_changed = False
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._work, self._changed = asyncio.Event(), asyncio.Event()
+        self._work = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    # --- for the program ---
+    # --- acks ---
 
-    @property
-    def paused(self) -> bool:
-        """The keeper asks to stop dispatching, or there is no keeper now."""
-        return self.handle is None or self.handle.paused
+    async def ack(self, ledger: int, entry: int) -> None:
+        """One message. Not durable yet: see `durable`."""
+        ledger, entry = ledger_of(ledger), entry_of(entry)
+        (await self._room(8)).add(ledger, entry)
 
-    async def wait_opened(self) -> CursorState:
-        """The state of the newest opening, as soon as there is one."""
-        while self.state is None:
-            await self._wait_changed()
-        return self.state
+    async def ack_many(self, ledger: int, entries: Iterable[int] | U32) -> None:
+        """Messages of one data ledger, in any order. Who is cancelled may have acked some."""
+        ledger, column = ledger_of(ledger), entries_of(entries)
+        step = max(1, self._batch_bytes // 8)
+        for at in range(0, column.size, step):
+            piece = column[at : at + step]
+            (await self._room(8 * piece.size)).add_column(ledger, piece)
+
+    async def ack_cumulative(
+        self, ledger: int, entry: int, properties: Mapping[str, int] | None = None
+    ) -> None:
+        """Every message up to this one. `properties` replaces those of the mark-delete; None leaves
+        them.
+        """
+        position = Position(ledger_of(ledger), entry_of(entry))
+        (await self._room(16)).move(position, properties)
+
+    async def ack_batch_indexes(
+        self, ledger: int, entry: int, indexes: Iterable[int], batch_size: int
+    ) -> None:
+        """Some messages of an entry that is a batch of `batch_size`, the first has the index 0."""
+        ledger, entry = ledger_of(ledger), entry_of(entry)
+        acked = indexes_of(indexes, batch_size)
+        room = await self._room(16 + batch_size // 8)
+        room.add_indexes(ledger, entry, acked, batch_size)
 
     async def send(self, acks: Acks) -> int:
-        """Take one batch into memory, to be sent until it is confirmed. Waits while the memory is
-        full. Returns its ticket.
-        """
-        encoded = encode_acks(acks)
-        if len(encoded) > self._settings.message_bytes_max:
-            raise AcksTooLarge(
-                f"{len(encoded)} bytes of acks, the limit is {self._settings.message_bytes_max}. "
-                f"What to do: split them"
+        """One batch of columns, for who has gathered it himself. Returns its seq."""
+        encoded = encoded_within(acks, self._settings)
+        await self._wait_until(
+            lambda: (
+                self.unconfirmed_bytes + self._open.bytes + len(encoded)
+                <= self._settings.unconfirmed_bytes_max
             )
-        while self.unconfirmed_bytes + len(encoded) > self._settings.unconfirmed_bytes_max:
-            await self._wait_changed()
-        self._check()
-        self.last_ticket += 1
-        self._unconfirmed[self.last_ticket] = (encoded, self._generation)
-        self.unconfirmed_bytes += len(encoded)
-        self._work.set()
-        return self.last_ticket
+        )
+        self._seal()
+        return self._keep(encoded)
 
-    async def wait_durable(self, ticket: int | None = None) -> None:
-        """Until everything up to `ticket` (None: all so far) is durable or decided, over however
-        many connections.
+    async def durable(self, seq: int | None = None, timeout_s: float | None = None) -> None:
+        """Returns when everything that was acked before the call (or up to `seq`) is durable, over
+        however many connections; or decided, because a reset came after it. Raises `AnswerTimeout`
+        after `timeout_s` (None: `answer_timeout_s` of the settings; 0: unless it is durable
+        already), and then goes on trying.
         """
-        wanted = self.last_ticket if ticket is None else ticket
-        if wanted > self.last_ticket:
-            raise HandleClosed(f"ticket {wanted} was never given, the last is {self.last_ticket}")
-        if wanted <= self.durable_ticket:
-            return
-        self._check()
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiters, (wanted, id(waiter), waiter))
-        await waiter
+        wanted = self._sent(seq)
+        if seq is None and self._open.bytes:
+            wanted += 1
+            asyncio.get_running_loop().call_soon(self._set_due)  # with the others of this turn
+        await self._wait_durable(wanted, timeout_s)
 
-    def layout(self, items: Sequence[LayoutItem]) -> None:
+    # --- what is known of it ---
+
+    @property
+    def paused_for(self) -> str:
+        """Why no more messages should be dispatched: the daemon's reason, or that there is no
+        connection. Empty: nothing is wrong. Acks are taken all the same.
+        """
+        if self.handle is None:
+            return NO_CONNECTION
+        return self.handle.pause_reason or ""
+
+    async def opened(self, timeout_s: float | None = None) -> CursorState:
+        """The state of the newest opening, as soon as there is one. Raises `AnswerTimeout`, with
+        the last problem, after `timeout_s` (None: after `connect_timeout_s` without a connection,
+        `open_timeout_s` with one).
+        """
+        settings = self._settings
+        try:
+            if timeout_s is None:
+                connected = self._wait_until(lambda: self._task or self.recovered)
+                await self._within(connected, settings.connect_timeout_s, "a connection")
+                timeout_s = settings.open_timeout_s
+            await self._within(self._wait_until(lambda: self.recovered), timeout_s, "its state")
+        except AnswerTimeout as late:
+            if self.problem is None:
+                raise
+            raise AnswerTimeout(
+                f"{late.message}: {self.problem.message}", self.problem.remedy
+            ) from None
+        assert self.recovered
+        return self.recovered
+
+    async def state(self) -> CursorState:
+        """What the daemon has of it now: what is acked, mark-delete, counts. Acks that it has taken
+        and not confirmed yet are among it.
+        """
+        return await self._store.export(self.topic, self.subscription)
+
+    # --- changes of it ---
+
+    def layout(self, items: Iterable[LayoutItem]) -> None:
         """The run of data ledgers from now on; told now, and at every opening."""
-        self._layout, self._layout_changed = tuple(items), True
+        self._opening["layout"], self._layout_changed = tuple(items), True
         self._work.set()
 
-    async def reset(self, target: Position) -> int:
-        """Seek. What is not confirmed is dropped and counts as decided. Returns the new
-        generation.
+    async def reset(self, target: Position, timeout_s: float | None = None) -> int:
+        """Seek: forgets all acks, and every message after `target` is un-acked. What is not
+        confirmed is dropped and counts as decided. Returns the new generation.
         """
+        ledger, entry = target
+        target = Position(ledger_of(ledger), -1 if entry == -1 else entry_of(entry))
         self._check()
-        self._drop_until(self.last_ticket)
+        self._seal()
+        self._drop_until(self.last_seq)
         self._reset_target, self._generation = target, None
         self._work.set()
-        while self._resetting:
-            await self._wait_changed()
-        assert self.handle
-        return self.handle.generation
+        return await self._within(self._reset_done(), timeout_s, "the reset")
 
-    async def close(self) -> None:
-        """Wait until all is durable, then give the cursor back."""
-        await self.wait_durable()
-        handle = self.handle
-        self.failed = self.failed or HandleClosed(f"{self.topic}|{self.subscription} was closed")
-        await self.detach()
-        if handle and handle.ended is None:
-            # then the daemon gives it back by itself after a while
-            with contextlib.suppress(SessionLost):
-                await handle.close()
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Waits until all is durable, then gives the cursor back, which ends it in any case."""
+        try:
+            await self.durable(timeout_s=timeout_s)
+        except BaseException:
+            await self.leave()
+            raise
+        # else the daemon gives it back by itself after a while
+        with contextlib.suppress(ConnectionLost):
+            await self._leave("closed", CursorHandle.close)
 
-    # --- for the source ---
+    async def delete(self, timeout_s: float | None = None) -> None:
+        """Deletes the cursor, and what is not confirmed with it. After an error it may or may not
+        be there: `Client.delete` finds out.
+        """
+        opened = self._wait_until(lambda: self.handle)
+        await self._within(opened, timeout_s, "a connection")
+        await self._leave("deleted", CursorHandle.delete)
+
+    async def leave(self) -> None:
+        """Ends it at once: what is not confirmed stays so; whoever waits gets `CursorClosed`."""
+        with contextlib.suppress(CursorKeeperError, TimeoutError):
+            async with asyncio.timeout(LEAVE_MAX_S):
+                await self._leave("closed", CursorHandle.close)
+
+    async def __aenter__(self) -> Cursor:
+        try:
+            await self.opened()
+        except BaseException:
+            await self.leave()
+            raise
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await (self.leave() if kind else self.close())
+
+    # --- for the client ---
 
     def attach(self, session: SourceSession) -> None:
         """A new stream: open on it."""
-        if self.failed is None and self._task is None:
-            self._task = asyncio.get_running_loop().create_task(
-                self._run(session), name="resuming cursor"
-            )
+        if self.ended is None and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run(session), name="cursor")
+            self._changed.set()
 
     async def detach(self) -> None:
         """The stream is gone, or is not wanted any more."""
         task, self._task = self._task, None
         if task:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await tasks.end(task)
 
-    def fail(self, error: AckStreamError) -> None:
+    def fail(self, error: CursorKeeperError) -> None:
         """Ends the cursor for good: whoever waits gets the error."""
-        self.failed = self.failed or error
-        waiters, self._waiters = self._waiters, []
-        for _, _, waiter in waiters:
-            if not waiter.done():
-                waiter.set_exception(self.failed)
-        self._changed.set()
+        self._end(error)
+        if self.on_ended:
+            self.on_ended(self)
 
     # --- inside ---
+
+    async def _room(self, size: int) -> OpenBatch:
+        """The batch that is open, with room for so many bytes, which are counted already."""
+        while True:
+            self._check()
+            taken = self.unconfirmed_bytes + self._open.bytes + size
+            if self._open.bytes and self._open.bytes + size > self._batch_bytes:
+                self._seal()
+                await asyncio.sleep(0)  # who acks without a pause lets the others run, too
+            elif taken > self._settings.unconfirmed_bytes_max:
+                await self._wait_until(
+                    lambda: (
+                        self.unconfirmed_bytes + self._open.bytes + size
+                        <= self._settings.unconfirmed_bytes_max
+                    )
+                )
+            else:
+                break
+        if not self._open.bytes:
+            # The first ack after a pause leaves with those of its turn, others within the gap.
+            idle = self.durable_seq == self.last_seq
+            asyncio.get_running_loop().call_later(0 if idle else GAP_MS / 1000, self._set_due)
+        self._open.bytes += size
+        return self._open
+
+    def _set_due(self) -> None:
+        self._is_due = True
+        self._work.set()
+
+    def _seal(self) -> None:
+        """What was gathered becomes a batch."""
+        batch, self._open, self._is_due = self._open, OpenBatch(), False
+        if batch.bytes:
+            self._keep(encode_acks(batch.acks()))
+
+    def _keep(self, encoded: bytes) -> int:
+        self.last_seq += 1
+        self._unconfirmed[self.last_seq] = (encoded, self._generation)
+        self.unconfirmed_bytes += len(encoded)
+        self._work.set()
+        return self.last_seq
 
     async def _run(self, session: SourceSession) -> None:
         """Open and send on this stream until it ends, or until a refusal that no pause cures."""
         attempt = 0
-        while self.failed is None:
+        while self.ended is None:
             try:
                 await self._open_and_send(session)
-            except SessionLost:
-                return  # the source brings a new stream, on which this one may be resumed
-            except (KeeperTimeout, HandleClosed):  # no answer; or the keeper closed it by itself
-                attempt += 1
+            except ConnectionLost:
+                return  # the client brings a new stream, on which this one may be resumed
+            except (AnswerTimeout, CursorClosed) as late:  # or the daemon closed it by itself
+                self.problem = late
             except CursorRefused as refusal:
-                if not refusal.retry:
+                self.problem = refusal
+                held = isinstance(refusal, HeldElsewhere) and not self._opening["takeover"]
+                if held or not refusal.retry:
                     self.fail(refusal)
-                attempt += 1
-            except AckStreamError as final:
+            except CursorKeeperError as final:
                 self.fail(final)
             finally:
                 self.handle = None
                 self._changed.set()
-            # the keeper ended it: what it holds from now on has to be asked for
+            # the daemon ended it: what it holds from now on has to be asked for
             self._resume = None
-            await asyncio.sleep(self._pause_s(attempt))
+            attempt += 1
+            await asyncio.sleep(self._settings.pause_s(attempt, self._rng))
 
     async def _open_and_send(self, session: SourceSession) -> None:
-        handle = session.open(
-            self.topic,
-            self.subscription,
-            layout=self._layout,
-            create=self._create,
-            start=self._start,
-            takeover=True,
-            cursor_properties=self._cursor_properties,
-            resume=self._resume,
-        )
-        state = await handle.wait_opened()
-        if handle.resumed:
-            self._resumed()
-        else:
-            self._recovered(state)
+        handle = session.open(self.topic, self.subscription, resume=self._resume, **self._opening)
+        state = await handle.opened()
+        self._opening["takeover"] = True  # what is lost from now on may be ours
+        self._opened(state, resumed=handle.resumed)
         handle.on_durable, handle.on_ended = self._confirmed, self._work.set
         self.handle = handle
         self._changed.set()
@@ -238,81 +357,64 @@ class ResumingCursor:
                 self._changed.set()
             elif self._layout_changed:
                 self._layout_changed = False
-                handle.layout(self._layout)
-            elif self._sent_ticket < self.last_ticket:
+                handle.layout(self._opening["layout"])
+            elif self._sent_seq < self.last_seq:
                 await self._send_next(handle)
+            elif self._is_due:
+                self._seal()
             else:
                 await self._work.wait()
 
+    async def _reset_done(self) -> int:
+        await self._wait_until(lambda: self._reset_target is None)
+        assert self._generation is not None
+        return self._generation
+
     async def _send_next(self, handle: CursorHandle) -> None:
-        ticket = self._sent_ticket + 1
-        encoded, generation = self._unconfirmed[ticket]
+        seq = self._sent_seq + 1
+        encoded, generation = self._unconfirmed[seq]
         if generation is None:
-            self._unconfirmed[ticket] = (encoded, handle.generation)
-        seq = await handle.send_acks(encoded)
-        if ticket in self._unconfirmed:  # else a reset dropped it meanwhile
-            self._sent_ticket = ticket
-            self._seqs.append((seq, ticket))
+            self._unconfirmed[seq] = (encoded, handle.generation)
+        sent = await handle.send(encoded)
+        if seq in self._unconfirmed:  # else a reset dropped it meanwhile
+            self._sent_seq = seq
+            self._seqs.append((sent, seq))
 
-    def _resumed(self) -> None:
-        """A new handle of the same opening: send again from the first that is not confirmed."""
-        self.resumes += 1
-        self._seqs.clear()
-        self._layout_changed = False
-        self._sent_ticket = self.durable_ticket
-
-    def _recovered(self, state: CursorState) -> None:
-        """A new handle: send again from the first that is not confirmed; acks from before
-        somebody's reset are void.
+    def _opened(self, state: CursorState, *, resumed: bool) -> None:
+        """A new handle: send again from the first that is not confirmed. If it does not go on
+        where an earlier one broke off, acks from before somebody's reset are void.
         """
-        self.state, self._resume, self.opens = state, state, self.opens + 1
         self._seqs.clear()
         self._layout_changed = False
-        if self._reset_target is None:
-            self._generation = state.generation
-        while self._unconfirmed:
-            ticket, (_, generation) = next(iter(self._unconfirmed.items()))
-            if generation is None or generation >= state.generation:
-                break
-            self._drop_until(ticket)
-        self._sent_ticket = self.durable_ticket
-        if self.on_recovered:
+        if resumed:
+            self.resumes += 1
+        else:
+            self.recovered, self._resume, self.opens = state, state, self.opens + 1
+            if self._reset_target is None:
+                self._generation = state.generation
+            while self._unconfirmed:
+                seq, (_, generation) = next(iter(self._unconfirmed.items()))
+                if generation is None or generation >= state.generation:
+                    break
+                self._drop_until(seq)
+        self._sent_seq = self.durable_seq
+        if self.on_recovered and not resumed:
             self.on_recovered(state)
 
     def _confirmed(self, seq: int) -> None:
         while self._seqs and self._seqs[0][0] <= seq:
             self._drop_until(self._seqs.popleft()[1])
 
-    def _drop_until(self, ticket: int) -> None:
+    def _drop_until(self, seq: int) -> None:
         """Durable or decided up to here."""
-        for confirmed in range(self.durable_ticket + 1, ticket + 1):
+        for confirmed in range(self.durable_seq + 1, seq + 1):
             self.unconfirmed_bytes -= len(self._unconfirmed.pop(confirmed)[0])
-        self.durable_ticket = max(self.durable_ticket, ticket)
-        self._sent_ticket = max(self._sent_ticket, self.durable_ticket)
-        while self._waiters and self._waiters[0][0] <= self.durable_ticket:
-            waiter = heapq.heappop(self._waiters)[2]
-            if not waiter.done():
-                waiter.set_result(None)
-        if self.on_durable:
-            self.on_durable(self.durable_ticket)
-        self._changed.set()
+        self._confirm(seq)
+        self._sent_seq = max(self._sent_seq, self.durable_seq)
 
-    @property
-    def _resetting(self) -> bool:
-        return self._reset_target is not None
-
-    def _check(self) -> None:
-        if self.failed:
-            raise self.failed
-
-    async def _wait_changed(self) -> None:
-        self._check()
-        self._changed.clear()
-        await self._changed.wait()
-        self._check()
-
-    def _pause_s(self, attempt: int) -> float:
-        step_ms: int = min(
-            self._settings.back_off_min_ms << min(attempt, 20), self._settings.back_off_max_ms
-        )
-        return step_ms / 1000 * self._rng.uniform(0.5, 1.0)
+    async def _leave(self, done: str, end: Callable[[CursorHandle], Awaitable[None]]) -> None:
+        handle = self.handle
+        self.fail(CursorClosed(f"{self.name} was {done}"))
+        await self.detach()
+        if handle and handle.ended is None:
+            await end(handle)

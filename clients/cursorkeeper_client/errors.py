@@ -1,74 +1,84 @@
-"""What can go wrong for a source, one exception per reaction, and the table of the keeper's
-refusals.
+"""What can go wrong for a program that acks, one exception per reaction, and the table of the
+daemon's refusals.
 
-`CursorRefused` and below: this handle is gone, the stream and other cursors live on.
-`CursorDeposed`: somebody else opened the cursor. `SessionLost`: the stream is gone; open again and
-send what was not confirmed.
+Every one says what happened and what to do. Those of a connection are `ConnectionError`s, those of
+a wait `TimeoutError`s. Wrong arguments are `TypeError` and `ValueError`.
 """
 
 from __future__ import annotations
 
 
-class AckStreamError(Exception):
-    """Base of everything this package raises on purpose."""
-
-
-class SessionLost(AckStreamError):
-    """The stream ended. What was not confirmed may or may not be durable: open again, send it
-    again.
+class CursorKeeperError(Exception):
+    """Base of everything that this package raises on purpose. `message` says what happened, and
+    `remedy` what to do.
     """
 
+    remedy = ""
 
-class SessionRefused(AckStreamError):
-    """The keeper does not want this stream at all (credentials, protocol version, a violation):
-    repeating cannot help.
+    def __init__(self, message: str, remedy: str = "") -> None:
+        self.message, self.remedy = message, remedy or self.remedy
+        super().__init__(f"{message}. What to do: {self.remedy}")
+
+
+class ConnectionLost(CursorKeeperError, ConnectionError):
+    """The stream ended, or there is none. What was not confirmed may or may not be durable; a
+    client connects again by itself, and sends it again.
     """
 
-
-class KeeperTimeout(AckStreamError):
-    """The keeper did not answer within the limit; it may still."""
+    remedy = "look whether a daemon runs at that address and serves the ack stream"
 
 
-class HandleClosed(AckStreamError):
-    """The handle is closed, or was not opened; a defect of the caller."""
+class ConnectionRefused(CursorKeeperError, ConnectionError):
+    """The daemon does not want this client at all: repeating cannot help."""
+
+    remedy = "correct what is refused (credentials, version), and make a new client"
 
 
-class AcksTooLarge(AckStreamError):
-    """A batch that no message, or no credit, can hold. Nothing was sent; split it."""
+class AnswerTimeout(CursorKeeperError, TimeoutError):
+    """The daemon did not answer within the limit; it may still."""
+
+    remedy = "look at the daemon, and try again or wait longer (timeout_s, or the settings)"
 
 
-class SendWindowFull(AckStreamError):
-    """Too many callers wait for credit already. Nothing was sent; wait for `durable` first."""
+class CursorClosed(CursorKeeperError):
+    """The cursor was closed or deleted by this program."""
+
+    remedy = "open the cursor again"
 
 
-class CursorDeposed(AckStreamError):
-    """Another handle or another daemon took the cursor over. `epoch` is the new owner's, 0 if not
-    known.
+class AcksTooLarge(CursorKeeperError):
+    """A batch of acks that no message can hold. Nothing was sent."""
+
+    remedy = "split the batch"
+
+
+class CursorDeposed(CursorKeeperError):
+    """Somebody else opened the cursor, here or at another daemon. `epoch` is the new owner's, 0 if
+    not known.
     """
+
+    remedy = "stop, or open with takeover"
 
     def __init__(self, cursor: str, epoch: int) -> None:
-        super().__init__(
-            f"{cursor} was taken over by another owner (epoch {epoch or 'not known'}). What to "
-            f"do: stop, or open with takeover"
-        )
+        super().__init__(f"{cursor} was taken over by another owner (epoch {epoch or 'not known'})")
         self.cursor, self.epoch = cursor, epoch
 
 
-class CursorRefused(AckStreamError):
-    """`code` is the name of a `RefusedCode`; `remedy` says what to do. `retry` is whether a pause
-    may help.
+class CursorRefused(CursorKeeperError):
+    """The daemon refused the cursor, or what was sent for it; other cursors live on. `code` is the
+    name of a `RefusedCode` of the protocol; `retry` is whether a pause may help.
     """
 
     retry = False
 
     def __init__(self, code: str, cursor: str, message: str, remedy: str) -> None:
-        super().__init__(f"{cursor}: {code}: {message}. What to do: {remedy}")
-        self.code, self.cursor, self.message, self.remedy = code, cursor, message, remedy
+        super().__init__(f"{cursor}: {code}: {message}", remedy)
+        self.code, self.cursor = code, cursor
 
 
 class WrongMessage(CursorRefused):
-    """The source sent what it should not have: a defect of the source, or two sources on one
-    cursor.
+    """The daemon was sent what it should not have been: a defect of this package, or two programs
+    on one cursor.
     """
 
 
@@ -77,7 +87,7 @@ class Contradiction(CursorRefused):
 
 
 class TooLarge(CursorRefused):
-    """It does not fit: a property map, a partial batch, a name."""
+    """It does not fit: a property map, a partly acked batch, a name."""
 
 
 class HeldElsewhere(CursorRefused):
@@ -87,7 +97,7 @@ class HeldElsewhere(CursorRefused):
 
 
 class Fenced(CursorRefused):
-    """A successor of this source has opened the cursor, with a higher fencing token: this source
+    """A successor of this program has opened the cursor, with a higher fencing token: this one
     must not go on, for good.
     """
 
@@ -103,7 +113,7 @@ class CursorDamaged(CursorRefused):
 
 
 class KeeperBusy(CursorRefused):
-    """Not now: the keeper stops, is full, or its stores are away."""
+    """Not now: the daemon stops, is full, or its stores are away."""
 
     retry = True
 
@@ -139,7 +149,7 @@ def refused(code: str, cursor: str, message: str, remedy: str) -> CursorRefused:
     return BY_CODE.get(code, CursorRefused)(code, cursor, message, remedy)
 
 
-# How a stream ended -> whether opening again may help. Every other status is read as a broken
+# How a call ended -> whether another one may help. Every other status is read as a broken
 # connection.
 REFUSING_STATUS = frozenset(
     {
@@ -152,7 +162,9 @@ REFUSING_STATUS = frozenset(
 )
 
 
-def stream_ended(status: str, details: str) -> AckStreamError:
-    """What a stream's end means."""
-    kind = SessionRefused if status in REFUSING_STATUS else SessionLost
-    return kind(f"the ack stream ended: {status}{': ' + details if details else ''}")
+def call_ended(
+    status: str, details: str, what: str = "the ack stream"
+) -> ConnectionLost | ConnectionRefused:
+    """What the end of a stream, or of a question, means."""
+    kind = ConnectionRefused if status in REFUSING_STATUS else ConnectionLost
+    return kind(f"{what} ended: {status}{': ' + details if details else ''}")

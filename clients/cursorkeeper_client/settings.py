@@ -1,17 +1,15 @@
-"""The numbers a source runs with.
-
-Owns: every limit and time of the source side of the ack stream, checked when the value is made.
-"""
+"""The numbers that a client runs with, each limit and time, checked when the value is made."""
 
 from __future__ import annotations
 
+import random
 import uuid
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class SourceSettings:
-    """Settings of one source. Raises ValueError, with the numbers, if they contradict each
+class ClientSettings:
+    """Settings of one client. Raises ValueError, with the numbers, if they contradict each
     other.
     """
 
@@ -19,11 +17,14 @@ class SourceSettings:
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
     """New in every process."""
     credentials: bytes = b""
+    """The content of the daemon's source_token_file, if it has one."""
 
     connect_timeout_s: float = 30.0
-    """How long the keeper's Hello is waited for."""
+    """How long a connection to the daemon is waited for."""
     open_timeout_s: float = 300.0
-    """How long `StateEnd` is waited for after `open`; a large state takes its time."""
+    """How long a cursor's state is waited for, once there is a connection; a large one takes its
+    time.
+    """
     answer_timeout_s: float = 120.0
     """Of a reset, a close, a delete, of waiting for credit and for durability."""
 
@@ -32,13 +33,11 @@ class SourceSettings:
     receive_bytes_max: int = 16 << 20
     outgoing_bytes_max: int = 64 << 20
     """Handed over but not yet taken by the network, over all cursors."""
-    senders_waiting_max: int = 1024
-    """Calls of `send_acks` that wait for credit, per cursor."""
 
     back_off_min_ms: int = 100
     back_off_max_ms: int = 5_000
     unconfirmed_bytes_max: int = 64 << 20
-    """What a resuming cursor keeps to send again."""
+    """What a cursor keeps to send again; then acks wait."""
 
     keepalive_time_ms: int = 10_000
     keepalive_timeout_ms: int = 5_000
@@ -59,3 +58,12 @@ class SourceSettings:
                     f"{name} {getattr(self, name)} does not hold one message of "
                     f"{self.message_bytes_max}"
                 )
+
+    def pause_s(self, attempt: int, rng: random.Random) -> float:
+        """Before attempt 2, 3, ...: doubles from the minimum to the maximum; each between half of
+        the step and all of it.
+        """
+        step_ms: int = min(
+            self.back_off_min_ms << min(max(attempt - 1, 0), 20), self.back_off_max_ms
+        )
+        return step_ms / 1000 * rng.uniform(0.5, 1.0)

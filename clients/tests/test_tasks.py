@@ -6,11 +6,8 @@ import asyncio
 
 import pytest
 
-from cursorkeeper_client import tasks
+from cursorkeeper_client import Client, ClientSettings, ConnectionLost, ConnectionRefused, tasks
 from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.client import ResumingSource
-from cursorkeeper_client.errors import SessionLost, SessionRefused
-from cursorkeeper_client.settings import SourceSettings
 
 LIMIT_S = 30
 
@@ -64,20 +61,20 @@ class Breaking:
     async def connect(self) -> SourceSession:
         self.connects += 1
         if self.connects > 1:
-            raise SessionRefused("it was closed")
+            raise ConnectionRefused("it was closed")
         await asyncio.sleep(0)  # the connection's task begins
-        session = SourceSession(SourceSettings())
-        session.end(SessionLost("the daemon was killed"))
+        session = SourceSession(ClientSettings())
+        session.end(ConnectionLost("the daemon was killed"))
         return session
 
-    async def close(self) -> None:
+    async def hang_up(self) -> None:
         await tasks.end(self.connection.task)
 
 
 async def test_a_source_is_closed_while_its_broken_connection_is() -> None:
     """A source that takes the end of its own task for the connection's connects again."""
     made = Breaking()
-    source = ResumingSource(lambda: made, SourceSettings())
+    source = Client(made)
     await source.start()
     await asyncio.wait_for(made.connection.cancelled.wait(), LIMIT_S)
     closing = asyncio.create_task(source.close())

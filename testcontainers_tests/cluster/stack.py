@@ -19,8 +19,7 @@ from testcontainers.core.network import Network
 
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_client.ack_stream.connection import SourceConnection
-from cursorkeeper_client.values import CursorState
+from cursorkeeper_client import Client, CursorState
 from testcontainers_tests.cluster.disk import Disk
 from testcontainers_tests.cluster.host import LABELS
 from testcontainers_tests.cluster.images import Images
@@ -361,10 +360,8 @@ class ContainerStack:
         where = (daemon or self.daemons[-1]).client_address
 
         async def look() -> CursorState:
-            async with SourceConnection(where) as session:
-                return await session.open(
-                    topic, subscription, create=False, takeover=True
-                ).wait_opened()
+            async with Client(where) as client:
+                return await client.cursor(topic, subscription, create=False).opened()
 
         return await until(look, f"{topic} opens on {where}")
 

@@ -19,7 +19,7 @@ from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.plays import acked_in
 from cursorkeeper.demo.random_acks import BATCH_SIZE, SPANS, Entry, make_batch
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper_client.values import CursorState
+from cursorkeeper_client import CursorState
 
 SHOWN_MAX = 5
 Ack = tuple[int, int, int]

@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from cursorkeeper_client.client import ResumingSource
-from cursorkeeper_client.cursor import ResumingCursor
-from cursorkeeper_client.settings import SourceSettings
-from cursorkeeper_client.values import Acks, LayoutItem, LayoutState, LedgerAcks
+from cursorkeeper_client import (
+    Acks,
+    Client,
+    ClientSettings,
+    Cursor,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+)
 
 LEDGER, SPAN, BATCH = 5, 8_000_000, 250_000
 
@@ -39,7 +45,7 @@ def topic(cursor: int) -> str:
     return f"persistent://containers/flood/topic-{cursor}"
 
 
-async def send(cursor: ResumingCursor, number: int, batches: int) -> None:
+async def send(cursor: Cursor, number: int, batches: int) -> None:
     """All of one cursor."""
     for batch in range(batches):
         await cursor.send(Acks([LedgerAcks(LEDGER, column(number, batch))]))
@@ -47,16 +53,16 @@ async def send(cursor: ResumingCursor, number: int, batches: int) -> None:
 
 async def main(daemon: str, cursors: int, batches: int) -> None:
     """See the module."""
-    settings = SourceSettings(
+    settings = ClientSettings(
         name="flood", back_off_max_ms=1_000, open_timeout_s=60, connect_timeout_s=5
     )
-    async with ResumingSource.dialling(daemon, settings) as source:
+    async with Client(daemon, settings) as source:
         layout = [LayoutItem(LEDGER, LayoutState.OPEN)]
         made = [source.cursor(topic(number), "steady", layout=layout) for number in range(cursors)]
         print(json.dumps({"ready": "flood"}), flush=True)
         await asyncio.gather(*(send(cursor, number, batches) for number, cursor in enumerate(made)))
         print(json.dumps({"handed_over": True}), flush=True)
-        await asyncio.gather(*(cursor.wait_durable() for cursor in made))
+        await asyncio.gather(*(cursor.durable(timeout_s=math.inf) for cursor in made))
     print(json.dumps({"done": True}), flush=True)
 
 

@@ -12,13 +12,7 @@ import random
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.values import (
-    AckedIndexes,
-    LayoutItem,
-    LedgerAcks,
-    PartialBatch,
-    Position,
-)
+from cursorkeeper_client import AckedIndexes, LayoutItem, LedgerAcks, PartialBatch, Position
 from tools.record_release.stage import Cursor, Stage, until
 from tools.record_release.stories import (
     CLOSED,

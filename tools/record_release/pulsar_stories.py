@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import random
 
-from cursorkeeper_client.values import LayoutItem, LedgerAcks, Position
+from cursorkeeper_client import LayoutItem, LedgerAcks, Position
 from tools.record_release.stage import Cursor, Daemon, Stage, until
 from tools.record_release.stories import (
     CLOSED,

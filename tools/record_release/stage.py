@@ -27,16 +27,10 @@ from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
+from cursorkeeper_client import Acks, CursorState, LayoutItem, LedgerAcks, Position
 from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.ack_stream.handle import CursorHandle
 from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.values import (
-    Acks,
-    CursorState,
-    LayoutItem,
-    LedgerAcks,
-    Position,
-)
 from tools.record_release.truth import Truth
 
 NAME = "recorded"
@@ -74,7 +68,7 @@ class Cursor:
     ) -> None:
         """Sends acks; they are not confirmed yet."""
         acks = Acks(ledgers, mark_delete, properties)
-        self.truth.sent(await self.handle.send_acks(acks), lambda state: state.ack(acks))
+        self.truth.sent(await self.handle.send(acks), lambda state: state.ack(acks))
 
     async def acked(self, *ledgers: LedgerAcks, **more: Any) -> None:
         """Send and wait until it is confirmed."""
@@ -98,7 +92,7 @@ class Cursor:
 
     async def confirmed(self) -> None:
         """Until everything that was sent is durable."""
-        await self.handle.wait_durable(self.handle.last_seq)
+        await self.handle.durable(self.handle.last_seq)
 
 
 class Daemon:
@@ -120,7 +114,7 @@ class Daemon:
         """A new cursor, from the first entry of its layout on."""
         session = await self._connected()
         handle = session.open(topic, subscription, layout=layout, cursor_properties=properties)
-        state = await handle.wait_opened()
+        state = await handle.opened()
         cursor = Cursor(
             CursorName(topic, subscription),
             handle,
@@ -135,7 +129,7 @@ class Daemon:
         handle = session.open(
             cursor.name.topic, cursor.name.subscription, layout=layout, create=False, takeover=True
         )
-        state = await handle.wait_opened()
+        state = await handle.opened()
         cursor.truth.next_owner(cursor.handle.last_seq)
         cursor.handle = handle
         cursor.flags.append(self.flags)
@@ -144,7 +138,7 @@ class Daemon:
     async def create_again(self, cursor: Cursor) -> CursorHandle:
         """What a source gets that opens a deleted cursor."""
         handle = (await self._connected()).open(cursor.name.topic, cursor.name.subscription)
-        await handle.wait_opened()
+        await handle.opened()
         return handle
 
     async def kill(self) -> None:

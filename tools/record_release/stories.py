@@ -8,13 +8,7 @@ from dataclasses import dataclass
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.values import (
-    AckedIndexes,
-    LayoutItem,
-    LayoutState,
-    LedgerAcks,
-    PartialBatch,
-)
+from cursorkeeper_client import AckedIndexes, LayoutItem, LayoutState, LedgerAcks, PartialBatch
 from tools.record_release.stage import Cursor, Json, Stage
 
 CLOSED, OPEN, TRIMMED = LayoutState.CLOSED, LayoutState.OPEN, LayoutState.TRIMMED

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.values import (
+from cursorkeeper_client import (
     AckedIndexes,
     Acks,
     LayoutItem,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState
-from cursorkeeper_client.values import CursorState
+from cursorkeeper_client import CursorState
 from tools.record_release.stage import Cursor, Json, Stage
 from tools.record_release.truth import ranges
 

@@ -20,7 +20,7 @@ from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.values import U32, AckedIndexes, Acks, LedgerAcks, PartialBatch
 
 WORD_BITS = 64
-_U32_MAX = 0xFFFFFFFF
+ENTRY_MAX = 0xFFFFFFFF
 _NONE = np.empty(0, np.uint32)
 
 
@@ -142,8 +142,8 @@ def _ledger(acks: LedgerAcks) -> bytes:
     # ledger_id = 1. As protobuf would write it, without defaults, so that both sides count the same
     # bytes of credit.
     parts = [b"\x08", varint(acks.ledger)] if acks.ledger else []
-    entries = _u32(acks.entries, "entries")
-    ranges = _u32(acks.ranges, "ranges")
+    entries = checked_column(acks.entries, "entries")
+    ranges = checked_column(acks.ranges, "ranges")
     if ranges.size % 2:
         raise ValueError(
             f"ranges of ledger {acks.ledger} has {ranges.size} numbers; it is first, last, "
@@ -172,7 +172,7 @@ def _partial(partial: PartialBatch | AckedIndexes) -> bytes:
     ).SerializeToString()
 
 
-def _u32(column: U32 | Sequence[int], name: str) -> U32:
+def checked_column(column: U32 | Sequence[int], name: str) -> U32:
     if isinstance(column, tuple) and not column:
         return _NONE
     array = np.asarray(column)
@@ -182,9 +182,9 @@ def _u32(column: U32 | Sequence[int], name: str) -> U32:
         raise ValueError(
             f"{name} is {array.ndim}-dimensional {array.dtype}; a flat array of integers is wanted"
         )
-    if array.dtype != np.uint32 and (int(array.min()) < 0 or int(array.max()) > _U32_MAX):
+    if array.dtype != np.uint32 and (int(array.min()) < 0 or int(array.max()) > ENTRY_MAX):
         raise ValueError(
-            f"{name} reaches from {array.min()} to {array.max()}; entry ids are 0 to {_U32_MAX}"
+            f"{name} reaches from {array.min()} to {array.max()}; entry ids are 0 to {ENTRY_MAX}"
         )
     little = array.astype("<u4", copy=False)
     return little if sys.byteorder == "little" else little.view(np.uint32)

@@ -1,54 +1,65 @@
-"""How a source gets its session: it dials the daemon, or the daemon dials it.
+"""How a client gets its session: it dials the daemon, or the daemon dials it. The only untyped
+edges to grpc.
 
 Owns: the connection, its two directions, its end. Does not own: what is said (`session`, `handle`).
-Invariant: a session that was handed out always ends: with the stream, with its `close`, or with a
-violation.
+Messages of a source leave as bytes that are serialised already; messages of the daemon arrive
+parsed. Invariant: a session that was handed out always ends: with the stream, with its `hang_up`,
+or with a violation.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol, cast
+
+import grpc
+import grpc.aio
 
 from cursorkeeper_client import tasks
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.ack_stream.transport import (
-    END,
-    PublishCall,
-    RpcFailed,
-    SubscribeContext,
-    open_publish,
-    serve_subscribe,
-    why_ended,
-)
-from cursorkeeper_client.errors import AckStreamError, SessionLost, stream_ended
-from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.errors import ConnectionLost, CursorKeeperError, call_ended
+from cursorkeeper_client.settings import ClientSettings
 
 SESSIONS_WAITING_MAX = 16
+SINK_METHOD = "/cursorkeeper.acks.v1.AckSink/Publish"
+RpcFailed = cast(type[Exception], grpc.aio.AioRpcError)
+Options = list[tuple[str, int]]
+
+
+class Line(Protocol):
+    """Where sessions come from, one after the other."""
+
+    async def connect(self) -> SourceSession:
+        """The next one. Raises `ConnectionLost`, `ConnectionRefused` or `AnswerTimeout`."""
+        ...
+
+    async def hang_up(self) -> None:
+        """The session that was given last is not wanted any more."""
+        ...
 
 
 class SourceConnection:
-    """A stream that this source dialled. `connect` returns it when the keeper has said Hello."""
+    """Dials the daemon's `AckSink` at `host:port` or `unix:path`."""
 
-    def __init__(self, address: str, settings: SourceSettings | None = None) -> None:
-        self._address, self._settings = address, settings or SourceSettings()
+    def __init__(self, address: str, settings: ClientSettings | None = None) -> None:
+        self._address, self._settings = address, settings or ClientSettings()
         self._task: asyncio.Task[None] | None = None
 
     async def connect(self) -> SourceSession:
-        """A session. Raises `SessionLost`, `SessionRefused` or `KeeperTimeout`."""
+        """A session, when the daemon has said Hello."""
         session = SourceSession(self._settings)
         self._task = asyncio.get_running_loop().create_task(self._run(session), name="ack stream")
         try:
             await session.wait_ready()
         except BaseException:
-            await self.close()
+            await self.hang_up()
             raise
         return session
 
-    async def close(self) -> None:
+    async def hang_up(self) -> None:
         """End the stream. Cursors stay open at the daemon for a while: close their handles first to
         give them back.
         """
@@ -59,20 +70,23 @@ class SourceConnection:
         return await self.connect()
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        await self.hang_up()
 
     async def _run(self, session: SourceSession) -> None:
-        channel, call = open_publish(self._address, self._settings)
+        channel = open_channel(self._address, _options(self._settings))
+        call = channel.stream_stream(
+            SINK_METHOD, request_serializer=_same, response_deserializer=pb.KeeperMessage.FromString
+        )()
         sender = asyncio.get_running_loop().create_task(_send(session, call), name="ack sender")
-        ended: AckStreamError = SessionLost("the connection was closed here")
+        ended: CursorKeeperError = ConnectionLost("the connection was closed here")
         try:
-            while (message := await call.read()) is not END:
-                assert isinstance(message, pb.KeeperMessage)
+            while (message := await call.read()) is not grpc.aio.EOF:
                 session.receive(message)
-            ended = stream_ended("OK", "the keeper ended the stream")
+            ended = call_ended("OK", "the daemon ended the stream")
         except RpcFailed as failed:
-            ended = why_ended(failed)
-        except AckStreamError as violation:
+            rpc: Any = failed
+            ended = call_ended(rpc.code().name, rpc.details() or "")
+        except CursorKeeperError as violation:
             ended = violation
         finally:
             session.end(ended)
@@ -82,20 +96,15 @@ class SourceConnection:
             await channel.close()
 
 
-async def _send(session: SourceSession, call: PublishCall) -> None:
-    # A write on a stream that has ended raises one of these; why it ended is the reader's to say.
-    with contextlib.suppress(RpcFailed, asyncio.InvalidStateError):
-        while True:
-            await call.write(await session.outbox.take())
-
-
 class SourceServer:
-    """Serves `AckSource`: a daemon that dials in becomes a session; `accept` hands it out."""
+    """Serves `AckSource`, for daemons that dial in (their setting `sources`): a `Client` is made
+    of it in place of an address.
+    """
 
     def __init__(
-        self, address: str = "127.0.0.1:0", settings: SourceSettings | None = None
+        self, address: str = "127.0.0.1:0", settings: ClientSettings | None = None
     ) -> None:
-        self._wanted, self._settings = address, settings or SourceSettings()
+        self._wanted, self._settings = address, settings or ClientSettings()
         self._sessions: asyncio.Queue[SourceSession] = asyncio.Queue(SESSIONS_WAITING_MAX)
         self._server: Any = None
         self.address = ""
@@ -111,12 +120,15 @@ class SourceServer:
         await self._server.start()
         return self.address
 
-    async def accept(self) -> SourceSession:
-        """The next keeper that dialled in and said Hello."""
+    async def connect(self) -> SourceSession:
+        """The next daemon that dialled in and said Hello."""
         while True:
             session = await self._sessions.get()
             if session.ended is None:
                 return session
+
+    async def hang_up(self) -> None:
+        """Nothing: the stream belongs to the daemon that dialled, which ends it."""
 
     async def close(self) -> None:
         """End all streams and stop listening."""
@@ -131,17 +143,10 @@ class SourceServer:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _subscribe(
-        self, requests: AsyncIterator[pb.KeeperMessage], context: SubscribeContext
-    ) -> None:
+    async def _subscribe(self, requests: AsyncIterator[pb.KeeperMessage], context: Any) -> None:
         session = SourceSession(self._settings)
-
-        async def send() -> None:
-            while True:
-                await context.write(await session.outbox.take())
-
-        sender = asyncio.get_running_loop().create_task(send(), name="ack sender")
-        ended: AckStreamError = SessionLost("the keeper's stream broke")
+        sender = asyncio.get_running_loop().create_task(_send(session, context), name="ack sender")
+        ended: CursorKeeperError = ConnectionLost("the daemon's stream broke")
         offered = False
         try:
             async for message in requests:
@@ -149,12 +154,71 @@ class SourceServer:
                 if not offered and session.keeper is not None:
                     offered = True
                     self._sessions.put_nowait(session)
-            ended = SessionLost("the keeper ended the stream")
+            ended = ConnectionLost("the daemon ended the stream")
         except asyncio.QueueFull:
-            ended = SessionLost(f"{SESSIONS_WAITING_MAX} keepers wait to be accepted already")
-        except AckStreamError as violation:
+            ended = ConnectionLost(f"{SESSIONS_WAITING_MAX} daemons wait to be taken already")
+        except CursorKeeperError as violation:
             ended = violation
         finally:
             session.end(ended)
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
+
+
+async def _send(session: SourceSession, call: Any) -> None:
+    # A write on a stream that has ended raises one of these; why it ended is the reader's to say.
+    with contextlib.suppress(RpcFailed, asyncio.InvalidStateError):
+        while True:
+            await call.write(await session.outbox.take())
+
+
+def _same(message: bytes) -> bytes:
+    return message
+
+
+def _options(settings: ClientSettings) -> Options:
+    return [
+        ("grpc.max_receive_message_length", settings.receive_bytes_max),
+        ("grpc.max_send_message_length", -1),  # cut here; the daemon's limit is known
+        ("grpc.keepalive_time_ms", settings.keepalive_time_ms),
+        ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
+        # without it the keepalive timeout counts for nothing
+        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def open_channel(address: str, options: Options) -> Any:
+    """A channel of its own to the daemon at `host:port` or `unix:path`."""
+    own: Options = [
+        ("grpc.enable_retries", 0),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    return grpc.aio.insecure_channel(address, options=[*options, *own])
+
+
+def serve_subscribe(
+    address: str,
+    settings: ClientSettings,
+    subscribe: Callable[[AsyncIterator[pb.KeeperMessage], Any], Awaitable[None]],
+) -> tuple[Any, int]:
+    """A server with `AckSource.Subscribe`, not started yet, and the port it got (0 if it could not
+    bind).
+    """
+    options = [
+        *_options(settings),
+        # else the keepalive of a daemon to whom nothing is said ends the stream
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.so_reuseport", 0),
+    ]
+    server = grpc.aio.server(options=options)
+    method = grpc.stream_stream_rpc_method_handler(
+        subscribe, request_deserializer=pb.KeeperMessage.FromString, response_serializer=_same
+    )
+    service = grpc.method_handlers_generic_handler(
+        "cursorkeeper.acks.v1.AckSource", {"Subscribe": method}
+    )
+    server.add_generic_rpc_handlers((service,))
+    return server, server.add_insecure_port(address)

@@ -22,22 +22,22 @@ from cursorkeeper_client.ack_stream.messages import (
     position,
 )
 from cursorkeeper_client.ack_stream.outbox import Outbox
-from cursorkeeper_client.errors import AckStreamError, KeeperTimeout, SessionRefused
-from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client.errors import AnswerTimeout, ConnectionRefused, CursorKeeperError
+from cursorkeeper_client.settings import ClientSettings
 from cursorkeeper_client.values import CursorState, LayoutItem, Position
 
 
 class SourceSession:
-    """Made by `SourceConnection` or `SourceServer`; `keeper` is the peer's Hello once it came."""
+    """Made by `SourceConnection` or `SourceServer`; `keeper` is the daemon's Hello once it came."""
 
-    def __init__(self, settings: SourceSettings) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self.outbox = Outbox(settings.outgoing_bytes_max)
         self.keeper: pb.Hello | None = None
-        self.ended: AckStreamError | None = None
+        self.ended: CursorKeeperError | None = None
         self._handles: dict[int, CursorHandle] = {}
         self._next_handle = 1
-        self._changed = asyncio.Event()
+        self._ready = asyncio.Event()  # Hello came, or the end
         self._over = asyncio.Event()
         first = hello(settings.name, settings.incarnation, settings.credentials)
         self.outbox.put(pb.SourceMessage(hello=first).SerializeToString())
@@ -55,7 +55,7 @@ class SourceSession:
         resume: CursorState | None = None,
         fencing_token: int = 0,
     ) -> CursorHandle:
-        """Ask for a cursor; `wait_opened` of the handle gives its state or says why not.
+        """Ask for a cursor; `opened` of the handle gives its state or says why not.
 
         `resume`: what an earlier handle of this source got, in the generation of its newest reset.
         A keeper that holds the cursor unchanged lets the new handle go on without a state and
@@ -95,51 +95,49 @@ class SourceSession:
             subscription=subscription,
             fencing_token=fencing_token,
         )
-        await handle.wait_left(pb.SourceMessage(delete_cursor=message))
+        await handle.leave(pb.SourceMessage(delete_cursor=message))
 
     async def wait_ready(self) -> None:
-        """Returns when the keeper has said Hello in a version that we speak."""
+        """Returns when the daemon has said Hello in a version that we speak."""
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
-                while self.keeper is None and self.ended is None:
-                    self._changed.clear()
-                    await self._changed.wait()
+                await self._ready.wait()
         except TimeoutError:
-            raise KeeperTimeout(
-                f"no Hello from the keeper within {self._settings.connect_timeout_s:g} s"
+            raise AnswerTimeout(
+                f"no Hello from the daemon within {self._settings.connect_timeout_s:g} s"
             ) from None
         if self.ended:
             raise self.ended
 
-    async def wait_ended(self) -> AckStreamError:
+    async def wait_ended(self) -> CursorKeeperError:
         """Returns, when the stream is over, why it is."""
         await self._over.wait()
         assert self.ended
         return self.ended
 
     def receive(self, message: pb.KeeperMessage) -> None:
-        """One message of the keeper. Raises `SessionRefused` on a violation of the protocol."""
+        """One message of the keeper. Raises `ConnectionRefused` on a violation of the protocol."""
         kind = message.WhichOneof("message")
         if kind is None:
-            raise SessionRefused("the keeper sent an empty message, or one of a newer version")
+            raise ConnectionRefused("the daemon sent an empty message, or one of a newer version")
         if kind == "group":
             for part in message.group.messages:
                 if part.HasField("group"):
-                    raise SessionRefused("the keeper sent a group within a group")
+                    raise ConnectionRefused("the daemon sent a group within a group")
                 self.receive(part)
             return
         if kind == "hello":
             if PROTOCOL_VERSION not in message.hello.protocol_versions:
                 spoken = list(message.hello.protocol_versions)
-                raise SessionRefused(
-                    f"keeper {message.hello.name} speaks the versions {spoken}, this source "
+                raise ConnectionRefused(
+                    f"daemon {message.hello.name} speaks the versions {spoken}, this client "
                     f"{PROTOCOL_VERSION}"
                 )
             self.keeper = message.hello
             self.outbox.group_messages_max = min(
                 message.hello.group_messages_max, GROUP_MESSAGES_MAX
             )
-            self._changed.set()
+            self._ready.set()
             return
         handle = self._handles.get(getattr(message, kind).handle)
         if handle is None:
@@ -148,14 +146,14 @@ class SourceSession:
         if handle.ended:
             del self._handles[handle.number]
 
-    def end(self, error: AckStreamError) -> None:
+    def end(self, error: CursorKeeperError) -> None:
         """Ends every handle with this error; the first call counts."""
         if self.ended is None:
             self.ended = error
             handles, self._handles = self._handles, {}
             for handle in handles.values():
                 handle.end(error)
-        self._changed.set()
+        self._ready.set()
         self._over.set()
 
     def _new_handle(self, cursor: str, known: CursorState | None = None) -> CursorHandle:

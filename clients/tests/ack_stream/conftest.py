@@ -11,9 +11,11 @@ import pytest_asyncio
 
 from clients.tests.ack_stream.fake_keeper import FakeKeeper
 from clients.tests.ack_stream.keepers import Keeper, fake
-from cursorkeeper_client.ack_stream import SourceConnection, SourceSession, SourceSettings
+from cursorkeeper_client import ClientSettings
+from cursorkeeper_client.ack_stream.connection import SourceConnection
+from cursorkeeper_client.ack_stream.session import SourceSession
 
-SETTINGS = SourceSettings(
+SETTINGS = ClientSettings(
     back_off_min_ms=10,
     back_off_max_ms=200,
     answer_timeout_s=60.0,

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
+from cursorkeeper_client import LayoutItem, LayoutState, Position
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import ack_set_of, missing_of, u32_column
 from cursorkeeper_client.ack_stream.messages import layout_of, layout_run, position, position_of
-from cursorkeeper_client.values import LayoutItem, LayoutState, Position
 
 BATCH_SIZE_MAX = 65_536
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from clients.tests.ack_stream.fake_cursor import FakeCursor, FakeRefusal, FakeState
+from cursorkeeper_client import Position
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import parts_of
 from cursorkeeper_client.ack_stream.messages import hello, position, position_of
-from cursorkeeper_client.values import Position
 
 if TYPE_CHECKING:
     from clients.tests.ack_stream.fake_keeper import FakeKeeper

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream import (
+from cursorkeeper_client import (
     AckedIndexes,
     Acks,
     LayoutItem,
@@ -20,6 +19,7 @@ from cursorkeeper_client.ack_stream import (
     PartialBatch,
     Position,
 )
+from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import (
     ack_batch,
     ack_set_of,

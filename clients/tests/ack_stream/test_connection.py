@@ -10,8 +10,8 @@ from typing import Any
 from grpc._cython import cygrpc
 
 from clients.tests.support.pings import pings_answered
-from cursorkeeper_client.ack_stream.transport import serve_subscribe
-from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client import ClientSettings
+from cursorkeeper_client.ack_stream.connection import serve_subscribe
 
 ROOT = Path(__file__).parents[3]
 WITH_OPTIONS = ("clients", "daemon", "pipeline", "bench", "tools", "testcontainers_tests")
@@ -30,7 +30,7 @@ async def test_a_keeper_that_only_pings_keeps_its_subscription() -> None:
     async def quiet(_requests: Any, _context: Any) -> None:
         await asyncio.Event().wait()
 
-    server, port = serve_subscribe("127.0.0.1:0", SourceSettings(), quiet)
+    server, port = serve_subscribe("127.0.0.1:0", ClientSettings(), quiet)
     await server.start()
     try:
         assert await pings_answered(f"127.0.0.1:{port}", 20) == 20

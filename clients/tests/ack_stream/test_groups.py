@@ -9,11 +9,11 @@ import asyncio
 import pytest
 
 from clients.tests.ack_stream.conftest import SETTINGS
+from cursorkeeper_client import ConnectionRefused
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.groups import GROUP_BYTES, keeper_group, source_group
 from cursorkeeper_client.ack_stream.outbox import Outbox
 from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.errors import SessionRefused
 from cursorkeeper_client.gap import Gap
 
 HOURS_MS = 1e7
@@ -103,5 +103,5 @@ async def test_what_nobody_else_waits_with_leaves_at_once() -> None:
 async def test_a_source_takes_no_group_within_a_group() -> None:
     session = SourceSession(SETTINGS)
     inner = pb.KeeperMessage(group=pb.KeeperGroup())
-    with pytest.raises(SessionRefused, match="within"):
+    with pytest.raises(ConnectionRefused, match="within"):
         session.receive(pb.KeeperMessage(group=pb.KeeperGroup(messages=[inner])))

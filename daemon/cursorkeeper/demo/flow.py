@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import sys
 import time
@@ -22,9 +23,14 @@ from typing import Any
 
 import msgspec
 
-from cursorkeeper_client.cursor import ResumingCursor
-from cursorkeeper_client.errors import AckStreamError, CursorDeposed
-from cursorkeeper_client.values import Acks, CursorState, Position
+from cursorkeeper_client import (
+    Acks,
+    Cursor,
+    CursorDeposed,
+    CursorKeeperError,
+    CursorState,
+    Position,
+)
 
 LOOK_S = 0.2
 OUTAGE_MIN_S = 1.0
@@ -54,14 +60,14 @@ class Flow:
     somebody else took the cursor it is taken back; 0: that is the end. At most `in_flight_max`
     batches are sent and not confirmed; then it waits, as consumers wait for messages.
 
-    Batch `_base + t` is the one with ticket `t` of the cursor of now: every cursor begins at the
+    Batch `_base + t` is the one with seq `t` of the cursor of now: every cursor begins at the
     first batch that is not durable.
     """
 
     def __init__(
         self,
         at: int,
-        opens: Callable[[], ResumingCursor],
+        opens: Callable[[], Cursor],
         *,
         in_flight_max: int,
         ledger: bool = False,
@@ -82,16 +88,8 @@ class Flow:
         self._progress = asyncio.Event()
         self.cursor = self._opened()
 
-    @property
-    def paused(self) -> str:
-        """Why nothing is to be dispatched now; empty: it may go on."""
-        handle = self.cursor.handle
-        if handle is None:
-            return "no connection"
-        return str(handle.pause_reason or "paused") if handle.paused else ""
-
     async def send(self, acks: Acks, count: int = 1) -> None:
-        """One batch of `count` acks. Raises AckStreamError if the cursor is lost for good."""
+        """One batch of `count` acks. Raises CursorKeeperError if the cursor is lost for good."""
         if self._ledger:
             say(sent=[self.at, self.sent + 1])
         self.sent += 1
@@ -107,7 +105,7 @@ class Flow:
     async def reset(self, target: Position) -> None:
         """Sets the cursor back when all is durable."""
         await self.drain()
-        await self.cursor.reset(target)
+        await self.cursor.reset(target, timeout_s=math.inf)
 
     async def _wait(self, left: int) -> None:
         """Until so few batches are not durable."""
@@ -116,8 +114,8 @@ class Flow:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._progress.wait()
-            if self.cursor.failed is not None:
-                await self._retake(self.cursor.failed)
+            if self.cursor.ended is not None:
+                await self._retake(self.cursor.ended)
                 await self._hand_over()
 
     async def _hand_over(self) -> None:
@@ -125,14 +123,14 @@ class Flow:
         while self._handed < self.sent:
             batch = self._unconfirmed[self._handed - self.durable]
             try:
-                ticket = await self.cursor.send(batch.acks)
+                seq = await self.cursor.send(batch.acks)
             except CursorDeposed as e:
                 await self._retake(e)
                 continue
             self._handed += 1
-            assert self._base + ticket == self._handed, (self._base, ticket, self._handed)
+            assert self._base + seq == self._handed, (self._base, seq, self._handed)
 
-    async def _retake(self, lost: AckStreamError) -> None:
+    async def _retake(self, lost: CursorKeeperError) -> None:
         """Takes the cursor back, after a while, from somebody else."""
         if not (isinstance(lost, CursorDeposed) and self._retake_ms):
             raise lost
@@ -140,9 +138,9 @@ class Flow:
         self._base = self._handed = self.durable
         self.cursor = self._opened()
 
-    def _opened(self) -> ResumingCursor:
+    def _opened(self) -> Cursor:
         cursor, base = self._opens(), self._base
-        cursor.on_durable = lambda ticket: self._durable(base + ticket)
+        cursor.on_durable = lambda seq: self._durable(base + seq)
         cursor.on_recovered = self._recovered
         return cursor
 

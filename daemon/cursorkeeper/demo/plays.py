@@ -30,8 +30,7 @@ from cursorkeeper.demo.workload import BadCase
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.sizes.native import snapshot_records
-from cursorkeeper_client.ack_stream.connection import SourceConnection
-from cursorkeeper_client.values import CursorState
+from cursorkeeper_client import Client, CursorState
 
 THE_BAD_CASE = (
     "[bold]The bad case[/bold]: a large backlog, all acked but its oldest entry and some holes"
@@ -155,10 +154,10 @@ async def recover(address: str, topic: str) -> tuple[CursorState, float]:
     """Open a cursor as its new owner: the recovered state, and the seconds from asking to the end
     of the state.
     """
-    async with SourceConnection(address) as session:
+    async with Client(address) as client:
+        await client.connected()
         began = time.monotonic()
-        handle = session.open(topic, SUBSCRIPTION, create=False, takeover=True)
-        state = await handle.wait_opened()
+        state = await client.cursor(topic, SUBSCRIPTION, create=False).opened()
         return state, time.monotonic() - began
 
 

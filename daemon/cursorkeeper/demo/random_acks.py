@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.values import (
+from cursorkeeper_client import (
     AckedIndexes,
     Acks,
     LayoutItem,

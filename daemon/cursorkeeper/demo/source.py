@@ -19,9 +19,7 @@ from pathlib import Path
 from cursorkeeper.demo.flow import Flow, say
 from cursorkeeper.demo.trace import Trace
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper_client.client import ResumingSource
-from cursorkeeper_client.settings import SourceSettings
-from cursorkeeper_client.values import Acks, LayoutItem, LayoutState, LedgerAcks
+from cursorkeeper_client import Acks, Client, ClientSettings, LayoutItem, LayoutState, LedgerAcks
 
 TOPIC = "persistent://demo/ns/bad-case"
 SUBSCRIPTION = "workers"
@@ -99,13 +97,13 @@ async def play(
 ) -> None:
     """Sends each workload on its own cursor, side by side, until all of it is durable."""
     async with (
-        ResumingSource.dialling(address, SourceSettings(name="demo-source")) as source,
+        Client(address, ClientSettings(name="demo-source")) as client,
         asyncio.TaskGroup() as group,
     ):
         flows = [
             Flow(
                 at,
-                partial(source.cursor, work.topic, SUBSCRIPTION, layout=work.layout),
+                partial(client.cursor, work.topic, SUBSCRIPTION, layout=work.layout),
                 in_flight_max=IN_FLIGHT_MAX,
                 ledger=ledger,
             )
@@ -115,7 +113,7 @@ async def play(
         if gates is not None:
             helpers.append(group.create_task(gates.listen()))
         for flow in flows:
-            await flow.cursor.wait_opened()
+            await flow.cursor.opened()
         began = time.monotonic()
         await asyncio.gather(
             *(_send(flow, work, gates) for flow, work in zip(flows, workloads, strict=True))
@@ -138,7 +136,7 @@ async def _report(flows: list[Flow]) -> None:
     while True:
         say(
             confirmed=sum(flow.durable_acks for flow in flows),
-            paused=next((flow.paused for flow in flows if flow.paused), ""),
+            paused=next((why for flow in flows if (why := flow.cursor.paused_for)), ""),
         )
         await asyncio.sleep(REPORT_EVERY_S)
 

@@ -21,9 +21,7 @@ from functools import partial
 
 from cursorkeeper.demo.flow import LOOK_S, Flow, say
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_client.client import ResumingSource
-from cursorkeeper_client.errors import AckStreamError
-from cursorkeeper_client.settings import SourceSettings
+from cursorkeeper_client import Client, ClientSettings, CursorKeeperError
 
 SUBSCRIPTION = "steady"
 IN_FLIGHT_MAX = 200
@@ -39,8 +37,8 @@ async def pace(
     reset_every: int = 0,
 ) -> None:
     """Sends batch after batch, until it is cancelled or there are `batches`. After each
-    `reset_every` of them the cursor is set back to its start. Raises AckStreamError if the cursor
-    is lost for good.
+    `reset_every` of them the cursor is set back to its start. Raises CursorKeeperError if the
+    cursor is lost for good.
     """
     rng = random.Random(flow.at)
     while not batches or flow.sent < batches:
@@ -52,7 +50,7 @@ async def pace(
 
 async def run(given: argparse.Namespace) -> int:
     """The whole life; returns the exit code."""
-    settings = SourceSettings(
+    settings = ClientSettings(
         name="steady-source",
         back_off_max_ms=1_000,
         open_timeout_s=60,
@@ -61,11 +59,11 @@ async def run(given: argparse.Namespace) -> int:
         # of every ping of gRPC's, those for its window included
         keepalive_timeout_ms=int(given.keepalive_s * 500),
     )
-    async with ResumingSource.dialling(given.daemon, settings) as source:
+    async with Client(given.daemon, settings) as client:
         flows = [
             Flow(
                 at,
-                partial(source.cursor, topic, SUBSCRIPTION, layout=LAYOUT, start=START),
+                partial(client.cursor, topic, SUBSCRIPTION, layout=LAYOUT, start=START),
                 in_flight_max=IN_FLIGHT_MAX,
                 ledger=given.ledger,
                 retake_ms=given.retake_ms,
@@ -94,7 +92,7 @@ async def run(given: argparse.Namespace) -> int:
                 await sending
             async with asyncio.timeout(given.drain_s):
                 await asyncio.gather(*(flow.drain() for flow in flows))
-        except (AckStreamError, TimeoutError) as e:
+        except (CursorKeeperError, TimeoutError) as e:
             say(
                 done=False,
                 unconfirmed_batches=sum(flow.sent - flow.durable for flow in flows),
@@ -113,9 +111,9 @@ async def _report(flows: list[Flow], every_s: float) -> None:
     while True:
         await asyncio.sleep(LOOK_S)
         for flow in flows:
-            if flow.paused != paused[flow]:
-                paused[flow] = flow.paused
-                say(paused=[flow.at, flow.paused])
+            if (why := flow.cursor.paused_for) != paused[flow]:
+                paused[flow] = why
+                say(paused=[flow.at, why])
         if every_s and time.monotonic() - began >= every_s:
             began = time.monotonic()
             say(

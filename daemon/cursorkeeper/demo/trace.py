@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pyroaring import BitMap
 
-from cursorkeeper_client.values import (
+from cursorkeeper_client import (
     AckedIndexes,
     Acks,
     LayoutItem,

@@ -24,8 +24,8 @@ from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.format import footer as codec
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
-from cursorkeeper_client.ack_stream import Acks, LedgerAcks, PartialBatch, SourceConnection
-from cursorkeeper_client.errors import CursorDamaged, Fenced
+from cursorkeeper_client import Acks, CursorDamaged, Fenced, LedgerAcks, PartialBatch
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 
 pytestmark = pytest.mark.jvm
 REPOSITORY = Path(__file__).parents[3]
@@ -130,10 +130,10 @@ async def make_cursor(
     """Acks on the ack stream; left open."""
     async with SourceConnection(address) as session:
         handle = session.open(topic, SUB, cursor_properties={"k": "v"}, fencing_token=fencing_token)
-        await handle.wait_opened()
+        await handle.opened()
         for at in range(rounds):
             entries = np.arange(1 + 100 * at, 90 + 100 * at, 2, dtype=np.uint32)
-            seq = await handle.send_acks(
+            seq = await handle.send(
                 Acks(
                     [
                         LedgerAcks(
@@ -142,7 +142,7 @@ async def make_cursor(
                     ]
                 )
             )
-            await handle.wait_durable(seq, 30)
+            await handle.durable(seq, 30)
 
 
 async def write_footer(stack: Standalone, name: CursorName, data: bytes) -> None:

@@ -16,20 +16,16 @@ from clients.tests.ack_stream.fake_keeper import FakeKeeper
 from cursorkeeper.demo.flow import Flow
 from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
 from cursorkeeper.demo.steady import IN_FLIGHT_MAX, pace
-from cursorkeeper_client.ack_stream import (
-    CursorDeposed,
-    ResumingSource,
-    SourceConnection,
-    SourceSettings,
-)
+from cursorkeeper_client import Client, ClientSettings, CursorDeposed
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 
 TOPIC = "persistent://steady/ns/topic"
-SETTINGS = SourceSettings(back_off_min_ms=5, back_off_max_ms=20)
+SETTINGS = ClientSettings(back_off_min_ms=5, back_off_max_ms=20)
 
 
 async def flow(keeper: FakeKeeper, seed: int, *, retake_ms: float = 20, batches: int = 200) -> Flow:
     """Runs to its end on a connection of its own."""
-    async with ResumingSource.dialling(keeper.address, SETTINGS) as source:
+    async with Client(keeper.address, SETTINGS) as source:
         opens = partial(source.cursor, TOPIC, "s", layout=LAYOUT, start=START)
         made = Flow(0, opens, in_flight_max=IN_FLIGHT_MAX, ledger=True, retake_ms=retake_ms)
         await pace(made, seed, interval_ms=1, batches=batches)
@@ -53,7 +49,7 @@ async def test_two_that_never_give_up_both_come_to_an_end(
         "each is said once, however often it was sent"
     )
     async with SourceConnection(keeper.address) as check:
-        state = await check.open(TOPIC, "s", takeover=True).wait_opened()
+        state = await check.open(TOPIC, "s", takeover=True).opened()
     await keeper.kill()
     acked = {
         key
@@ -70,7 +66,7 @@ async def test_without_the_wish_a_takeover_is_its_end() -> None:
     waiting = asyncio.create_task(flow(keeper, 1, retake_ms=0, batches=0))
     async with SourceConnection(keeper.address) as other:
         await until(lambda: keeper.holders, what="it is held")
-        await other.open(TOPIC, "s", takeover=True).wait_opened()
+        await other.open(TOPIC, "s", takeover=True).opened()
         with pytest.raises(CursorDeposed):
             async with asyncio.timeout(60):
                 await waiting

@@ -64,7 +64,7 @@ def is_said(text: str) -> bool:
     which is in the source as it is.
     """
     rest = text.strip(BETWEEN)
-    while rest:
+    while rest := rest.removeprefix("What to do: "):
         longest = bisect_left(
             range(1, len(rest) + 1), True, key=lambda n: rest[:n] not in program_words()
         )

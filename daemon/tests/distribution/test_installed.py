@@ -159,8 +159,8 @@ async def main():
     async with SourceConnection(sys.argv[1]) as session:
         layout = [LayoutItem(7, LayoutState.OPEN)]
         cursor = session.open("persistent://public/default/t", "s", layout=layout)
-        await cursor.wait_opened()
-        await cursor.wait_durable(await cursor.send_acks(Acks([LedgerAcks(7, [0, 1, 5])])))
+        await cursor.opened()
+        await cursor.durable(await cursor.send(Acks([LedgerAcks(7, [0, 1, 5])])))
 
 asyncio.run(main())
 """

@@ -19,17 +19,17 @@ from pyroaring import BitMap
 
 from cursorkeeper.core.footer import FooterState, InlineBase
 from cursorkeeper.demo.random_acks import CLOSED_LEDGERS, LAYOUT
-from cursorkeeper_client.ack_stream.connection import SourceConnection
-from cursorkeeper_client.ack_stream.handle import CursorHandle
-from cursorkeeper_client.errors import NoSuchCursor
-from cursorkeeper_client.values import (
+from cursorkeeper_client import (
     AckedIndexes,
     Acks,
     CursorState,
     LedgerAcks,
+    NoSuchCursor,
     PartialBatch,
     Position,
 )
+from cursorkeeper_client.ack_stream.connection import SourceConnection
+from cursorkeeper_client.ack_stream.handle import CursorHandle
 from daemon.tests.end_to_end.stored import Stored, reading, stored
 
 SUB = "sub"
@@ -115,7 +115,7 @@ class Held:
             self._topic, SUB, layout=LAYOUT, create=self._create, takeover=self._takeover
         )
         try:
-            self.state = await self.handle.wait_opened()
+            self.state = await self.handle.opened()
         except BaseException:
             await self._connection.close()
             raise
@@ -131,10 +131,8 @@ class Held:
         properties: Mapping[str, int] | None = None,
     ) -> None:
         """Sent and durable."""
-        await self.handle.wait_durable(
-            await self.handle.send_acks(
-                Acks(ledgers, mark_delete=mark_delete, properties=properties)
-            )
+        await self.handle.durable(
+            await self.handle.send(Acks(ledgers, mark_delete=mark_delete, properties=properties))
         )
 
     @property
@@ -166,7 +164,7 @@ async def no_ledger_is_left(owners: Owners, topic: str) -> Stored:
 
 async def reset_delete_and_create_again(owners: Owners, topic: str) -> Story:
     async with Held(owners, topic, create=True) as one:
-        await one.handle.wait_durable(one.handle.set_cursor_properties({"a": "b"}))
+        await one.handle.durable(one.handle.set_cursor_properties({"a": "b"}))
         await one.acks(LedgerAcks(LEDGER, range(100)))
         assert await one.handle.reset(Position(LEDGER, 49)) == 2
         await one.acks(LedgerAcks(LEDGER, [60]))
@@ -263,7 +261,7 @@ async def properties_are_replaced_kept_and_cleared(owners: Owners, topic: str) -
     async with Held(owners, topic, create=True) as one:
         await one.acks(mark_delete=Position(LEDGER, 4), properties={"n": 1, "m": -5})
         await one.acks(mark_delete=Position(LEDGER, 6), properties={"n": 2})
-        await one.handle.wait_durable(one.handle.set_cursor_properties({"x": "y"}))
+        await one.handle.durable(one.handle.set_cursor_properties({"x": "y"}))
     yield
     async with Held(owners, topic) as two:
         assert (two.state.mark_delete, two.state.mark_delete_properties) == (
@@ -278,7 +276,7 @@ async def properties_are_replaced_kept_and_cleared(owners: Owners, topic: str) -
         assert (three.state.mark_delete, three.acked) == (Position(LEDGER, 9), {LEDGER: {20}})
         assert three.state.mark_delete_properties == {"n": 2}
         await three.acks(properties={})
-        await three.handle.wait_durable(three.handle.set_cursor_properties({}))
+        await three.handle.durable(three.handle.set_cursor_properties({}))
     yield
     async with Held(owners, topic) as last:
         assert (

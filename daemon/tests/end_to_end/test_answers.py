@@ -12,21 +12,21 @@ import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client._proto import acks_pb2_grpc as rpc
-from cursorkeeper_client.ack_stream.connection import SourceConnection
-from cursorkeeper_client.ack_stream.handle import CursorHandle
-from cursorkeeper_client.ack_stream.session import SourceSession
-from cursorkeeper_client.errors import CursorRefused
-from cursorkeeper_client.settings import SourceSettings
-from cursorkeeper_client.values import (
+from cursorkeeper_client import (
     Acks,
+    ClientSettings,
+    CursorRefused,
     CursorState,
     LayoutItem,
     LayoutState,
     LedgerAcks,
     Position,
 )
+from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client._proto import acks_pb2_grpc as rpc
+from cursorkeeper_client.ack_stream.connection import SourceConnection
+from cursorkeeper_client.ack_stream.handle import CursorHandle
+from cursorkeeper_client.ack_stream.session import SourceSession
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.zookeeper.proxy import FaultProxy
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LEDGER = 11
 LAYOUT = (LayoutItem(LEDGER, LayoutState.OPEN),)
-SOURCE = SourceSettings(open_timeout_s=120.0, answer_timeout_s=120.0)
+SOURCE = ClientSettings(open_timeout_s=120.0, answer_timeout_s=120.0)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def link(stack: Standalone) -> AsyncIterator[FaultProxy]:
 
 
 async def confirms(handle: CursorHandle, *entries: int) -> None:
-    await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(LEDGER, list(entries))])))
+    await handle.durable(await handle.send(Acks([LedgerAcks(LEDGER, list(entries))])))
 
 
 async def info(daemon: DaemonProcess, topic: str) -> pb.CursorInfo:
@@ -72,7 +72,7 @@ async def opened_when_it_may(session: SourceSession, topic: str) -> CursorState:
     async with asyncio.timeout(120):
         while True:
             try:
-                return await session.open(topic, "s", layout=LAYOUT, takeover=True).wait_opened()
+                return await session.open(topic, "s", layout=LAYOUT, takeover=True).opened()
             except CursorRefused as refused:
                 assert refused.code == "UNAVAILABLE", refused
 
@@ -92,18 +92,18 @@ async def test_a_stale_daemon_answers_an_open_only_with_proof(
     b = await daemons.start(stack.gateway, stack.zookeeper)
     async with SourceConnection(a.address, SOURCE) as session:
         first = session.open(topic, "s", layout=LAYOUT)
-        await first.wait_opened()
+        await first.opened()
         await confirms(first, *range(501))
     link.stall()
     async with SourceConnection(b.address, SOURCE) as session:
         moved = session.open(topic, "s", layout=LAYOUT, takeover=True)
-        await moved.wait_opened()
+        await moved.opened()
         if reset:
             await moved.reset(Position(LEDGER, -1))
         await confirms(moved, 600, 601)
     async with SourceConnection(a.address, SOURCE) as session:
         again = session.open(topic, "s", layout=LAYOUT, takeover=True)
-        opening = asyncio.ensure_future(again.wait_opened())
+        opening = asyncio.ensure_future(again.opened())
         await waits_for_zookeeper(a, topic)
         assert not opening.done() and again.epoch == 0, "nothing of the answer has left"
         link.flow()
@@ -126,17 +126,17 @@ async def test_a_broken_stream_is_resumed_while_the_link_is_stalled(
     a = await daemons.start(stack.gateway, f"127.0.0.1:{link.port}", "--answer-wait-max-ms", "1500")
     async with SourceConnection(a.address, SOURCE) as session:
         first = session.open(topic, "s", layout=LAYOUT)
-        state = await first.wait_opened()
+        state = await first.opened()
         await confirms(first, 1)
     link.stall()
     async with SourceConnection(a.address, SOURCE) as session:
         second = session.open(topic, "s", layout=LAYOUT, takeover=True, resume=state)
-        await second.wait_opened()
+        await second.opened()
         assert second.resumed
         await confirms(second, 2)
-    async with SourceConnection(a.address, SourceSettings(open_timeout_s=60.0)) as session:
+    async with SourceConnection(a.address, ClientSettings(open_timeout_s=60.0)) as session:
         with pytest.raises(Exception, match="ZooKeeper") as caught:
-            await session.open(topic, "s", layout=LAYOUT, takeover=True).wait_opened()
+            await session.open(topic, "s", layout=LAYOUT, takeover=True).opened()
         assert getattr(caught.value, "code", "") == "UNAVAILABLE"
         link.flow()
         shown = await opened_when_it_may(session, topic)

@@ -35,22 +35,21 @@ async def test_sigterm_while_acks_flow(stack: Standalone, daemons: Daemons) -> N
     drivers = [driver for _, driver in driven]
     flow = [asyncio.create_task(send_without_end(driver)) for driver in drivers]
     for driver in drivers:
-        while driver.cursor.durable_ticket < 30:
+        while driver.cursor.durable_seq < 30:
             await asyncio.sleep(0.01)
-    sent_before = [driver.cursor.last_ticket for driver in drivers]
+    sent_before = [driver.cursor.last_seq for driver in drivers]
     began = time.monotonic()
     await daemon.stop(3 * CLOSE_TIMEOUT_S)
     assert daemon._process is not None
     assert daemon._process.returncode == 0, daemon.tail()
     assert time.monotonic() - began < CLOSE_TIMEOUT_S
     assert all(
-        driver.cursor.last_ticket > before
-        for driver, before in zip(drivers, sent_before, strict=True)
+        driver.cursor.last_seq > before for driver, before in zip(drivers, sent_before, strict=True)
     ), "acks flowed on"
-    sent_at_the_end = [driver.cursor.last_ticket for driver in drivers]
+    sent_at_the_end = [driver.cursor.last_seq for driver in drivers]
     async with asyncio.timeout(60):
         while any(
-            driver.cursor.last_ticket == sent
+            driver.cursor.last_seq == sent
             for driver, sent in zip(drivers, sent_at_the_end, strict=True)
         ):
             await asyncio.sleep(0.01)
@@ -59,14 +58,14 @@ async def test_sigterm_while_acks_flow(stack: Standalone, daemons: Daemons) -> N
     await asyncio.gather(*flow, return_exceptions=True)
     for source, _ in driven:
         await source.close()
-    assert all(driver.cursor.durable_ticket < driver.cursor.last_ticket for driver in drivers), (
+    assert all(driver.cursor.durable_seq < driver.cursor.last_seq for driver in drivers), (
         "not everything was confirmed"
     )
 
     other = await daemons.start(stack.gateway, stack.zookeeper)
     async with SourceConnection(other.address) as session:
         for topic, driver in zip(topics, drivers, strict=True):  # closed: no takeover is needed
-            check(await session.open(topic, "sub", create=False).wait_opened(), driver.truth)
+            check(await session.open(topic, "sub", create=False).opened(), driver.truth)
 
 
 async def test_sigterm_without_bookkeeper_ends_in_time_and_says_what_was_left(
@@ -79,7 +78,7 @@ async def test_sigterm_without_bookkeeper_ends_in_time_and_says_what_was_left(
     topic = "persistent://e2e/ns/drain-alone"
     source, driver = await driving(daemon.address, topic, 40)
     await driver.send_some(20)
-    await driver.cursor.wait_durable()
+    await driver.cursor.durable()
     stack.kill()
     await driver.send_some(20)
     began = time.monotonic()
@@ -93,6 +92,6 @@ async def test_sigterm_without_bookkeeper_ends_in_time_and_says_what_was_left(
     other = await daemons.start(stack.gateway, stack.zookeeper)
     async with SourceConnection(other.address) as session:
         check(
-            await session.open(topic, "sub", create=False, takeover=True).wait_opened(),
+            await session.open(topic, "sub", create=False, takeover=True).opened(),
             driver.truth,
         )

@@ -6,9 +6,8 @@ import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_client.ack_stream.connection import SourceConnection, SourceServer
-from cursorkeeper_client.client import ResumingSource
-from cursorkeeper_client.values import Acks, LedgerAcks, Position
+from cursorkeeper_client import Acks, Client, LedgerAcks, Position, SourceServer
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.stories import LIVES, live
 from daemon.tests.end_to_end.workload import LAYOUT, Driver, check, driving, recovered
@@ -30,13 +29,13 @@ async def test_acks_survive_kills_of_the_daemon_and_of_the_whole_stack(
     source, driver = await driving(daemon.address, "persistent://e2e/ns/kills", 1)
     for _ in range(2):
         await driver.send_some(60)
-        await driver.cursor.wait_durable(driver.cursor.last_ticket - 20)
+        await driver.cursor.durable(driver.cursor.last_seq - 20)
         await daemon.kill()
         await daemon.start()
     await driver.send_some(60)
     stack.restart()
     await driver.send_some(60)
-    await driver.cursor.wait_durable()
+    await driver.cursor.durable()
     assert driver.cursor.opens >= 3
     await source.close()
     await daemon.kill()
@@ -66,14 +65,14 @@ async def test_sigterm_closes_every_cursor_and_exits_with_zero(
     daemon = await daemons.start(stack.gateway, stack.zookeeper)
     source, driver = await driving(daemon.address, "persistent://e2e/ns/term", 3)
     await driver.send_some(20)
-    await driver.cursor.wait_durable()
+    await driver.cursor.durable()
     await source.close()
     await daemon.stop()
     assert daemon._process is not None
     assert daemon._process.returncode == 0, daemon.tail()
     other = await daemons.start(stack.gateway, stack.zookeeper)
     async with SourceConnection(other.address) as session:  # closed: no takeover is needed
-        state = await session.open("persistent://e2e/ns/term", "sub", create=False).wait_opened()
+        state = await session.open("persistent://e2e/ns/term", "sub", create=False).opened()
     check(state, driver.truth)
 
 
@@ -85,34 +84,34 @@ async def test_a_second_daemon_takes_over_and_the_first_is_deposed(
     topic = "persistent://e2e/ns/duel"
     async with SourceConnection(first.address) as one, SourceConnection(second.address) as two:
         mine = one.open(topic, "sub", layout=LAYOUT)
-        await mine.wait_opened()
-        await mine.wait_durable(await mine.send_acks(Acks([LedgerAcks(11, [1, 2, 3])])))
+        await mine.opened()
+        await mine.durable(await mine.send(Acks([LedgerAcks(11, [1, 2, 3])])))
         theirs = two.open(topic, "sub", takeover=True)
-        state = await theirs.wait_opened()
+        state = await theirs.opened()
         assert set(state.acked[11]) == {1, 2, 3}
-        await theirs.wait_durable(await theirs.send_acks(Acks([LedgerAcks(11, [4])])))
+        await theirs.durable(await theirs.send(Acks([LedgerAcks(11, [4])])))
         with pytest.raises(Exception, match="taken over"):
             while True:
-                await mine.wait_durable(await mine.send_acks(Acks([LedgerAcks(11, [5])])), 120)
+                await mine.durable(await mine.send(Acks([LedgerAcks(11, [5])])), 120)
 
 
 async def test_the_daemon_dials_a_source_that_serves(stack: Standalone, daemons: Daemons) -> None:
     """The other direction of the stream: `Subscribe`."""
     async with SourceServer() as server:
         daemon = await daemons.start(stack.gateway, stack.zookeeper, "--sources", server.address)
-        async with ResumingSource.serving(server) as source:
+        async with Client(server) as source:
             driver = Driver(
                 source.cursor(
                     "persistent://e2e/ns/dialled", "sub", layout=LAYOUT, start=Position(11, -1)
                 ),
                 4,
             )
-            await driver.cursor.wait_opened()
+            await driver.cursor.opened()
             await driver.send_some(30)
             await daemon.kill()
             await daemon.start()
             await driver.send_some(30)
-            await driver.cursor.wait_durable()
+            await driver.cursor.durable()
         other = await daemons.start(stack.gateway, stack.zookeeper)
         check(await recovered(other.address, "persistent://e2e/ns/dialled"), driver.truth)
 

@@ -24,8 +24,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 async def ends_well(daemons: Daemons, cluster: LocalCluster, topic: str, driver: Driver) -> None:
     """Everything becomes durable by itself, and a new owner finds it."""
-    async with asyncio.timeout(180):
-        await driver.cursor.wait_durable()
+    await driver.cursor.durable(timeout_s=180)
     other = await daemons.start(cluster.gateway, cluster.zookeeper_address)
     check(await recovered(other.address, topic), driver.truth)
     assert driver.truth.confirmed == driver.truth.sent
@@ -40,8 +39,7 @@ async def test_a_bookie_is_killed_and_comes_back(cluster: LocalCluster, daemons:
     await daemon.kill()  # the next owner has to recover and create ledgers with two bookies
     await daemon.start()
     await driver.send_some(40)
-    async with asyncio.timeout(180):
-        await driver.cursor.wait_durable()
+    await driver.cursor.durable(timeout_s=180)
     cluster.bookies[0].start()
     await driver.send_some(20)
     await ends_well(daemons, cluster, "persistent://sep/ns/bookie", driver)
@@ -80,18 +78,16 @@ async def test_all_bookies_are_away_and_the_source_is_paused(
     )
     source, driver = await driving(daemon.address, "persistent://sep/ns/bookies", 14)
     await driver.send_some(20)
-    await driver.cursor.wait_durable()
+    await driver.cursor.durable()
     for bookie in cluster.bookies:
         bookie.kill()
     await driver.send_some(20)
     async with asyncio.timeout(180):
-        while not (driver.cursor.handle is not None and driver.cursor.handle.pause_reason):
+        while (reason := driver.cursor.paused_for) in ("", "no connection"):
             await asyncio.sleep(0.05)
-    assert "BookKeeper" in str(driver.cursor.handle.pause_reason) or "durable" in str(
-        driver.cursor.handle.pause_reason
-    )
+    assert "BookKeeper" in reason or "durable" in reason
     for bookie in cluster.bookies:
         bookie.start()
     await ends_well(daemons, cluster, "persistent://sep/ns/bookies", driver)
-    assert driver.cursor.handle is None or not driver.cursor.handle.paused
+    assert driver.cursor.paused_for in ("", "no connection")
     await source.close()

@@ -145,7 +145,7 @@ async def test_it_writes_nothing_to_a_file_system(tmp_path: Path, stack: Standal
             ready = json.loads(await process.stdout.readline())
         source, driver = await driving(ready["listen"], "persistent://e2e/ns/read-only", 50)
         await driver.send_some(50)
-        await driver.cursor.wait_durable()
+        await driver.cursor.durable()
         await source.close()
         assert "cursorkeeper_" in await asyncio.to_thread(
             lambda: urlopen(f"http://{ready['metrics']}/metrics", timeout=60).read().decode()

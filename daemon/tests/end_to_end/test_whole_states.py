@@ -17,8 +17,8 @@ from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.connections import gateway_settings
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.settings import Settings
+from cursorkeeper_client import Acks, LedgerAcks
 from cursorkeeper_client.ack_stream.connection import SourceConnection
-from cursorkeeper_client.values import Acks, LedgerAcks
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import LAYOUT, OPEN_LEDGER, check, driving, recovered
 
@@ -61,17 +61,17 @@ async def test_r01_a_chunked_state_survives_kills_of_the_daemon_and_of_the_whole
     source, driver = await driving(daemon.address, topic, 21)
     wide = {(OPEN_LEDGER, entry) for entry in WIDE}
     driver.truth.sent |= wide
-    ticket = await driver.cursor.send(Acks([LedgerAcks(OPEN_LEDGER, list(WIDE))]))
-    driver.truth.waiting[ticket] = (wide, {}, None)
+    seq = await driver.cursor.send(Acks([LedgerAcks(OPEN_LEDGER, list(WIDE))]))
+    driver.truth.waiting[seq] = (wide, {}, None)
     for _ in range(2):
         await driver.send_some(60)
-        await driver.cursor.wait_durable(driver.cursor.last_ticket - 20)
+        await driver.cursor.durable(driver.cursor.last_seq - 20)
         await daemon.kill()
         await daemon.start()
     await driver.send_some(60)
     stack.restart()
     await driver.send_some(60)
-    await driver.cursor.wait_durable()
+    await driver.cursor.durable()
     found = inspected(stack, topic)
     footers = [x for x in found if x.get("kind") == "footer"]
     assert (
@@ -100,9 +100,9 @@ async def test_r09_at_a_limit_the_source_is_paused_and_goes_on(
     )
     async with SourceConnection(daemon.address) as session:
         handle = session.open(topic, "sub", layout=LAYOUT)
-        await handle.wait_opened()
-        await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(11, [2, 4])])))
-        stuck = await handle.send_acks(Acks([LedgerAcks(11, [6, 8])]))
+        await handle.opened()
+        await handle.durable(await handle.send(Acks([LedgerAcks(11, [2, 4])])))
+        stuck = await handle.send(Acks([LedgerAcks(11, [6, 8])]))
         async with asyncio.timeout(120):
             while not handle.paused:
                 await asyncio.sleep(0.01)
@@ -110,7 +110,7 @@ async def test_r09_at_a_limit_the_source_is_paused_and_goes_on(
             "managedLedgerMaxUnackedRangesToPersist = 2" in str(handle.pause_reason)
             and handle.durable_seq < stuck
         )
-        await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(11, [3, 5, 7])])))
+        await handle.durable(await handle.send(Acks([LedgerAcks(11, [3, 5, 7])])))
         await handle.wait_resumed()
     await daemon.kill()
     other = await daemons.start(stack.gateway, stack.zookeeper, *WHOLE)
@@ -155,10 +155,8 @@ async def test_one_entry_of_megabytes_goes_through_everything(
     entries = range(1, 300_001, 2)
     async with SourceConnection(daemon.address) as session:
         handle = session.open(topic, "sub", layout=LAYOUT)
-        await handle.wait_opened()
-        await handle.wait_durable(
-            await handle.send_acks(Acks([LedgerAcks(OPEN_LEDGER, list(entries))]))
-        )
+        await handle.opened()
+        await handle.durable(await handle.send(Acks([LedgerAcks(OPEN_LEDGER, list(entries))])))
     [state] = [x for x in inspected(stack, topic) if x.get("kind") == "state"]
     assert state["ranges"] == len(entries) and state["storedBytes"] > 2 << 20
     await daemon.kill()

@@ -17,15 +17,13 @@ from cursorkeeper.demo.random_acks import (
     Entry,
     make_batch,
 )
+from cursorkeeper_client import Client, Cursor, CursorState
 from cursorkeeper_client.ack_stream.connection import SourceConnection
-from cursorkeeper_client.client import ResumingSource
-from cursorkeeper_client.cursor import ResumingCursor
-from cursorkeeper_client.values import CursorState
 
 
 @dataclass
 class Truth:
-    """Of one cursor: entries and batch indexes by ticket, split into sent and confirmed."""
+    """Of one cursor: entries and batch indexes by seq, split into sent and confirmed."""
 
     sent: set[Entry] = field(default_factory=set)
     confirmed: set[Entry] = field(default_factory=set)
@@ -37,8 +35,8 @@ class Truth:
     )
 
     def on_durable(self, upto: int) -> None:
-        for ticket in [t for t in self.waiting if t <= upto]:
-            entries, indexes, properties = self.waiting.pop(ticket)
+        for seq in [t for t in self.waiting if t <= upto]:
+            entries, indexes, properties = self.waiting.pop(seq)
             self.confirmed |= entries
             for key, acked in indexes.items():
                 self.confirmed_indexes.setdefault(key, set()).update(acked)
@@ -52,7 +50,7 @@ class Truth:
 class Driver:
     """Sends random batches on one cursor."""
 
-    def __init__(self, cursor: ResumingCursor, seed: int) -> None:
+    def __init__(self, cursor: Cursor, seed: int) -> None:
         self.cursor, self.truth, self._seed = cursor, Truth(), seed
         cursor.on_durable = self.truth.on_durable
         self._number = 0
@@ -68,9 +66,9 @@ class Driver:
         truth.sent |= batch.entries
         for key, acked in batch.indexes.items():
             truth.sent_indexes.setdefault(key, set()).update(acked)
-        ticket = await self.cursor.send(batch.acks)
-        truth.waiting[ticket] = (batch.entries, batch.indexes, batch.properties)
-        truth.on_durable(self.cursor.durable_ticket)
+        seq = await self.cursor.send(batch.acks)
+        truth.waiting[seq] = (batch.entries, batch.indexes, batch.properties)
+        truth.on_durable(self.cursor.durable_seq)
 
 
 def check(state: CursorState, truth: Truth) -> None:
@@ -107,13 +105,13 @@ def check(state: CursorState, truth: Truth) -> None:
 async def recovered(address: str, topic: str, subscription: str = "sub") -> CursorState:
     """Open as a new owner, and leave again."""
     async with SourceConnection(address) as session:
-        return await session.open(topic, subscription, create=False, takeover=True).wait_opened()
+        return await session.open(topic, subscription, create=False, takeover=True).opened()
 
 
-async def driving(address: str, topic: str, seed: int) -> tuple[ResumingSource, Driver]:
+async def driving(address: str, topic: str, seed: int) -> tuple[Client, Driver]:
     """A source with one cursor, opened."""
-    source = ResumingSource.dialling(address)
+    source = Client(address)
     await source.start()
     driver = Driver(source.cursor(topic, "sub", layout=LAYOUT, start=START), seed)
-    await driver.cursor.wait_opened()
+    await driver.cursor.opened()
     return source, driver

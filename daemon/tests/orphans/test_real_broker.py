@@ -14,7 +14,7 @@ import pytest
 
 from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, Standalone
 from cursorkeeper.demo.stack.pulsar import QUICK
-from cursorkeeper_client.ack_stream import SourceConnection
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 from daemon.tests.cli.test_real_stack import Daemon, json_lines, tool
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
@@ -75,7 +75,7 @@ async def keep(address: str) -> None:
     async with SourceConnection(address) as session:
         for topic, subscription in CURSORS:
             handle = session.open(topic, subscription)
-            await handle.wait_opened()
+            await handle.opened()
             await handle.close()
 
 

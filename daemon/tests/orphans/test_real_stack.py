@@ -20,7 +20,7 @@ from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper.zookeeper.values import ANY_VERSION
-from cursorkeeper_client.ack_stream import SourceConnection
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 from daemon.tests.cli.test_real_stack import SUB, Daemon, json_lines, make_cursor, tool
 
 pytestmark = pytest.mark.jvm
@@ -154,7 +154,7 @@ def test_topics_deleted_by_force(stack: Standalone, tmp_path: Path) -> None:
         # made anew, it is empty
         async def again() -> tuple[bool, int]:
             async with SourceConnection(holder.address) as session:
-                state = await session.open(GONE[0], SUB).wait_opened()
+                state = await session.open(GONE[0], SUB).opened()
                 return state.created, state.epoch
 
         created, epoch = asyncio.run(again())

@@ -21,9 +21,9 @@ from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.stream.store_service import ACKED, PARTLY, UNACKED, CursorStoreService
+from cursorkeeper_client import AckedIndexes, Acks, LedgerAcks, PartialBatch
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
-from cursorkeeper_client.ack_stream import AckedIndexes, Acks, LedgerAcks, PartialBatch
 from cursorkeeper_client.ack_stream.connection import SourceConnection
 from daemon.tests.requirements.dispatch import Dispatcher, Message
 from daemon.tests.requirements.pulsar_acks import Entry, ack_set, individual
@@ -270,16 +270,14 @@ async def test_r16_the_store_answers_with_what_remains() -> None:
     try:
         async with SourceConnection(served.address) as session:
             handle = session.open(topic, "sub")
-            await handle.wait_opened()
+            await handle.opened()
             partials = [PartialBatch(2, 100, BitMap([0, 64, 99])), AckedIndexes(3, 4, ((0, 1),))]
-            await handle.wait_durable(
-                await handle.send_acks(Acks([LedgerAcks(5, [0, 4], (), partials)]))
-            )
+            await handle.durable(await handle.send(Acks([LedgerAcks(5, [0, 4], (), partials)])))
             before = await ask(served.address, topic, [0, 1, 2, 3, 4, 9])
             await served.kill()
         await served.start()
         async with SourceConnection(served.address) as session:
-            await session.open(topic, "sub", takeover=True).wait_opened()
+            await session.open(topic, "sub", takeover=True).opened()
             after = await ask(served.address, topic, [0, 1, 2, 3, 4, 9])
     finally:
         await served.kill()
@@ -310,8 +308,8 @@ async def test_r16_there_is_no_answer_before_the_state_is_recovered() -> None:
     try:
         async with SourceConnection(served.address) as session:
             handle = session.open(topic, "sub")
-            await handle.wait_opened()
-            await handle.wait_durable(await handle.send_acks(Acks([LedgerAcks(5, [0])])))
+            await handle.opened()
+            await handle.durable(await handle.send(Acks([LedgerAcks(5, [0])])))
         await served.kill()
         served.bookkeeper.faults.refuse(Operation.FENCE, times=1_000_000)
         await served.start()

@@ -17,14 +17,14 @@ from pyroaring import BitMap
 from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.plays import acked_in
 from cursorkeeper.demo.stack import Standalone
-from cursorkeeper_client.ack_stream import (
+from cursorkeeper_client import (
     Acks,
+    Client,
     CursorState,
     LayoutItem,
     LayoutState,
     LedgerAcks,
     Position,
-    ResumingSource,
 )
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import recovered
@@ -109,17 +109,17 @@ async def test_r21_fifty_million_entries_and_no_acked_one_comes_again(
     """
     topic = f"persistent://r21/ns/{CASES.index(case)}"
     daemon = await daemons.start(stack.gateway, stack.zookeeper)
-    source = ResumingSource.dialling(daemon.address)
+    source = Client(daemon.address)
     await source.start()
     cursor = source.cursor(topic, "sub", layout=case.layout)
-    await cursor.wait_opened()
+    await cursor.opened()
     for at, pieces in enumerate(case.batches()):
         await cursor.send(Acks(pieces))
         if at == BATCHES // 2:
-            await cursor.wait_durable(cursor.last_ticket - 3)
+            await cursor.durable(cursor.last_seq - 3)
             await daemon.kill()
             await daemon.start()
-    await cursor.wait_durable()
+    await cursor.durable()
     assert cursor.opens == 2, "it was killed in the middle, and the source opened again"
     await daemon.kill()
     await source.close()

@@ -17,7 +17,7 @@ from cursorkeeper.stream import stored_cursors
 from cursorkeeper.stream.stored_cursors import WALKS_MAX, StoredCursors, TooManyWalks
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
-from cursorkeeper_client.ack_stream import SourceConnection
+from cursorkeeper_client.ack_stream.connection import SourceConnection
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.stream.served import ServedKeeper
 from daemon.tests.support.machine_bench import DATA
@@ -225,7 +225,7 @@ async def test_over_grpc_with_the_sources_token_only(monkeypatch: pytest.MonkeyP
         async with SourceConnection(served.address) as session:
             for topic, subscription in [(GONE, "a"), (GONE, "b"), (STAYS, "a")]:
                 handle = session.open(topic, subscription)
-                await handle.wait_opened()
+                await handle.opened()
                 await handle.close()
         async with asyncio.timeout(60), grpc.aio.insecure_channel(served.address) as channel:
             store = rpc.CursorStoreStub(channel)
@@ -257,7 +257,7 @@ async def test_a_caller_who_leaves_gives_his_place_back(monkeypatch: pytest.Monk
             SourceConnection(served.address) as session,
             grpc.aio.insecure_channel(served.address) as channel,
         ):
-            await session.open(GONE, "a").wait_opened()
+            await session.open(GONE, "a").opened()
             store = rpc.CursorStoreStub(channel)
             for _ in range(2):
                 call = store.List(pb.ListRequest(stored=True))
@@ -280,8 +280,8 @@ async def test_over_grpc_a_topic_is_deleted(monkeypatch: pytest.MonkeyPatch) -> 
             grpc.aio.insecure_channel(served.address) as channel,
         ):
             store = rpc.CursorStoreStub(channel)
-            await session.open(GONE, "a").wait_opened()
-            await (closing := session.open(GONE, "b")).wait_opened()
+            await session.open(GONE, "a").opened()
+            await (closing := session.open(GONE, "b")).opened()
             await closing.close()
             outcomes = {
                 o.cursor.subscription: o

@@ -1,0 +1,21 @@
+"""What a topic and a subscription may be called, for everybody who names a cursor."""
+
+from __future__ import annotations
+
+import re
+
+TOPIC = re.compile(r"(non-)?persistent://[^/]+/[^/]+/.+", re.DOTALL)
+
+
+def check(topic: str, subscription: str) -> None:
+    """Raises TypeError or ValueError, with a sentence."""
+    for value, what in ((topic, "a topic"), (subscription, "a subscription")):
+        if not isinstance(value, str):
+            raise TypeError(f"{what} is a text, and this is {value!r}, a {type(value).__name__}")
+    if not TOPIC.fullmatch(topic):
+        raise ValueError(
+            f"{topic!r} is no full name of a topic; write tenant and namespace, too, as in "
+            f"persistent://public/default/orders"
+        )
+    if not subscription:
+        raise ValueError(f"the subscription of {topic} is empty; give its name")
