@@ -170,7 +170,8 @@ class Client:
             return failed, attempt + 1
         finally:
             self._session = None
-            self._connected.clear()
+            if self.failed is None:
+                self._connected.clear()
             for cursor in list(self._cursors):
                 await cursor.detach()
             await self._line.hang_up()

@@ -302,6 +302,7 @@ class Cursor(Series):
         batch, self._open, self._is_due = self._open, OpenBatch(), False
         if batch.bytes:
             self._keep(encode_acks(batch.acks()))
+            self._changed.set()  # encoded it takes less room
 
     def _keep(self, encoded: bytes) -> int:
         self.last_seq += 1

@@ -144,7 +144,7 @@ class Daemon:
     async def kill(self) -> None:
         """SIGKILL. What the source heard before counts."""
         await self.process.kill()
-        await self._connection.close()
+        await self._connection.hang_up()
 
     async def _connected(self) -> SourceSession:
         if self._session is None:

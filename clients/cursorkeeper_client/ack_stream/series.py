@@ -79,7 +79,7 @@ class Series:
 
     def _check(self) -> None:
         if self.ended:
-            raise self.ended
+            raise self.ended.with_traceback(None)  # it may be raised many times
 
     async def _wait_until(self, condition: Callable[[], object]) -> None:
         """Looks again at every change, until it holds or the series has ended."""

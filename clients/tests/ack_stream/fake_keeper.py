@@ -60,7 +60,8 @@ class FakeKeeper:
         """Of the cursors that are held: the source that got the state last."""
         self.streams: set[FakeStream] = set()
         self.tasks: set[asyncio.Task[None]] = set()
-        self.incarnation = 0
+        self.incarnation = self.batches = 0
+        """How often it was started; batches of acks that came."""
         self.address = ""
         self._server: Any = None
 

@@ -236,6 +236,7 @@ class FakeStream:
         return token == seen
 
     def _acks(self, handle: _Handle, batch: pb.AckBatch) -> None:
+        self.keeper.batches += 1
         size = batch.ByteSize()
         self._seq(handle, batch.seq)
         handle.used += size

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from clients.tests.ack_stream.fake_keeper import FakeKeeper
 from daemon.tests.distribution.build import (
     JAR_IN_DISTRIBUTION,
     ROOT,
@@ -25,6 +24,8 @@ from daemon.tests.distribution.build import (
     built,
     plain_environment,
 )
+from daemon.tests.stream.served import ServedKeeper
+from daemon.tests.support.first_source import outputs
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -149,28 +150,13 @@ for module in pkgutil.walk_packages(cursorkeeper_client.__path__, "cursorkeeper_
 loaded = {name.partition(".")[0] for name in sys.modules}
 print(cursorkeeper_client.__file__, *sorted(loaded - set(sys.stdlib_module_names)))
 """
-A_SOURCE = """
-import asyncio, sys
-from cursorkeeper_client.ack_stream import (
-    Acks, LayoutItem, LayoutState, LedgerAcks, SourceConnection
-)
-
-async def main():
-    async with SourceConnection(sys.argv[1]) as session:
-        layout = [LayoutItem(7, LayoutState.OPEN)]
-        cursor = session.open("persistent://public/default/t", "s", layout=layout)
-        await cursor.opened()
-        await cursor.durable(await cursor.send(Acks([LedgerAcks(7, [0, 1, 5])])))
-
-asyncio.run(main())
-"""
 
 
 async def test_a_source_in_python_needs_the_client_alone(
     wheels: dict[str, Path], tmp_path: Path
 ) -> None:
-    """All of it is imported, and acks become durable; nothing of the daemon or of its libraries is
-    there.
+    """All of it is imported, and the program of "Your first source" says what the page says;
+    nothing of the daemon or of its libraries is there.
     """
     environment = Environment(tmp_path, "requirements-client.lock")
     environment.install(wheels["clients"], flags=("--no-deps",))
@@ -181,11 +167,12 @@ async def test_a_source_in_python_needs_the_client_alone(
     )
     for program in ("import cursorkeeper", "import typer", "import rich"):
         assert "ModuleNotFoundError" in environment.run("python", "-c", program, code=1)
-    keeper = FakeKeeper()
-    await keeper.start()
+    keeper = await ServedKeeper().start()
     try:
-        await asyncio.to_thread(environment.run, "python", "-c", A_SOURCE, keeper.address)
-        (cursor,) = keeper.cursors.values()
-        assert list(cursor.durable.acked[7]) == [0, 1, 5]
+        for said in outputs():
+            ran = await asyncio.to_thread(
+                environment.run, "python", "-c", program(), keeper.address
+            )
+            assert ran == said
     finally:
         await keeper.kill()

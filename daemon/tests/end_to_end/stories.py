@@ -117,12 +117,12 @@ class Held:
         try:
             self.state = await self.handle.opened()
         except BaseException:
-            await self._connection.close()
+            await self._connection.hang_up()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._connection.close()
+        await self._connection.hang_up()
 
     async def acks(
         self,
