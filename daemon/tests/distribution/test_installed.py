@@ -25,7 +25,7 @@ from daemon.tests.distribution.build import (
     plain_environment,
 )
 from daemon.tests.stream.served import ServedKeeper
-from daemon.tests.support.first_source import outputs
+from daemon.tests.support import first_source
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
@@ -169,9 +169,9 @@ async def test_a_source_in_python_needs_the_client_alone(
         assert "ModuleNotFoundError" in environment.run("python", "-c", program, code=1)
     keeper = await ServedKeeper().start()
     try:
-        for said in outputs():
+        for said in first_source.outputs():
             ran = await asyncio.to_thread(
-                environment.run, "python", "-c", program(), keeper.address
+                environment.run, "python", "-c", first_source.program(), keeper.address
             )
             assert ran == said
     finally:
