@@ -104,7 +104,7 @@ demo: setup $(JAR)
 
 # Real brokers, killed right after the last receipt of an ack. ARGS=--json: one JSON line at the end.
 demo-pulsar: setup $(JAR) $(DEMO_BROKER) plugin-jar
-	$(BIN)/python -m cursorkeeper.demo.pulsar $(ARGS)
+	$(BIN)/python -m tools.brokers $(ARGS)
 
 # The site for users, in .build/site: nothing on it is loaded from elsewhere, and a link or an anchor that leads nowhere is an error.
 $(VENV)/.docs: requirements-docs.lock $(VENV)/.installed

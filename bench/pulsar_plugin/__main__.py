@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from bench.pulsar_plugin import cost, loads
 from bench.rows import Row, show
-from cursorkeeper.demo.stack.pulsar import DEFAULT_VERSION, VERSIONS
+from tools.brokers.cluster import DEFAULT_VERSION, VERSIONS
 
 PARTS = ("cost", "full", "loads", "memory")
 

@@ -16,8 +16,7 @@ from time import monotonic
 
 from bench.pulsar_plugin.field import Field, compiler_seconds, cpu_seconds, field
 from bench.rows import Row
-from cursorkeeper.demo.stack import PulsarBroker
-from cursorkeeper.demo.stack.pulsar import DEFAULT_VERSION
+from tools.brokers.cluster import DEFAULT_VERSION, PulsarBroker
 
 BACKLOG = 120_000
 FLOW_LEAD_S, FLOW_S = 0.7, 5.0

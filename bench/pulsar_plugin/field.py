@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from cursorkeeper.demo.processes import DaemonProcess, LineProcess
-from cursorkeeper.demo.pulsar.play import find_plugin, plugin_conf
-from cursorkeeper.demo.stack import JavaProcess, PulsarBroker, PulsarCluster, Standalone
+from cursorkeeper.demo.stack import JavaProcess, Standalone
 from cursorkeeper.demo.stack.ports import free_port
-from cursorkeeper.demo.stack.pulsar import class_path
+from tools.brokers.cluster import PulsarBroker, PulsarCluster, class_path
+from tools.brokers.play import find_plugin, plugin_conf
 
 LOAD = Path(__file__).resolve().parents[2] / "java/brokers/traffic/Load.java"
 ANSWER_MAX_S = 200.0

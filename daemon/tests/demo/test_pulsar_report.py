@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from cursorkeeper.demo.pulsar.report import Half, Report, large
-from cursorkeeper.demo.pulsar.traffic import Consumed, Counted
+from tools.brokers.report import Half, Report, large
+from tools.brokers.traffic import Consumed, Counted
 
 STOCK = Half(4, 9, Consumed(195_800, 19.58, 1.5, 9.5), Counted(149_853, 4_200, 0))
 OURS = Half(4, 10, Consumed(195_800, 21.756, 12.5, 30.5), Counted(0, 4_200, 0))

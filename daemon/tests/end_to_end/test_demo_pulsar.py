@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[3]
+
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
 
@@ -31,11 +33,12 @@ def processes_of(folder: Path) -> list[str]:
 
 def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "cursorkeeper.demo.pulsar", "--json", *arguments],
+        [sys.executable, "-m", "tools.brokers", "--json", *arguments],
         capture_output=True,
         text=True,
         timeout=800,
         check=False,
+        cwd=ROOT,
         env={**os.environ, **environment},
     )
 

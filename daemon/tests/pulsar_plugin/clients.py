@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cursorkeeper.demo.processes import LineProcess
-from cursorkeeper.demo.stack.pulsar import class_path
+from tools.brokers.cluster import class_path
 
 SOURCE = Path(__file__).resolve().parents[3] / "java/brokers/traffic/Clients.java"
 ANSWER_MAX_S = 150.0

@@ -21,13 +21,12 @@ from http import HTTPStatus
 from pathlib import Path
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.pulsar.play import plugin_conf
-from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster
-from cursorkeeper.demo.stack.pulsar import QUICK
 from cursorkeeper.demo.stack.standalone import Standalone
 from daemon.tests.pulsar_plugin.clients import Clients
 from daemon.tests.pulsar_plugin.jar import jar_of
 from daemon.tests.support.local_cluster import LocalCluster
+from tools.brokers.cluster import QUICK, PulsarBroker, PulsarCluster
+from tools.brokers.play import plugin_conf
 
 NAMESPACE = "public/default"
 BOUND = "public/bound"

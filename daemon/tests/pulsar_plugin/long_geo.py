@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import Field, admin, field, kill, start, until
 from daemon.tests.pulsar_plugin.jar import LINES
+from tools.brokers.cluster import PulsarBroker
 
 pytestmark = pytest.mark.jvm
 TOPIC = "persistent://public/geo/topic"

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import (
     Field,
     admin,
@@ -39,6 +38,7 @@ from daemon.tests.pulsar_plugin.two_brokers import (
     topic,
     unload,
 )
+from tools.brokers.cluster import PulsarBroker
 
 pytestmark = pytest.mark.jvm
 KEPT, STOCK = "kept", "stock"

@@ -19,12 +19,12 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.demo.stack import PulsarBroker
 from cursorkeeper.demo.stack.standalone import Standalone
 from daemon.tests.deployment.places import ROOT
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, field, kill, start, stop
 from daemon.tests.pulsar_plugin.subscription import Subscription, topic
 from daemon.tests.pulsar_plugin.two_brokers import flows, flows_on, judged, made, settles
+from tools.brokers.cluster import PulsarBroker
 
 pytestmark = pytest.mark.jvm
 VERSION = "4.2.4"

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import Field, field, kill, start, stop
 from daemon.tests.pulsar_plugin.jar import JAR, LINES
 from daemon.tests.pulsar_plugin.outage import page_of
@@ -32,6 +31,7 @@ from daemon.tests.pulsar_plugin.two_brokers import (
     supervised,
     unload,
 )
+from tools.brokers.cluster import PulsarBroker
 
 pytestmark = pytest.mark.jvm
 OLDER = Path(os.environ.get("OLDER_PLUGIN_JAR", JAR))

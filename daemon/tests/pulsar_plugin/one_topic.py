@@ -2,7 +2,7 @@
 consumed, the broker killed, and counted.
 
 Serves the tests of receipts, of the way back and of the shadow. Owns: the sizes, and a process to
-its last line. Does not own: the processes (`cursorkeeper.demo.pulsar.traffic`).
+its last line. Does not own: the processes (`tools.brokers.traffic`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from cursorkeeper.demo.processes import LineProcess
-from cursorkeeper.demo.pulsar.traffic import Consumed, Topic, last_line
+from tools.brokers.traffic import Consumed, Topic, last_line
 
 T = TypeVar("T")
 MESSAGES, ENTRIES_PER_LEDGER = 20_000, 4_000

@@ -15,10 +15,10 @@ import pytest
 from grpc import aio, method_handlers_generic_handler, stream_stream_rpc_method_handler
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import PulsarBroker
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, admin, until
+from tools.brokers.cluster import PulsarBroker
 
 QUEUE = 20
 """Messages that a consumer may have on their way to it."""

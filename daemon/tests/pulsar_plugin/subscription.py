@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, until
+from tools.brokers.cluster import PulsarBroker
 
 COUNT = 1_200
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess, LineProcess
-from cursorkeeper.demo.pulsar.play import plugin_conf
-from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
-from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, StackError, Standalone
-from cursorkeeper.demo.stack.pulsar import QUICK
+from cursorkeeper.demo.stack import StackError, Standalone
 from daemon.tests.pulsar_plugin.jar import JAR, LINES, jar_of
 from daemon.tests.pulsar_plugin.one_topic import CONF, MESSAGES, consumed, traffic
 from daemon.tests.support.frozen import freeze, thaw
+from tools.brokers.cluster import QUICK, PulsarBroker, PulsarCluster
+from tools.brokers.play import plugin_conf
+from tools.brokers.traffic import Counted, Produced, Topic
 
 pytestmark = pytest.mark.jvm
 ACKS_IN_FLIGHT_MAX = 1_000

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.clients import Clients
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Conflict, admin, field, kill, start, until
 from daemon.tests.pulsar_plugin.outage import displace
+from tools.brokers.cluster import PulsarBroker
 
 pytestmark = pytest.mark.jvm
 COUNT = 1_200

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cursorkeeper.demo.pulsar.play import RECEIPTS
 from daemon.tests.pulsar_plugin.jar import JARS
+from tools.brokers.play import RECEIPTS
 
 pytestmark = pytest.mark.jvm
 OWN = ("io/cursorkeeper/", "org/apache/bookkeeper/mledger/impl/")

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.pulsar.play import plugin_conf
-from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
-from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, Standalone
-from cursorkeeper.demo.stack.pulsar import QUICK
+from cursorkeeper.demo.stack import Standalone
 from daemon.tests.pulsar_plugin.jar import jar_of
 from daemon.tests.pulsar_plugin.one_topic import consumed, traffic
+from tools.brokers.cluster import QUICK, PulsarBroker, PulsarCluster
+from tools.brokers.play import plugin_conf
+from tools.brokers.traffic import Counted, Produced, Topic
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"

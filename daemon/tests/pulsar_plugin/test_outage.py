@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import PulsarBroker, Standalone
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.stack.ports import free_port
 from daemon.tests.pulsar_plugin.field import (
     BOUND,
@@ -41,6 +41,7 @@ from daemon.tests.pulsar_plugin.outage import (
     page_of,
 )
 from daemon.tests.support.frozen import freeze, thaw
+from tools.brokers.cluster import PulsarBroker
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"

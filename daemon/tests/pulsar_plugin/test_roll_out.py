@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.demo.stack import PulsarBroker
 from cursorkeeper.demo.stack.errors import StackError
 from cursorkeeper.demo.stack.standalone import Standalone
 from daemon.tests.pulsar_plugin.field import (
@@ -28,6 +27,7 @@ from daemon.tests.pulsar_plugin.field import (
     stop,
 )
 from daemon.tests.pulsar_plugin.subscription import Subscription, topic
+from tools.brokers.cluster import PulsarBroker
 
 pytestmark = pytest.mark.jvm
 MEMBERS = "org/apache/bookkeeper/mledger/impl/members.txt"

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.pulsar.traffic import Counted, Produced, Topic
-from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, Standalone
-from cursorkeeper.demo.stack.pulsar import QUICK
+from cursorkeeper.demo.stack import Standalone
 from daemon.tests.pulsar_plugin.jar import JAR, LINES
 from daemon.tests.pulsar_plugin.one_topic import CONF, MESSAGES, consumed, traffic
+from tools.brokers.cluster import QUICK, PulsarBroker, PulsarCluster
+from tools.brokers.traffic import Counted, Produced, Topic
 
 pytestmark = pytest.mark.jvm
 VERSION = LINES["4.2"]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.demo.stack import PulsarBroker
 from daemon.tests.pulsar_plugin.field import Field, admin, field, start, stop, topics_of, until
 from daemon.tests.pulsar_plugin.two_brokers import (
     WHOLE,
@@ -24,6 +23,7 @@ from daemon.tests.pulsar_plugin.two_brokers import (
     unload,
 )
 from daemon.tests.support.frozen import freeze, thaw
+from tools.brokers.cluster import PulsarBroker
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from cursorkeeper.demo.stack import PulsarBroker
 from cursorkeeper.demo.stack.errors import StackError
 from daemon.tests.pulsar_plugin.field import Field, admin, kill, start, topics_of, until
+from tools.brokers.cluster import PulsarBroker
 
 CONSUMERS = 2
 STARTS_MAX = 4

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster, StackError, Standalone
-from cursorkeeper.demo.stack.pulsar import VERSIONS, class_path, spawn_tied
+from cursorkeeper.demo.stack import StackError, Standalone
+from tools.brokers.cluster import VERSIONS, PulsarBroker, PulsarCluster, class_path, spawn_tied
 
+ROOT = Path(__file__).resolve().parents[3]
 GONE_MAX_S = 60
 CHILD = "import time; print('it runs', flush=True); time.sleep(90)"
 ONE_BOOKIE = {
@@ -27,7 +28,7 @@ def test_an_unknown_version_and_one_that_was_not_resolved(tmp_path: Path) -> Non
     with pytest.raises(StackError, match=r"Pulsar 1\.0 is none of those"):
         class_path("1.0")
     with pytest.raises(StackError, match="make broker-classes"):
-        class_path(VERSIONS[0], tmp_path / "daemon/cursorkeeper/demo/stack/pulsar.py")
+        class_path(VERSIONS[0], tmp_path / "tools/brokers/cluster.py")
 
 
 def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     program = f"""
 import sys, threading, time
 from pathlib import Path
-from cursorkeeper.demo.stack.pulsar import {spawn_tied.__name__}
+from tools.brokers.cluster import {spawn_tied.__name__}
 log, children = Path({str(log)!r}), []
 def start():
     with log.open("wb") as out:
@@ -50,7 +51,7 @@ print(children[0].pid if children[0].poll() is None else 0, flush=True)
 time.sleep(600)
 """
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())

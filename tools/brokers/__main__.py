@@ -1,4 +1,4 @@
-"""`python -m cursorkeeper.demo.pulsar`, which `make demo-pulsar` runs."""
+"""`python -m tools.brokers`, which `make demo-pulsar` runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from cursorkeeper.demo.pulsar.play import Case, find_plugin, play
-from cursorkeeper.demo.pulsar.report import Report
-from cursorkeeper.demo.stack.pulsar import DEFAULT_VERSION, class_path
 from cursorkeeper.demo.stage import DataDir, Keep, Stage, perform
+from tools.brokers.cluster import DEFAULT_VERSION, class_path
+from tools.brokers.play import Case, find_plugin, play
+from tools.brokers.report import Report
 
 
 def main(

@@ -18,10 +18,10 @@ import msgspec
 
 from cursorkeeper.demo.processes import LineProcess
 from cursorkeeper.demo.stack.errors import StackError
-from cursorkeeper.demo.stack.pulsar import QUICK, class_path
+from tools.brokers.cluster import QUICK, class_path
 
 T = TypeVar("T")
-SOURCE = Path(__file__).resolve().parents[4] / "java/brokers/traffic/Traffic.java"
+SOURCE = Path(__file__).resolve().parents[2] / "java/brokers/traffic/Traffic.java"
 SUBSCRIPTION = "demo"
 SILENCE_MAX_S = 90.0
 HEAP_MIB = 256

@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.pulsar.report import Half, Report
-from cursorkeeper.demo.pulsar.traffic import Consumed, Counted, Produced, Topic, compiled, last_line
-from cursorkeeper.demo.stack import PulsarBroker, PulsarCluster
-from cursorkeeper.demo.stack.pulsar import QUICK
 from cursorkeeper.demo.stage import Stage
+from tools.brokers.cluster import QUICK, PulsarBroker, PulsarCluster
+from tools.brokers.report import Half, Report
+from tools.brokers.traffic import Consumed, Counted, Produced, Topic, compiled, last_line
 
 T = TypeVar("T")
 STORAGE_CLASS = "io.cursorkeeper.pulsar.CursorKeeperStorage"
-_JAVA = Path(__file__).resolve().parents[4] / "java"
+_JAVA = Path(__file__).resolve().parents[2] / "java"
 RECEIPTS = _JAVA / "pulsar-receipts/target/cursorkeeper-pulsar-receipts.nar"
 """For brokers before 5.0, which do not make receipts wait by themselves."""
 NAMESPACE = "public/default"

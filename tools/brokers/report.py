@@ -15,7 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from cursorkeeper.demo.pulsar.traffic import Consumed, Counted
+from tools.brokers.traffic import Consumed, Counted
 
 DIGITS = (
     "███  █  ███ ███ █ █ ███ ███ ███ ███ ███",

@@ -77,7 +77,7 @@ def class_path(version: str = DEFAULT_VERSION, here: Path = Path(__file__)) -> s
     """Of a whole broker, as `java -cp` takes it. `here`: the place of this file. Raises
     StackError.
     """
-    listed = here.resolve().parents[4] / CLASS_PATHS_IN_REPOSITORY / f"{version}.classpath"
+    listed = here.resolve().parents[2] / CLASS_PATHS_IN_REPOSITORY / f"{version}.classpath"
     if version not in VERSIONS:
         raise StackError(
             f"Pulsar {version} is none of those that java/brokers has: {', '.join(VERSIONS)}"
