@@ -63,15 +63,9 @@ class FooterStore:
         encode: EncodeSettings,
         *,
         root: str = ROOT,
-        inline_max_bytes: int = 512 * 1024,
         new_deployment: Callable[[], str] = random_deployment,
     ) -> None:
-        self._zk, self._encode, self._root, self._inline_max = (
-            zookeeper,
-            encode,
-            root,
-            inline_max_bytes,
-        )
+        self._zk, self._encode, self._root = zookeeper, encode, root
         self.checks = FooterChecks(zookeeper)
         self._new_deployment, self._deployment = new_deployment, ""
 

@@ -32,12 +32,6 @@ def parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def ancestors(path: str) -> list[str]:
-    """All paths from the top down to `path`, without /."""
-    names = path[1:].split("/") if path != "/" else []
-    return ["/" + "/".join(names[: count + 1]) for count in range(len(names))]
-
-
 class Chroot:
     """A prefix that callers never see."""
 

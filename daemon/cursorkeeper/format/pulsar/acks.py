@@ -70,7 +70,6 @@ class AcksReader:
         self.ranges = RangeReader(data, message.ranges, self.newer)
         self._elements: list[Element] = []
         self._batches: dict[Position, BitMap] = {}
-        self._completed: list[Position] = []
         self._empty_batches = self._double_batches = 0
 
     def others(self) -> Iterator[Field]:
