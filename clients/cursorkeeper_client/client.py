@@ -38,6 +38,8 @@ class Client:
         settings: ClientSettings | None = None,
         rng: random.Random | None = None,
     ) -> None:
+        if not isinstance(address, str) and not hasattr(address, "connect"):
+            raise TypeError(f"an address is a text, and this is {address!r}")
         self._settings, self._rng = settings or ClientSettings(), rng or random.Random()
         where = address if isinstance(address, str) else ""
         self._line: Line = (
@@ -45,7 +47,7 @@ class Client:
         )
         self.store = CursorStore(where, self._settings)
         """Questions about the daemon's cursors, whoever opened them."""
-        self._cursors: set[Cursor] = set()
+        self._cursors: dict[Cursor, None] = {}  # in the order in which they were made
         self._session: SourceSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()  # or failed
@@ -75,22 +77,30 @@ class Client:
         `layout`: the topic's data ledgers, as far as they are known; without it mark-delete does
         not move over what is acked. `create`: if there is none, else it is `NoSuchCursor`.
         `start`: mark-delete of a new one; without it it begins before the first ledger of the
-        layout. `takeover`: depose whoever has it open; without it that is `HeldElsewhere`.
+        layout. `takeover`: depose whoever has it open; without it that is `HeldElsewhere`. After a
+        loss it is opened again with takeover, also from who opened it meanwhile.
         `fencing_token`: grows with every successor of this program; with a lower one than was seen
         it is `Fenced`. 0: none. `cursor_properties`: of a new one.
         """
         names.check(topic, subscription)
+        if isinstance(fencing_token, bool) or not isinstance(fencing_token, int):
+            raise TypeError(f"a fencing token is a whole number, and this is {fencing_token!r}")
+        if not 0 <= fencing_token < 1 << 64:
+            raise ValueError(f"a fencing token is {fencing_token}; it is 0 to {(1 << 64) - 1:,}")
+        properties = dict(cursor_properties or {})
+        if not all(isinstance(text, str) for item in properties.items() for text in item):
+            raise TypeError(f"cursor properties are texts by text, and this is {properties!r}")
         opening = {
-            "layout": tuple(layout),
+            "layout": tuple(LayoutItem(*item) for item in layout),
             "create": create,
-            "start": start,
+            "start": None if start is None else Position(*start),
             "takeover": takeover,
             "fencing_token": fencing_token,
-            "cursor_properties": dict(cursor_properties or {}),
+            "cursor_properties": properties,
         }
         made = Cursor(topic, subscription, self._settings, self._rng, self.store, opening)
-        made.on_durable, made.on_ended = on_durable, self._cursors.discard
-        self._cursors.add(made)
+        made.on_durable, made.on_ended = on_durable, self._forget
+        self._cursors[made] = None
         if self.failed:
             made.fail(self.failed)
         elif self._session and self._session.ended is None:
@@ -127,11 +137,13 @@ class Client:
         """Stop; what is not confirmed stays so. Close the cursors first to give them back."""
         ended = list(self._cursors)
         self._fail(CursorClosed("the client was closed", "make a new client"))
-        for cursor in ended:
-            await cursor.detach()
-        if self._task:
-            await tasks.end(self._task)
-        await self.store.close()
+        try:
+            if self._task:
+                await tasks.end(self._task)  # first: who is cancelled here leaves none running
+            for cursor in ended:
+                await cursor.detach()
+        finally:
+            await self.store.close()
 
     async def __aenter__(self) -> Client:
         await self.start()
@@ -139,6 +151,9 @@ class Client:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    def _forget(self, cursor: Cursor) -> None:
+        self._cursors.pop(cursor, None)
 
     async def _run(self) -> None:
         attempt = 0
@@ -168,6 +183,12 @@ class Client:
             return await session.wait_ended(), 1
         except CursorKeeperError as failed:
             return failed, attempt + 1
+        except Exception as defect:  # a wrong setting, say: else nobody who waits would hear of it
+            made = CursorKeeperError(
+                f"{type(defect).__name__}: {defect}", "correct the address or the settings"
+            )
+            made.__cause__ = defect
+            return made, attempt + 1
         finally:
             self._session = None
             if self.failed is None:

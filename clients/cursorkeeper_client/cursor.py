@@ -20,7 +20,7 @@ from typing import Any
 from cursorkeeper_client import tasks
 from cursorkeeper_client.ack_stream.columns import encode_acks
 from cursorkeeper_client.ack_stream.handle import CursorHandle, encoded_within
-from cursorkeeper_client.ack_stream.series import Series
+from cursorkeeper_client.ack_stream.series import Series, T, told
 from cursorkeeper_client.ack_stream.session import SourceSession
 from cursorkeeper_client.errors import (
     AnswerTimeout,
@@ -31,7 +31,15 @@ from cursorkeeper_client.errors import (
     HeldElsewhere,
 )
 from cursorkeeper_client.gap import GAP_MS
-from cursorkeeper_client.open_batch import OpenBatch, entries_of, entry_of, indexes_of, ledger_of
+from cursorkeeper_client.open_batch import (
+    OpenBatch,
+    batch_size_of,
+    entries_of,
+    entry_of,
+    indexes_of,
+    ledger_of,
+    properties_of,
+)
 from cursorkeeper_client.settings import ClientSettings
 from cursorkeeper_client.store import CursorStore
 from cursorkeeper_client.values import U32, Acks, CursorState, LayoutItem, Position
@@ -41,6 +49,10 @@ GATHERED_BYTES = 64 << 10
 LEAVE_MAX_S = 5.0
 """How long the daemon's answer to a close is waited for when something failed before it."""
 NO_CONNECTION = "no connection"
+
+
+UNCONFIRMED_BATCHES_MAX = 100_000
+"""Batches of a cursor that are kept to be sent again: each takes memory beside its bytes."""
 
 
 class Cursor(Series):
@@ -118,13 +130,17 @@ class Cursor(Series):
         them.
         """
         position = Position(ledger_of(ledger), entry_of(entry))
-        (await self._room(16)).move(position, properties)
+        kept, size = None, 0
+        if properties is not None:
+            kept, size = properties_of(properties, self._settings.message_bytes_max // 2)
+        (await self._room(16 + size)).move(position, kept)
 
     async def ack_batch_indexes(
         self, ledger: int, entry: int, indexes: Iterable[int], batch_size: int
     ) -> None:
         """Some messages of an entry that is a batch of `batch_size`, the first has the index 0."""
         ledger, entry = ledger_of(ledger), entry_of(entry)
+        batch_size = batch_size_of(batch_size)
         acked = indexes_of(indexes, batch_size)
         room = await self._room(16 + batch_size // 8)
         room.add_indexes(ledger, entry, acked, batch_size)
@@ -136,6 +152,7 @@ class Cursor(Series):
             lambda: (
                 self.unconfirmed_bytes + self._open.bytes + len(encoded)
                 <= self._settings.unconfirmed_bytes_max
+                and self.last_seq - self.durable_seq < UNCONFIRMED_BATCHES_MAX
             )
         )
         self._seal()
@@ -170,18 +187,11 @@ class Cursor(Series):
         `open_timeout_s` with one).
         """
         settings = self._settings
-        try:
-            if timeout_s is None:
-                connected = self._wait_until(lambda: self._task or self.recovered)
-                await self._within(connected, settings.connect_timeout_s, "a connection")
-                timeout_s = settings.open_timeout_s
-            await self._within(self._wait_until(lambda: self.recovered), timeout_s, "its state")
-        except AnswerTimeout as late:
-            if self.problem is None:
-                raise
-            raise AnswerTimeout(
-                f"{late.message}: {self.problem.message}", self.problem.remedy
-            ) from None
+        if timeout_s is None:
+            connected = self._wait_until(lambda: self._task or self.recovered)
+            await self._within(connected, settings.connect_timeout_s, "a connection")
+            timeout_s = settings.open_timeout_s
+        await self._within(self._wait_until(lambda: self.recovered), timeout_s, "its state")
         assert self.recovered
         return self.recovered
 
@@ -200,7 +210,8 @@ class Cursor(Series):
 
     async def reset(self, target: Position, timeout_s: float | None = None) -> int:
         """Seek: forgets all acks, and every message after `target` is un-acked. What is not
-        confirmed is dropped and counts as decided. Returns the new generation.
+        confirmed is dropped and counts as decided. Returns the new generation. One that is no
+        longer waited for still happens.
         """
         ledger, entry = target
         target = Position(ledger_of(ledger), -1 if entry == -1 else entry_of(entry))
@@ -213,6 +224,7 @@ class Cursor(Series):
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Waits until all is durable, then gives the cursor back, which ends it in any case."""
+        began = asyncio.get_running_loop().time()
         try:
             await self.durable(timeout_s=timeout_s)
         except BaseException:
@@ -220,7 +232,9 @@ class Cursor(Series):
             raise
         # else the daemon gives it back by itself after a while
         with contextlib.suppress(ConnectionLost):
-            await self._leave("closed", CursorHandle.close)
+            if timeout_s is not None:
+                timeout_s = max(0.0, timeout_s - (asyncio.get_running_loop().time() - began))
+            await self._leave("closed", CursorHandle.close, timeout_s)
 
     async def delete(self, timeout_s: float | None = None) -> None:
         """Deletes the cursor, and what is not confirmed with it. After an error it may or may not
@@ -228,7 +242,7 @@ class Cursor(Series):
         """
         opened = self._wait_until(lambda: self.handle)
         await self._within(opened, timeout_s, "a connection")
-        await self._leave("deleted", CursorHandle.delete)
+        await self._leave("deleted", CursorHandle.delete, timeout_s)
 
     async def leave(self) -> None:
         """Ends it at once: what is not confirmed stays so; whoever waits gets `CursorClosed`."""
@@ -268,6 +282,18 @@ class Cursor(Series):
             self.on_ended(self)
 
     # --- inside ---
+
+    async def _within(self, waiting: Awaitable[T], timeout_s: float | None, what: str) -> T:
+        try:
+            return await super()._within(waiting, timeout_s, what)
+        except AnswerTimeout as late:
+            if self.problem is not None:
+                why, remedy = self.problem.message, self.problem.remedy
+            elif self.handle is not None and self.handle.paused:
+                why, remedy = f"the daemon is paused: {self.handle.pause_reason}", ""
+            else:
+                raise
+            raise AnswerTimeout(f"{late.message}: {why}", remedy) from None
 
     async def _room(self, size: int) -> OpenBatch:
         """The batch that is open, with room for so many bytes, which are counted already."""
@@ -328,6 +354,8 @@ class Cursor(Series):
                     self.fail(refusal)
             except CursorKeeperError as final:
                 self.fail(final)
+            except Exception as defect:  # else nobody who waits would ever hear of it
+                self.fail(_defect(self.name, defect))
             finally:
                 self.handle = None
                 self._changed.set()
@@ -337,8 +365,13 @@ class Cursor(Series):
             await asyncio.sleep(self._settings.pause_s(attempt, self._rng))
 
     async def _open_and_send(self, session: SourceSession) -> None:
+        self._layout_changed = False  # what is told from now on is told behind this opening
         handle = session.open(self.topic, self.subscription, resume=self._resume, **self._opening)
-        state = await handle.opened()
+        try:
+            state = await handle.opened()
+        except BaseException:
+            handle.abandon()
+            raise
         self._opening["takeover"] = True  # what is lost from now on may be ours
         self._opened(state, resumed=handle.resumed)
         handle.on_durable, handle.on_ended = self._confirmed, self._work.set
@@ -386,10 +419,11 @@ class Cursor(Series):
         where an earlier one broke off, acks from before somebody's reset are void.
         """
         self._seqs.clear()
-        self._layout_changed = False
+        self.problem = None
         if resumed:
             self.resumes += 1
         else:
+            self._seal()  # what was gathered is of the generation that was
             self.recovered, self._resume, self.opens = state, state, self.opens + 1
             if self._reset_target is None:
                 self._generation = state.generation
@@ -399,8 +433,8 @@ class Cursor(Series):
                     break
                 self._drop_until(seq)
         self._sent_seq = self.durable_seq
-        if self.on_recovered and not resumed:
-            self.on_recovered(state)
+        if not resumed:
+            told(self.on_recovered, state)
 
     def _confirmed(self, seq: int) -> None:
         while self._seqs and self._seqs[0][0] <= seq:
@@ -413,9 +447,24 @@ class Cursor(Series):
         self._confirm(seq)
         self._sent_seq = max(self._sent_seq, self.durable_seq)
 
-    async def _leave(self, done: str, end: Callable[[CursorHandle], Awaitable[None]]) -> None:
+    async def _leave(
+        self,
+        done: str,
+        end: Callable[[CursorHandle], Awaitable[None]],
+        timeout_s: float | None = None,
+    ) -> None:
         handle = self.handle
         self.fail(CursorClosed(f"{self.name} was {done}"))
         await self.detach()
         if handle and handle.ended is None:
-            await end(handle)
+            await self._within(end(handle), timeout_s, f"the answer that it was {done}")
+        elif end is CursorHandle.delete:
+            raise (handle and handle.ended) or ConnectionLost(f"{self.name} was not deleted")
+
+
+def _defect(name: str, defect: Exception) -> CursorKeeperError:
+    made = CursorKeeperError(
+        f"{name}: {type(defect).__name__}: {defect}", "report it: a defect of this package"
+    )
+    made.__cause__ = defect
+    return made

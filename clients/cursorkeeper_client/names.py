@@ -12,6 +12,8 @@ def check(topic: str, subscription: str) -> None:
     for value, what in ((topic, "a topic"), (subscription, "a subscription")):
         if not isinstance(value, str):
             raise TypeError(f"{what} is a text, and this is {value!r}, a {type(value).__name__}")
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise ValueError(f"{what} is {value!r}, which has half a character")
     if not TOPIC.fullmatch(topic):
         raise ValueError(
             f"{topic!r} is no full name of a topic; write tenant and namespace, too, as in "

@@ -87,9 +87,28 @@ def entries_of(values: Iterable[int] | U32) -> U32:
     return np.fromiter(map(entry_of, values), np.uint32)
 
 
+def batch_size_of(value: int) -> int:
+    return _number(value, "a batch size", BATCH_SIZE_MAX)
+
+
+def properties_of(values: Mapping[str, int], bytes_max: int) -> tuple[dict[str, int], int]:
+    """A copy that a message can hold, and about what it takes there."""
+    kept = dict(values)
+    for key, value in kept.items():
+        if not isinstance(key, str) or isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(
+                f"properties are texts with whole numbers, and this is {key!r}: {value!r}"
+            )
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ValueError(f"property {key!r} is {value}, which 64 bits do not hold")
+    size = sum(len(key.encode()) + 20 for key in kept)
+    if size > bytes_max:
+        raise ValueError(f"properties of about {size} bytes, the limit is {bytes_max}")
+    return kept, size
+
+
 def indexes_of(values: Iterable[int], batch_size: int) -> BitMap:
-    size = _number(batch_size, "a batch size", BATCH_SIZE_MAX)
-    found = BitMap([_number(value, "a batch index", size - 1) for value in values])
+    found = BitMap([_number(value, "a batch index", batch_size - 1) for value in values])
     if not found:
         raise ValueError("no batch index is given; name those of the batch that are acked")
     return found

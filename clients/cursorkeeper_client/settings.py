@@ -17,7 +17,7 @@ class ClientSettings:
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
     """New in every process."""
     credentials: bytes = b""
-    """The content of the daemon's source_token_file, if it has one."""
+    """The token in the daemon's source_token_file, if it has one, without the newline."""
 
     connect_timeout_s: float = 30.0
     """How long a connection to the daemon is waited for."""
@@ -43,9 +43,11 @@ class ClientSettings:
     keepalive_timeout_ms: int = 5_000
 
     def __post_init__(self) -> None:
+        if not isinstance(self.credentials, bytes):
+            raise TypeError(f"credentials are bytes, and this is {type(self.credentials).__name__}")
         for name in self.__slots__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and value <= 0:
+            if isinstance(value, int | float) and not value > 0:
                 raise ValueError(f"{name} is {value}, must be above 0")
         if self.back_off_min_ms > self.back_off_max_ms:
             raise ValueError(

@@ -429,3 +429,171 @@ async def test_a_dialled_client_knows_no_address_to_ask() -> None:
     async with cursorkeeper_client.SourceServer() as server, Client(server) as client:
         with pytest.raises(ValueError, match="make a CursorStore of its own"):
             await client.store.get(TOPIC, SUB)
+
+
+async def test_properties_that_no_message_holds_are_refused_and_cost_no_ack(
+    keeper: FakeKeeper, cursor: Cursor
+) -> None:
+    await cursor.ack(7, 1)
+    for properties in ({"x": 1.5}, {"x": True}, {"x": "1"}, {1: 1}):
+        with pytest.raises(TypeError, match="properties are texts with whole numbers"):
+            await cursor.ack_cumulative(7, 0, properties=properties)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="64 bits"):
+        await cursor.ack_cumulative(7, 0, properties={"x": 1 << 63})
+    with pytest.raises(ValueError, match="the limit is"):
+        await cursor.ack_cumulative(7, 0, properties={f"{n:050}": n for n in range(40_000)})
+    await cursor.durable()
+    assert list(kept(keeper).acked[7]) == [1]
+
+
+async def test_a_small_number_type_of_numpy_counts_bytes_as_any_other(
+    keeper: FakeKeeper, cursor: Cursor
+) -> None:
+    for entry in range(8):
+        await cursor.ack_batch_indexes(7, entry, [0], np.uint8(128))  # type: ignore[arg-type]
+    await cursor.durable()
+    assert len(kept(keeper).partials) == 8
+
+
+async def test_what_was_gathered_before_a_reset_elsewhere_is_void(
+    keeper: FakeKeeper, client: Client
+) -> None:
+    async with client.cursor(TOPIC, SUB, layout=LAYOUT) as cursor:
+        await cursor.ack(7, 0)
+        await cursor.durable()
+        await keeper.kill()
+        await until(lambda: cursor.handle is None, what="the cursor is detached")
+        await cursor.ack(7, 1)
+        keeper.cursors[f"{TOPIC}|{SUB}"].generation += 1
+        await keeper.start()
+        await cursor.durable()
+        await cursor.ack(7, 2)
+        await cursor.durable()
+        assert list(kept(keeper).acked[7]) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"start": (7, "x")},
+        {"fencing_token": -1},
+        {"fencing_token": True},
+        {"cursor_properties": {"a": 1}},
+        {"layout": [7]},
+    ],
+)
+async def test_a_wrong_opening_is_refused_at_once(client: Client, wrong: dict[str, Any]) -> None:
+    if wrong.get("start"):
+        cursor = client.cursor(TOPIC, SUB, **wrong)
+        with pytest.raises(CursorKeeperError):
+            await cursor.opened(timeout_s=5)
+    else:
+        with pytest.raises((TypeError, ValueError)):
+            client.cursor(TOPIC, SUB, **wrong)
+    async with client.cursor(TOPIC, "other", start=(7, -1), layout=LAYOUT) as other:  # type: ignore[arg-type]
+        await other.ack(7, 1)
+
+
+def test_wrong_settings_and_addresses_are_refused() -> None:
+    with pytest.raises(TypeError, match="credentials are bytes"):
+        replace(SETTINGS, credentials="token")
+    with pytest.raises(ValueError, match="must be above 0"):
+        replace(SETTINGS, open_timeout_s=float("nan"))
+    with pytest.raises(TypeError, match="an address is a text"):
+        Client(b"127.0.0.1:1")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit_s", [float("nan"), "5", True])
+async def test_a_limit_that_is_no_number_is_refused(cursor: Cursor, limit_s: Any) -> None:
+    await cursor.ack(7, 1)
+    with pytest.raises(TypeError, match="timeout_s is a number"):
+        await cursor.durable(timeout_s=limit_s)
+
+
+async def test_a_layout_that_is_told_during_an_opening_arrives(
+    keeper: FakeKeeper, client: Client
+) -> None:
+    cursor = client.cursor(TOPIC, SUB, layout=LAYOUT)
+    await client.connected()
+    await asyncio.sleep(0)
+    later = (LayoutItem(7, LayoutState.CLOSED, 5), LayoutItem(8, LayoutState.OPEN))
+    cursor.layout(later)
+    await cursor.opened()
+    await cursor.ack(8, 1)
+    await cursor.durable()
+    await until(lambda: len(kept(keeper).layout) == 2, what="the layout is told")
+    await cursor.close()
+
+
+async def test_a_callback_that_raises_is_reported_and_breaks_nothing(client: Client) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+
+    def broken(_: int) -> None:
+        raise KeyError("of the program")
+
+    async with client.cursor(TOPIC, SUB, layout=LAYOUT, on_durable=broken) as cursor:
+        for entry in range(3):
+            await cursor.ack(7, entry)
+            await cursor.durable()
+    assert client.connections == 1
+    assert {type(one["exception"]) for one in reported} == {KeyError}
+
+
+async def test_who_leaves_during_the_opening_leaves_no_owner(
+    keeper: FakeKeeper, client: Client
+) -> None:
+    cursor = client.cursor(TOPIC, SUB, layout=LAYOUT)
+    await client.connected()
+    await asyncio.sleep(0)
+    await cursor.leave()
+    await until(lambda: not keeper.holders, what="nobody holds it")
+
+
+async def test_a_delete_that_was_not_sent_says_so(keeper: FakeKeeper, client: Client) -> None:
+    cursor = client.cursor(TOPIC, SUB, layout=LAYOUT)
+    await cursor.opened()
+    await until(lambda: cursor.handle, what="it has a handle")
+    assert client._session is not None
+    client._session.end(ConnectionLost("it broke"))
+    with pytest.raises(ConnectionLost):
+        await cursor.delete()
+    assert f"{TOPIC}|{SUB}" in keeper.cursors
+
+
+async def test_a_limit_says_what_is_wrong_with_the_connection(
+    keeper: FakeKeeper, client: Client
+) -> None:
+    cursor = client.cursor(TOPIC, SUB, layout=LAYOUT)
+    await cursor.opened()
+    await keeper.kill()
+    await until(lambda: cursor.problem, what="the problem is known")
+    await cursor.ack(7, 1)
+    with pytest.raises(AnswerTimeout, match="UNAVAILABLE"):
+        await cursor.durable(timeout_s=0.2)
+    await keeper.start()
+    await cursor.durable()
+    assert cursor.problem is None
+    await cursor.close()
+
+
+async def test_the_newest_of_two_with_one_name_has_it(keeper: FakeKeeper, client: Client) -> None:
+    await keeper.kill()
+    made = [client.cursor(TOPIC, SUB, layout=LAYOUT) for _ in range(5)]
+    await keeper.start()
+    await until(lambda: all(one.ended for one in made[:-1]), what="the older ones are deposed")
+    await made[-1].opened()
+    assert all(isinstance(one.ended, CursorDeposed) for one in made[:-1])
+    await made[-1].close()
+
+
+async def test_a_cancelled_close_leaves_no_task(keeper: FakeKeeper) -> None:
+    client = Client(keeper.address, SETTINGS)
+    await client.start()
+    await client.cursor(TOPIC, SUB, layout=LAYOUT).opened()
+    closing = asyncio.ensure_future(client.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing})
+    assert client._task is not None
+    await until(client._task.done, what="the task ends")

@@ -19,7 +19,7 @@ from testcontainers.core.network import Network
 
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_client import Client, CursorState
+from cursorkeeper_client import Client, ClientSettings, CursorState
 from testcontainers_tests.cluster.disk import Disk
 from testcontainers_tests.cluster.host import LABELS
 from testcontainers_tests.cluster.images import Images
@@ -360,7 +360,8 @@ class ContainerStack:
         where = (daemon or self.daemons[-1]).client_address
 
         async def look() -> CursorState:
-            async with Client(where) as client:
+            limits = ClientSettings(connect_timeout_s=10, open_timeout_s=60)
+            async with Client(where, limits) as client:
                 return await client.cursor(topic, subscription, create=False).opened()
 
         return await until(look, f"{topic} opens on {where}")

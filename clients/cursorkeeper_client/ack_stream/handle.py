@@ -219,6 +219,12 @@ class CursorHandle(Series):
             self._outbox.put(message.SerializeToString())
             await self._within(asyncio.shield(self._left), None, f"{message.WhichOneof('message')}")
 
+    def abandon(self) -> None:
+        """Nobody waits for its state any more: the daemon need not open it."""
+        if self.ended is None:
+            close = pb.SourceMessage(close_cursor=pb.CloseCursor(handle=self.number))
+            self._outbox.put(close.SerializeToString())
+
     def end(self, error: CursorKeeperError) -> None:
         """The handle is gone; everybody who waits gets the error. The first reason counts."""
         self._end(error)

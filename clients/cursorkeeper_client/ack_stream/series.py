@@ -64,8 +64,7 @@ class Series:
             waiter = heapq.heappop(self._waiters)[2]
             if not waiter.done():
                 waiter.set_result(None)
-        if self.on_durable:
-            self.on_durable(self.durable_seq)
+        told(self.on_durable, self.durable_seq)
         self._changed.set()
 
     def _end(self, error: CursorKeeperError) -> None:
@@ -91,11 +90,24 @@ class Series:
 
     async def _within(self, waiting: Awaitable[T], timeout_s: float | None, what: str) -> T:
         limit_s = self._settings.answer_timeout_s if timeout_s is None else timeout_s
+        if isinstance(limit_s, bool) or not isinstance(limit_s, int | float) or limit_s != limit_s:
+            raise TypeError(f"timeout_s is a number of seconds, and this is {limit_s!r}")
         try:
             async with asyncio.timeout(limit_s):
                 return await waiting
         except TimeoutError:
             raise AnswerTimeout(f"{self.name}: waited {limit_s:g} s for {what}") from None
+
+
+def told(callback: Callable[[T], None] | None, value: T) -> None:
+    """A program's callback. What it raises is reported to the loop: the stream lives on."""
+    try:
+        if callback:
+            callback(value)
+    except Exception as raised:
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"{callback} of a cursor raised", "exception": raised}
+        )
 
 
 def seen(future: asyncio.Future[T]) -> None:
