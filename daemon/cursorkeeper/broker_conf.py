@@ -85,7 +85,9 @@ def _value(file: Path, key: str, text: str, one: Setting) -> Any:
             wrong = f"use one of {', '.join(one.about.choices)}"
             raise ValueError(text)
         if not one.about.is_size:
-            return one.kind(text)
+            # Pulsar's own settings have no fractions.
+            is_whole = one.kind is float and key in one.about.broker_conf
+            return int(text) if is_whole else one.kind(text)
         wrong = "not a number (of bytes, K or M may follow)"
         if (size := byte_size(text)) is not None:
             return size

@@ -4,9 +4,11 @@ for who waits.
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated
 
 import typer
@@ -42,9 +44,25 @@ async def opened(
             yield ports, bar
 
 
+@contextmanager
+def ended_at_once() -> Iterator[None]:
+    """Ctrl-C ends what waits here for a person, or for standard input: the handler of asyncio only
+    cancels at the next await, and there is none.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def confirmed(question: str, *, yes: bool, as_json: bool) -> bool:
     """A person may think for longer than a session of ZooKeeper lives: ask between two."""
-    return yes or (not as_json and sys.stdin.isatty() and typer.confirm(question))
+    with ended_at_once():
+        return yes or (not as_json and sys.stdin.isatty() and typer.confirm(question))
 
 
 def not_written(name: CursorName, why: str = "", remedy: str = "add --yes") -> int:

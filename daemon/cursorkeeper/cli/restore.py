@@ -16,6 +16,7 @@ import typer
 
 from cursorkeeper import connections
 from cursorkeeper.cli import cursor_name
+from cursorkeeper.cli.frame import ended_at_once
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.export_file import run_import, scan
 from cursorkeeper.terminal import options
@@ -29,7 +30,8 @@ def readable(file: Path) -> Iterator[Path]:
         yield file
         return
     with tempfile.NamedTemporaryFile(prefix="cursorkeeper-import-") as spool:
-        shutil.copyfileobj(sys.stdin.buffer, spool)
+        with ended_at_once():
+            shutil.copyfileobj(sys.stdin.buffer, spool)
         spool.flush()
         yield Path(spool.name)
 
@@ -59,7 +61,7 @@ async def restore(
     """
     name = None if cursor is None else cursor_name.parse(cursor)
     with readable(file) as source:
-        with Bar("checking the file") as bar:
+        with Bar("checking the file") as bar, ended_at_once():
             plan = scan(source, str(file), name, bar)
         async with connections.ports(settings, "writer") as ports:
             if new := await roots.told_if_new(ports.zookeeper, settings):

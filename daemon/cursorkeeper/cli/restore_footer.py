@@ -13,7 +13,7 @@ import typer
 
 from cursorkeeper import connections
 from cursorkeeper.cli import cursor_name
-from cursorkeeper.cli.frame import Cursor, Yes, confirmed, not_written, opened
+from cursorkeeper.cli.frame import Cursor, Yes, confirmed, ended_at_once, not_written, opened
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.repair.footer import ABSENT, Plan, look, write
@@ -109,7 +109,8 @@ async def restore_footer(
     if (file is None) == (not as_it_is):
         raise ProblemError("what is to be put back?", "name a FILE, or say --as-it-is", Kind.USAGE)
     name = cursor_name.parse(cursor)
-    data = None if file is None else bytes_of(file)
+    with ended_at_once():
+        data = None if file is None else bytes_of(file)
     async with opened(settings, "reading", needs_id=True) as (ports, _):
         plan = await look(ports, name, settings.root, data)
     if not json:

@@ -150,7 +150,8 @@ class WholeForm:
 
     @property
     def unfit(self) -> str:
-        return self._unfit.why.reason if self._unfit is not None else ""
+        unfit = self._unfit  # the metrics' thread asks, too
+        return "" if unfit is None else unfit.why.reason
 
     @property
     def is_stuck(self) -> bool:

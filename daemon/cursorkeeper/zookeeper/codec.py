@@ -164,6 +164,8 @@ def connected(body: bytes) -> Welcome:
 def watch_event(body: bytes) -> tuple[int, str]:
     """What happened, an `EVENT_...` or another number, and the path to which."""
     kind, _state = _HEADER.unpack_from(body)
+    if _INT.unpack_from(body, _HEADER.size)[0] == -1:
+        return kind, ""  # of no node: nobody watches it
     return kind, _string(body, _HEADER.size)[0]
 
 

@@ -138,6 +138,13 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, says: str) -> N
     assert "broker.conf" in str(error.value)
 
 
+def test_a_whole_number_of_pulsars_has_no_fraction(tmp_path: Path) -> None:
+    for text in ("4.5", "1e3", "nan"):
+        line = f"managedLedgerCursorRolloverTimeInSeconds={text}\n"
+        with pytest.raises(SettingsError, match="not a number"):
+            load(broker_conf=conf(tmp_path, line), environment={})
+
+
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="No such file"):
         load(broker_conf=tmp_path / "none", environment={})

@@ -248,3 +248,24 @@ def test_json_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
 
     json_line({"a": [1, None], "ü": Path("t")})
     assert json.loads(capsys.readouterr().out) == {"a": [1, None], "ü": "t"}
+
+
+WAITS = """
+import asyncio, os, signal
+from cursorkeeper.cli.frame import ended_at_once
+
+async def command():
+    with ended_at_once():
+        signal.raise_signal(signal.SIGINT)  # as a person does who is asked something
+    os._exit(9)
+
+asyncio.run(command())
+"""
+
+
+def test_one_ctrl_c_ends_what_waits_for_a_person() -> None:
+    """Without an await a cancellation would come only after the answer."""
+    ended = subprocess.run(
+        [sys.executable, "-c", WAITS], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode not in (0, 9) and "KeyboardInterrupt" in ended.stderr

@@ -272,3 +272,7 @@ def test_ensure_path_gives_up_when_somebody_deletes_faster() -> None:
 
     with pytest.raises(errors.Retry):
         run(ensure_path("/a/b/c", exists, create))
+
+
+def test_an_event_of_no_node_is_nobodys() -> None:
+    assert codec.watch_event(struct.pack("!iii", -1, 3, -1)) == (-1, "")
