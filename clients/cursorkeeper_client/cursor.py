@@ -49,8 +49,6 @@ GATHERED_BYTES = 64 << 10
 LEAVE_MAX_S = 5.0
 """How long the daemon's answer to a close is waited for when something failed before it."""
 NO_CONNECTION = "no connection"
-
-
 UNCONFIRMED_BATCHES_MAX = 100_000
 """Batches of a cursor that are kept to be sent again: each takes memory beside its bytes."""
 
@@ -85,7 +83,7 @@ class Cursor(Series):
         when it was opened again.
         """
         self.handle: CursorHandle | None = None
-        """Of the stream of now."""
+        """What the cursor is called on the present stream; None while it is not open there."""
         self.problem: CursorKeeperError | None = None
         """Why there is no connection, or no opening, yet."""
         self.opens = self.resumes = 0
@@ -205,7 +203,8 @@ class Cursor(Series):
 
     def layout(self, items: Iterable[LayoutItem]) -> None:
         """The run of data ledgers from now on; told now, and at every opening."""
-        self._opening["layout"], self._layout_changed = tuple(items), True
+        run = tuple(LayoutItem(*item) for item in items)
+        self._opening["layout"], self._layout_changed = run, True
         self._work.set()
 
     async def reset(self, target: Position, timeout_s: float | None = None) -> int:

@@ -15,7 +15,9 @@ class ClientSettings:
 
     name: str = "python-source"
     incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """New in every process."""
+    """It differs in every process, so that the daemon can tell a successor from a program that
+    came back.
+    """
     credentials: bytes = b""
     """The token in the daemon's source_token_file, if it has one, without the newline."""
 

@@ -150,7 +150,10 @@ class CursorStore:
             )
         settings = self._settings
         if self._channel is None:
-            limit = [("grpc.max_receive_message_length", settings.receive_bytes_max)]
+            limit = [
+                ("grpc.max_receive_message_length", settings.receive_bytes_max),
+                ("grpc.max_reconnect_backoff_ms", settings.back_off_max_ms),
+            ]
             self._channel = open_channel(self._address, limit)
         token = [("authorization", b"Bearer " + settings.credentials)]
         stub = rpc.CursorStoreStub(self._channel)  # type: ignore[no-untyped-call]

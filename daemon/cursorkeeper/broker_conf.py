@@ -62,7 +62,7 @@ def read_broker_conf(
 
 
 def _address(file: Path, key: str, text: str) -> str:
-    """ZooKeeper's."""
+    """The servers and chroot of ZooKeeper. Raises SettingsError for another metadata store."""
     scheme, colon, rest = text.partition(":")
     # the older name knows no scheme: a host may be called zk
     if colon and scheme == "zk" and key == "metadataStoreUrl":

@@ -291,7 +291,7 @@ class CursorHandle(Series):
 
 
 def encoded_within(acks: Acks, settings: ClientSettings) -> bytes:
-    """Raises `AcksTooLarge`."""
+    """The bytes of one batch. Raises `AcksTooLarge` where no message can hold them."""
     encoded = encode_acks(acks)
     if len(encoded) > settings.message_bytes_max:
         raise AcksTooLarge(

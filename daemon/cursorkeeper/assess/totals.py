@@ -87,7 +87,7 @@ class Totals:
 
     @property
     def reasons(self) -> list[Reason]:
-        """Those that were met."""
+        """The reasons of the cursors that were judged, in the order in which they are declared."""
         return [reason for reason in Reason if self.by_reason[reason]]
 
     @property

@@ -53,7 +53,7 @@ class Setting:
 
     @property
     def named(self) -> str:
-        """Our name and Pulsar's."""
+        """How messages call it: by our name, and by the one of Pulsar, if it has one."""
         theirs = self.about.pulsar
         return f"{self.name} (Pulsar's {theirs[0]})" if theirs else self.name
 

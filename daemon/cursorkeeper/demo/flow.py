@@ -76,7 +76,7 @@ class Flow:
         self.at, self._opens, self._ledger = at, opens, ledger
         self._in_flight_max, self._retake_ms = in_flight_max, retake_ms
         self.sent = self.durable = 0
-        """Numbers of batches."""
+        """How many batches were handed over, and how many of them are confirmed."""
         self.durable_acks = 0
         self.waits_ms: list[float] = []
         """From sent to durable, of batches that met no outage."""
