@@ -2,8 +2,7 @@
 
 Owns what a record becomes: a row for each range of acks, each move of mark-delete, each partly
 acked batch, each property map and each layout item; and a row for each record that cannot be read,
-so that a gap in the history is told. Records are checked many at once and one by one only where one
-of them is damaged; ranges are taken from bitmaps and joined to columns by numpy.
+so that a gap in the history is told. Ranges are taken from bitmaps and joined to columns by numpy.
 
 Memory: a record of a hundred stored bytes may hold millions of ranges, so nothing here is bounded
 by stored bytes. `size_bytes` is what a record's body expands to, and `read` hands out lists of
@@ -13,7 +12,6 @@ about `LIST_BYTES`, the next one made when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -22,7 +20,7 @@ import pyarrow as pa
 from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.values import Delta, LayoutState
-from cursorkeeper.format import delta, record, replay
+from cursorkeeper.format import delta, record
 from cursorkeeper.format.record import Kind
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import BATCH_ROWS, Column
@@ -83,8 +81,6 @@ class Piece(NamedTuple):
     last: I64
 
 
-_BODY_BYTES_FIELD: Final = 8
-"""Of a record's header: the uncompressed length."""
 _NOTHING: Final = np.array([NOWHERE], np.int64)
 
 
@@ -141,12 +137,7 @@ def size_bytes(payload: bytes | GatewayError) -> int:
     """
     if not isinstance(payload, bytes):
         return 0
-    said = (
-        record.HEADER.unpack_from(payload)[_BODY_BYTES_FIELD]
-        if len(payload) >= record.HEADER.size
-        else 0
-    )
-    return max(len(payload), min(said, record.BODY_BYTES_MAX))
+    return max(len(payload), min(record.announced_bytes(payload), record.BODY_BYTES_MAX))
 
 
 def read(
@@ -161,11 +152,15 @@ def read(
     """
     held: list[Piece] = []
     size = 0
-    for entry, body in _bodies(records, cursor_hash):
+    for entry, payload in records:
         try:
-            if isinstance(body, Exception):
-                raise body
-            found = pieces(where, body.head, delta.decode(body.body))
+            if not isinstance(payload, bytes):
+                raise payload
+            header, body = record.split_body(payload, cursor_hash)
+            if header.kind is not Kind.DELTA:
+                continue
+            head = Head(entry, header.sequence, header.epoch, header.generation)
+            found = pieces(where, head, delta.decode(body))
         except (DamageError, GatewayError) as error:
             if strict:
                 raise Unreadable(where.bk_ledger, entry, error) from error
@@ -178,54 +173,6 @@ def read(
                 held, size = [], 0
     if held:
         yield held
-
-
-class _Body(NamedTuple):
-    """A delta's, checked and not decoded."""
-
-    head: Head
-    body: bytes
-
-
-def _bodies(
-    records: Sequence[tuple[int, bytes | GatewayError]], cursor_hash: int
-) -> Iterator[tuple[int, _Body | DamageError | GatewayError]]:
-    """The body of every entry that is a delta, or that cannot be read."""
-    payloads = [payload for _, payload in records if not isinstance(payload, GatewayError)]
-    batch: replay.Batch | None = None
-    if len(payloads) == len(records):
-        with suppress(DamageError):  # which of them, and what the others say, is found one by one
-            batch = replay.split_bodies(payloads, cursor_hash)
-    if batch is not None:
-        for at in np.flatnonzero(batch.kind == Kind.DELTA).tolist():
-            entry = records[at][0]
-            yield (
-                entry,
-                _Body(
-                    Head(
-                        entry,
-                        int(batch.sequence[at]),
-                        int(batch.epoch[at]),
-                        int(batch.generation[at]),
-                    ),
-                    batch.bodies[at],
-                ),
-            )
-        return
-    for entry, payload in records:
-        if isinstance(payload, GatewayError):
-            yield entry, payload
-            continue
-        try:
-            header, body = record.split_body(payload, cursor_hash)
-        except DamageError as error:
-            yield entry, error
-        else:
-            if header.kind is Kind.DELTA:
-                yield (
-                    entry,
-                    _Body(Head(entry, header.sequence, header.epoch, header.generation), body),
-                )
 
 
 def columns(found: Sequence[Piece]) -> list[Column]:
