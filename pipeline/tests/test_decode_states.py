@@ -25,7 +25,7 @@ from cursorkeeper_pipeline.decode.extents import (
     extents,
     runs_in_blocks,
 )
-from cursorkeeper_pipeline.decode.holes import HoleRuns, counts
+from cursorkeeper_pipeline.decode.holes import Counts, hole_columns
 from cursorkeeper_pipeline.decode.partials import bit_sets, living_partials, partial_columns
 
 SEEDS = range(40)
@@ -70,12 +70,17 @@ def un_acked(state: AckState) -> set[tuple[int, int]]:
 
 
 def rows_of(state: AckState, key: int = 1) -> list[tuple[int, int, int, int]]:
-    made = HoleRuns(key)
     return [
         row
-        for columns in [*made.add(extents(state)), *made.rest()]
+        for columns in hole_columns(key, extents(state))
         for row in zip(*(c.tolist() for c in columns), strict=True)
     ]
+
+
+def counts(state: AckState) -> Counts:
+    found = Counts()
+    found.add(extents(state))
+    return found
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -94,17 +99,14 @@ def test_holes_are_what_was_not_acked_in_maximal_runs(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_counts_are_those_of_the_rows(seed: int) -> None:
     state = random_state(random.Random(seed))
-    rows, found = rows_of(state), counts(extents(state), 3)
+    rows, found = rows_of(state), counts(state)
     sizes = [last - first + 1 for _, _, first, last in rows]
     assert (found.hole_runs, found.hole_entries, found.longest_run) == (
         len(rows),
         sum(sizes),
         max(sizes, default=0),
     )
-    assert (
-        found.first_hole == (Position(*rows[0][1:3]) if rows else None)
-        and found.partial_batches == 3
-    )
+    assert found.first_hole == (Position(*rows[0][1:3]) if rows else None)
     living = {
         ledger: acks
         for ledger, acks in state.ledgers.items()
@@ -159,7 +161,7 @@ def test_runs_at_the_edges_of_containers(entries: list[int] | range) -> None:
 def test_a_trimmed_ledger_has_no_holes_even_where_mark_delete_stands_in_it() -> None:
     state = AckState(Position(5, 2), Layout([LayoutItem(5, LayoutState.TRIMMED, 0)]))
     state.ledgers[5].ack(BitMap([7]))
-    assert state.hole_count and not rows_of(state) and counts(extents(state)) == counts([])
+    assert state.hole_count and not rows_of(state) and counts(state) == Counts()
 
 
 def test_batches_have_the_size_and_the_schema_whatever_comes_in() -> None:

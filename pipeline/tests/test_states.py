@@ -85,7 +85,7 @@ async def part_rows(world: CliWorld, table: str, part: Part, **given: str) -> li
     kind, got = TABLES[table], []
     batches = Batches(kind.schema)
     systems: Any = MemorySystems(world, options)
-    async for found in states._read(systems, options, part, kind.rows):
+    async for found in states._read(systems, options, part, kind().rows):
         got += list(batches.add(found.columns))
     got += list(batches.rest())
     assert all(batch.schema == kind.schema for batch in got)
@@ -294,7 +294,7 @@ async def test_a_footer_that_moved_on_is_read_again(world: CliWorld) -> None:
     systems = MemorySystems(world)
     outcome = await StateReader(
         Reader(await systems.zookeeper(), options), await systems.ledgers(), options
-    ).read(NAME, before)
+    ).read(before)
     assert outcome is not None and outcome.state is not None and outcome.status == "OK"
     assert outcome.footer_version > before.stat.version and list(
         outcome.state.ledgers[7].holes
@@ -309,7 +309,7 @@ async def test_a_cursor_that_is_deleted_when_its_turn_comes_is_no_row(world: Cli
     await session.delete(NAME.path(), (await session.get(NAME.path())).version)
     world.bookkeeper.lose_ledger(found.footer.chain[0].ledger)  # type: ignore[union-attr]
     assert [
-        one async for one in states.pieces(await reader_of(world), Room(1), found, [WHOLE], 1)
+        one async for one in states.pieces(await reader_of(world), Room(1), found, [WHOLE], 1, 0)
     ] == []
 
 
@@ -596,16 +596,26 @@ async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world
         *(one.ledger for one in footer.chain),
     }:
         world.bookkeeper.ledgers.pop(ledger, None)
-    made = states.Holes.rows(Unit(NAME))
-    columns = [
-        c
-        async for o in states.pieces(await reader_of(world), Room(1), found, windows, 1)
-        for c in made.add(o)
-    ]
-    columns += list(made.rest())
+    read = states.pieces(
+        await reader_of(world), Room(1), found, windows, 1, found.footer.generation
+    )
+    columns = [one async for one in states.Holes().rows(Unit(NAME), read)]
     assert sorted(
         row for some in columns for row in zip(*(one.tolist() for one in some), strict=True)
     ) == await run_rows(world)
+
+
+async def ended(world: CliWorld, footer: Footer, end: str) -> None:
+    if end == "reset":
+        source = await world.source()
+        source.send(ev.Reset(source.attach, 1, source.machine.generation, Position(7, -1)))
+        await source.told.until(lambda: bool(source.told.resets))
+        await world.close(source)
+        return
+    session = (await world.ports()).zookeeper
+    await session.delete(NAME.path(), (await session.get(NAME.path())).version)
+    for ledger in footer.named_ledgers():
+        world.bookkeeper.lose_ledger(ledger)
 
 
 @pytest.mark.parametrize("end", ["reset", "deleted"])
@@ -613,27 +623,24 @@ async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world
 async def test_a_cursor_that_ends_between_two_pieces_is_missing(world: CliWorld, end: str) -> None:
     await large(world)
     found, windows = await windows_of(world)
-    outcomes = states.pieces(await reader_of(world), Room(1), found, windows, 1)
-    made = states.HoleStats.rows(Unit(NAME))
-    list(made.add(await anext(outcomes)))
-    if end == "reset":
-        source = await world.source()
-        source.send(ev.Reset(source.attach, 1, source.machine.generation, Position(7, -1)))
-        await source.told.until(lambda: bool(source.told.resets))
-        await world.close(source)
-    else:
-        session = (await world.ports()).zookeeper
-        await session.delete(NAME.path(), (await session.get(NAME.path())).version)
-        assert isinstance(found.footer, Footer)
-        for ledger in found.footer.named_ledgers():
-            world.bookkeeper.lose_ledger(ledger)
-    (outcome,) = [one async for one in outcomes]
+    assert isinstance(found.footer, Footer)
+    read: list[states.Outcome] = []
+
+    async def ends_behind_the_first() -> AsyncIterator[states.Outcome]:
+        reader = await reader_of(world)
+        async for one in states.pieces(reader, Room(1), found, windows, 1, found.footer.generation):
+            read.append(one)
+            yield one
+            if len(read) == 1:
+                await ended(world, found.footer, end)
+
+    ((*columns,),) = [
+        one async for one in states.HoleStats().rows(Unit(NAME), ends_behind_the_first())
+    ]
+    (_, outcome) = read
     assert (outcome.status, outcome.error) == ("MISSING", f"was {end} while it was read")
-    list(made.add(outcome))
-    ((*columns,),) = made.rest()
     row = {
-        field.name: column[0].as_py()
-        for field, column in zip(states.HoleStats.schema, columns, strict=True)
+        field.name: value for field, (value,) in zip(states.HoleStats.schema, columns, strict=True)
     }
     assert row["status"] == "MISSING" and row["hole_entries"] is None, "a part is no number"
 
@@ -653,8 +660,11 @@ async def test_a_damaged_segment_sends_its_own_pieces_to_the_older_snapshot(
         await run_rows(world, **CUT) == before
         and "is damaged" in (await stats(world, **CUT))["error"]
     )
+    assert isinstance(found.footer, Footer)
+    reader = await reader_of(world)
     errors = [
-        one.error async for one in states.pieces(await reader_of(world), Room(1), found, windows, 1)
+        one.error
+        async for one in states.pieces(reader, Room(1), found, windows, 1, found.footer.generation)
     ]
     readers = [damaged in window.segments for window in windows]
     assert [bool(error) for error in errors] == readers and 0 < sum(readers) < len(windows) / 2

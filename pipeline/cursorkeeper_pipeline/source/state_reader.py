@@ -14,7 +14,6 @@ in a row that it does not answer for are an error; every wait ends after `waitS`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import events as ev
@@ -27,7 +26,7 @@ from cursorkeeper.inspection import reader
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.decode.footer_rows import Found
+from cursorkeeper_pipeline.decode.footer_rows import Found, status_of
 from cursorkeeper_pipeline.source.away import AwayCount, named
 from cursorkeeper_pipeline.source.options import Mode, Options
 from cursorkeeper_pipeline.source.shards import Reader, is_tombstone
@@ -45,132 +44,107 @@ LOST = (
 )
 
 
-class Piece(NamedTuple):
-    """A part of a cursor, cut at a footer of this generation. Of another one (after a reset) it is
-    a piece of nothing.
-    """
-
-    generation: int
-    window: StateWindow
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one cursor. `state` None: it cannot be read, `status` and `error` say why.
-    `stored_bytes`: read from BookKeeper, or held by the footer (an inline state: at most so many).
+    `window`: where `state` counts. `stored_bytes`: read from BookKeeper, or held by the footer (an
+    inline state: at most so many).
     """
 
-    name: CursorName
     footer_version: int
     status: str
     error: str | None = None
     state: AckState | None = None
     stored_bytes: int = 0
-    piece: Piece | None = None
-
-    @property
-    def window(self) -> StateWindow:
-        """Where `state` counts."""
-        return WHOLE if self.piece is None else self.piece.window
+    window: StateWindow = WHOLE
 
 
 class StateReader:
     """Reads states for one task."""
 
     def __init__(self, footers: Reader, ledgers: LedgerStore, options: Options) -> None:
-        self._footers, self._ledgers, self._options = footers, ledgers, options
-        self._patience, self._away = Patience(options.wait_s), AwayCount()
+        self._footers, self._ledgers = footers, ledgers
+        self._wait_s, self._strict = options.wait_s, options.mode is Mode.FAILFAST
+        self._away = AwayCount()
 
     async def read(
-        self, name: CursorName, found: Found | None, piece: Piece | None = None
+        self, found: Found, window: StateWindow = WHOLE, generation: int = 0
     ) -> Outcome | None:
-        """None: the cursor was deleted meanwhile, and was to be read whole.
+        """None: the cursor was deleted meanwhile, and was to be read whole. `generation`: of the
+        footer that a window is of.
 
         Raises ProblemError (ZooKeeper is away, or BookKeeper for too many); in failfast mode
         DamageError and ProblemError for what is a status else.
         """
-        now = found
+        name = found.name
+        now: Found | None = found
         for _ in range(reader.MOVED_MAX):
             if now is None or is_tombstone(now):
-                return (
-                    None
-                    if piece is None
-                    else self._lost(name, GONE, "was deleted while it was read", piece)
-                )
-            if isinstance(now.footer, DamageError):
-                return self._damaged(now, now.footer, piece)
-            if piece is not None and now.footer.generation != piece.generation:
-                return self._lost(name, now.stat.version, "was reset while it was read", piece)
+                if window.is_whole:
+                    return None
+                return self._lost(name, GONE, "was deleted while it was read")
+            footer, version = now.footer, now.stat.version
+            if isinstance(footer, DamageError):
+                return self._damaged(now, footer)
+            if not window.is_whole and footer.generation != generation:
+                return self._lost(name, version, "was reset while it was read")
             try:
-                return await self._replayed(now, now.footer, piece)
+                return await self._replayed(now, footer, window)
             except reader.Moved as e:
-                before, now = now.footer, await self._again(name)
+                await self._footers.sync()
+                now = await self._footers.one(name)
                 if (
                     now is not None
                     and isinstance(now.footer, Footer)
-                    and now.footer.is_same_write(before)
+                    and now.footer.is_same_write(footer)
                 ):
-                    return self._lost(
-                        name, now.stat.version, f"{e}, and the footer names it", piece
-                    )
+                    return self._lost(name, now.stat.version, f"{e}, and the footer names it")
             except ProblemError as e:
                 if e.kind is not Kind.AWAY:
                     raise
-                if self._options.mode is Mode.FAILFAST:
+                if self._strict:
                     raise named(name, e) from e
                 self._away.missed(name, e)
-                return Outcome(name, now.stat.version, schemas.AWAY, str(e), piece=piece)
-        return self._lost(
-            name,
-            now.stat.version if now else GONE,
-            "its footer changes faster than it can be read",
-            piece,
-        )
+                return Outcome(version, schemas.AWAY, str(e))
+        version = now.stat.version if now is not None else GONE
+        return self._lost(name, version, "its footer changes faster than it can be read")
 
-    async def _again(self, name: CursorName) -> Found | None:
-        await self._footers.sync()
-        return await self._footers.one(name)
-
-    async def _replayed(self, found: Found, footer: Footer, piece: Piece | None) -> Outcome:
+    async def _replayed(self, found: Found, footer: Footer, window: StateWindow) -> Outcome:
         """Raises Moved."""
-        ends = await self._patience.repeat(
+        version = found.stat.version
+        ends = await Patience(self._wait_s).repeat(
             str(found.name), lambda: reader.ends_of(self._ledgers, footer, unknown_only=True)
         )
         try:
             full, _ = reader.visible(footer, ends)
         except ProblemError as e:  # its end was just written, and nothing older is there
-            if self._options.mode is Mode.FAILFAST:
+            if self._strict:
                 raise
-            return Outcome(found.name, found.stat.version, schemas.AT_LEAST, str(e), piece=piece)
+            return Outcome(version, schemas.AT_LEAST, str(e))
         read: list[int] = [0 if isinstance(footer.base, SnapshotBase) else base_bytes(footer)]
-        window = WHOLE if piece is None else piece.window
         answer = await reader.replay(
             self._ledgers,
             found.name,
             full,
             count=read.append,
-            wait_s=self._options.wait_s,
+            wait_s=self._wait_s,
             window=window,
         )
         if full.named_ledgers():
             self._away.answered()
         if isinstance(answer, ev.ChainDamaged):
-            return self._damaged(
-                found, (TooNewError if answer.too_new else DamageError)(answer.reason), piece
-            )
+            damage = (TooNewError if answer.too_new else DamageError)(answer.reason)
+            return self._damaged(found, damage)
         status = schemas.AT_LEAST if reader.is_at_least(footer, ends) else schemas.OK
         error = FELL_BACK if answer.fell_back else None
-        return Outcome(
-            found.name, found.stat.version, status, error, answer.state, sum(read), piece
-        )
+        return Outcome(version, status, error, answer.state, sum(read), window)
 
-    def _damaged(self, found: Found, error: DamageError, piece: Piece | None) -> Outcome:
-        if self._options.mode is Mode.FAILFAST:
+    def _damaged(self, found: Found, error: DamageError) -> Outcome:
+        if self._strict:
             raise type(error)(f"{found.name}: {error}")
-        status = schemas.TOO_NEW if isinstance(error, TooNewError) else schemas.DAMAGED
-        return Outcome(found.name, found.stat.version, status, str(error), piece=piece)
+        return Outcome(found.stat.version, status_of(error), str(error))
 
-    def _lost(self, name: CursorName, version: int, why: str, piece: Piece | None) -> Outcome:
-        if self._options.mode is Mode.FAILFAST:
+    def _lost(self, name: CursorName, version: int, why: str) -> Outcome:
+        if self._strict:
             raise ProblemError(f"{name}: {why}", LOST)
-        return Outcome(name, version, schemas.MISSING, why, piece=piece)
+        return Outcome(version, schemas.MISSING, why)

@@ -19,21 +19,22 @@ reset or deleted between two pieces it is `MISSING`: the rows of `holes` that ca
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.positions import FIRST, Position
-from cursorkeeper.core.window import WHOLE, StateWindow
+from cursorkeeper.core.positions import FIRST
+from cursorkeeper.core.window import StateWindow
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import Batches, Column, same_text
 from cursorkeeper_pipeline.decode.extents import carried, extents
 from cursorkeeper_pipeline.decode.footer_rows import Found
-from cursorkeeper_pipeline.decode.holes import Counts, HoleRuns, counts
+from cursorkeeper_pipeline.decode.holes import Counts, hole_columns
 from cursorkeeper_pipeline.decode.partials import living_partials, partial_columns
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.cuts import Splitter, pieces_wanted
@@ -41,7 +42,7 @@ from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.plan import CursorsTable
 from cursorkeeper_pipeline.source.shards import Reader, now_us
 from cursorkeeper_pipeline.source.side_by_side import Room, side_by_side
-from cursorkeeper_pipeline.source.state_reader import Outcome, Piece, StateReader
+from cursorkeeper_pipeline.source.state_reader import Outcome, StateReader
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
@@ -52,106 +53,7 @@ IN_MEMORY: Final = 2
 """x `splitBytes` of states are worked on at once."""
 
 
-class Rows(Protocol):
-    """Makes the rows of one cursor, of pieces that come in order of position. Pure but for the
-    clock.
-    """
-
-    def add(self, outcome: Outcome) -> Iterator[Sequence[Column]]:
-        """Columns of a table, some rows at a time."""
-        ...
-
-    def rest(self) -> Iterator[Sequence[Column]]:
-        """The rows that can be said only when all is read."""
-        ...
-
-
-class _HoleRows:
-    def __init__(self, unit: Unit) -> None:
-        self._runs = HoleRuns(cursor_key(unit.name))
-
-    def add(self, outcome: Outcome) -> Iterator[Sequence[Column]]:
-        return (
-            self._runs.add(extents(outcome.state, outcome.window))
-            if outcome.state is not None
-            else iter(())
-        )
-
-    def rest(self) -> Iterator[Sequence[Column]]:
-        return self._runs.rest()
-
-
-class _PartialRows:
-    def __init__(self, unit: Unit) -> None:
-        self._key = cursor_key(unit.name)
-
-    def add(self, outcome: Outcome) -> Iterator[Sequence[Column]]:
-        return (
-            partial_columns(self._key, living_partials(outcome.state))
-            if outcome.state is not None
-            else iter(())
-        )
-
-    def rest(self) -> Iterator[Sequence[Column]]:
-        return iter(())
-
-
-class _StatsRow:
-    def __init__(self, unit: Unit) -> None:
-        self._key, self._number, self._parts, self._counts = (
-            cursor_key(unit.name),
-            unit.number,
-            unit.parts,
-            Counts(),
-        )
-        self._mark_delete, self._stored_bytes = Position(0, -1), 0
-        self._last: Outcome | None = None
-        self._error: str | None = None
-
-    def add(self, outcome: Outcome) -> Iterator[Sequence[Column]]:
-        self._last, self._error = outcome, outcome.error or self._error
-        self._stored_bytes += outcome.stored_bytes
-        if outcome.state is not None:
-            batches = sum(1 for _ in living_partials(outcome.state))
-            found = counts(
-                extents(outcome.state, outcome.window), batches, cut=outcome.window.first
-            )
-            self._counts = self._counts.joined(found)
-            self._mark_delete = outcome.state.mark_delete
-        return iter(())
-
-    def rest(self) -> Iterator[Sequence[Column]]:
-        if self._last is None:
-            return
-        found, last = self._counts, self._last
-        numbers: tuple[int | None, ...] = (
-            *self._mark_delete,
-            found.data_ledgers,
-            found.span_entries,
-            found.acked_entries,
-            found.hole_entries,
-            found.hole_runs,
-            found.longest_run,
-            *(found.first_hole or (None, None)),
-            found.partial_batches,
-            self._stored_bytes,
-        )
-        if last.state is None:
-            numbers = (None,) * len(numbers)
-        row = (
-            self._key,
-            self._number,
-            self._parts,
-            last.footer_version,
-            *numbers,
-            now_us(),
-            last.status,
-            self._error,
-        )
-        yield [
-            pa.array([value], field.type)
-            for value, field in zip(row, schemas.HOLE_STATS, strict=True)
-        ]
+Rows = Callable[[Unit, AsyncIterator[Outcome]], AsyncIterator[Sequence[Column]]]
 
 
 class Columns(NamedTuple):
@@ -160,7 +62,6 @@ class Columns(NamedTuple):
 
 
 class _States(CursorsTable):
-    rows: Callable[[Unit], Rows]
     cursors_per_task = 256
     """An empty task costs some 50 ms; a cursor with a ledger or two costs several ms of reading."""
 
@@ -171,6 +72,12 @@ class _States(CursorsTable):
             yield from batches.add(with_names(name, columns, names))
         yield from batches.rest()
 
+    @abstractmethod
+    def rows(self, unit: Unit, read: AsyncIterator[Outcome]) -> AsyncIterator[Sequence[Column]]:
+        """Columns of the table, some rows at a time, of one cursor, whose pieces come in order of
+        position.
+        """
+
 
 def with_names(
     name: CursorName, columns: Sequence[Column], names: Sequence[str]
@@ -180,7 +87,7 @@ def with_names(
 
 
 async def _read(
-    systems: Systems, options: Options, part: Part, rows: Callable[[Unit], Rows]
+    systems: Systems, options: Options, part: Part, rows: Rows
 ) -> AsyncIterator[Columns]:
     footers = Reader(await systems.zookeeper(), options)
     ledgers = await systems.ledgers()
@@ -192,18 +99,15 @@ async def _read(
 
     async def one(asked: tuple[Found, Unit]) -> AsyncIterator[Columns]:
         found, unit = asked
-        made, footer = rows(unit), found.footer
-        windows, held, generation = [WHOLE], 0, None
-        if unit.piece is not None:
-            windows, generation = [unit.piece.window], unit.piece.generation
+        footer = found.footer
+        windows, held, generation = [unit.window], 0, unit.generation
         if isinstance(footer, Footer):
             held = state_bytes(footer) // unit.parts
-            if unit.piece is None:
+            if unit.window.is_whole:
                 windows = await splitter.windows(found.name, footer, pieces_wanted(footer, options))
-        async for outcome in pieces(reader, room, found, windows, held // len(windows), generation):
-            for columns in made.add(outcome):
-                yield Columns(found.name, columns)
-        for columns in made.rest():
+                generation = footer.generation
+        read = pieces(reader, room, found, windows, held // len(windows), generation)
+        async for columns in rows(unit, read):
             yield Columns(found.name, columns)
 
     async for columns in side_by_side(found_in(footers, part), one):
@@ -216,20 +120,15 @@ async def pieces(
     found: Found,
     windows: Sequence[StateWindow],
     held: int,
-    generation: int | None = None,
+    generation: int,
 ) -> AsyncIterator[Outcome]:
     """One cursor in these windows, each of `held` bytes of memory, up to the first that cannot be
-    read; nothing if it is deleted by now. `generation`: of the footer that it was cut at; None: of
-    this one.
+    read; nothing if it is deleted by now. `generation`: of the footer that it was cut at.
     """
-    if generation is None:
-        generation = found.footer.generation if isinstance(found.footer, Footer) else 0
     reached = FIRST
     for window in windows:
         async with room.taken(held):
-            outcome = await reader.read(
-                found.name, found, None if window.is_whole else Piece(generation, window)
-            )
+            outcome = await reader.read(found, window, generation)
             if outcome is None:
                 return
             if outcome.state is not None:
@@ -243,16 +142,60 @@ class Holes(_States):
     """Maximal ranges of un-acked entries."""
 
     schema = schemas.HOLES
-    rows = _HoleRows
+
+    async def rows(
+        self, unit: Unit, read: AsyncIterator[Outcome]
+    ) -> AsyncIterator[Sequence[Column]]:
+        async for one in read:
+            if one.state is not None:
+                for columns in hole_columns(cursor_key(unit.name), extents(one.state, one.window)):
+                    yield columns
+
+
+class BatchPartials(_States):
+    schema = schemas.BATCH_PARTIALS
+
+    async def rows(
+        self, unit: Unit, read: AsyncIterator[Outcome]
+    ) -> AsyncIterator[Sequence[Column]]:
+        async for one in read:
+            if one.state is not None:
+                for columns in partial_columns(cursor_key(unit.name), living_partials(one.state)):
+                    yield columns
 
 
 class HoleStats(_States):
     """One row a cursor: counted where it is decoded."""
 
     schema = schemas.HOLE_STATS
-    rows = _StatsRow
 
-
-class BatchPartials(_States):
-    schema = schemas.BATCH_PARTIALS
-    rows = _PartialRows
+    async def rows(
+        self, unit: Unit, read: AsyncIterator[Outcome]
+    ) -> AsyncIterator[Sequence[Column]]:
+        found, stored_bytes = Counts(), 0
+        error: str | None = None
+        last: Outcome | None = None
+        async for last in read:
+            error = last.error or error
+            stored_bytes += last.stored_bytes
+            if last.state is not None:
+                found.add(extents(last.state, last.window), cut=last.window.first)
+                found.partial_batches += sum(1 for _ in living_partials(last.state))
+        if last is None:
+            return
+        numbers: tuple[int | None, ...] = (None,) * 12
+        if last.state is not None:
+            numbers = (
+                *last.state.mark_delete,
+                found.data_ledgers,
+                found.span_entries,
+                found.acked_entries,
+                found.hole_entries,
+                found.hole_runs,
+                found.longest_run,
+                *(found.first_hole or (None, None)),
+                found.partial_batches,
+                stored_bytes,
+            )
+        head = (cursor_key(unit.name), unit.number, unit.parts, last.footer_version)
+        yield [[value] for value in (*head, *numbers, now_us(), last.status, error)]

@@ -27,7 +27,6 @@ from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.plan import BucketsPart, bin_pack
 from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
-from cursorkeeper_pipeline.source.state_reader import Piece
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
 
@@ -46,12 +45,15 @@ DEALT: Final = pa.schema([pa.field("unit", pa.binary()), pa.field("task", pa.int
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A cursor, or its piece `number` of `parts`. `piece` None: all of it."""
+    """A cursor, or its piece `number` of `parts`, cut at a footer of this generation. Of another
+    one (after a reset) it is a piece of nothing.
+    """
 
     name: CursorName
     number: int = 0
     parts: int = 1
-    piece: Piece | None = None
+    window: StateWindow = WHOLE
+    generation: int = 0
 
     def encoded(self) -> bytes:
         """For a column between two tasks of one query."""
@@ -117,22 +119,16 @@ async def cut_units(
     async def cut(one: Sized) -> AsyncIterator[Weighed]:
         found = await reader.one(one.name)
         footer = found.footer if found is not None else None
-        windows = [WHOLE]
+        windows, generation = [WHOLE], 0
         if isinstance(footer, Footer):
             windows = await splitter.windows(one.name, footer, pieces_wanted(footer, options))
-        for unit in _pieces(one.name, footer, windows):
+            generation = footer.generation
+        for number, window in enumerate(windows):
+            unit = Unit(one.name, number, len(windows), window, generation)
             yield Weighed(unit, OPEN_BYTES + one.size // len(windows))
 
     async for weighed in side_by_side(each(), cut):
         yield weighed
-
-
-def _pieces(name: CursorName, footer: object, windows: Sequence[StateWindow]) -> Iterator[Unit]:
-    if not isinstance(footer, Footer) or len(windows) == 1:
-        yield Unit(name)
-        return
-    for number, window in enumerate(windows):
-        yield Unit(name, number, len(windows), Piece(footer.generation, window))
 
 
 async def found_in(reader: Reader, part: Part) -> AsyncIterator[tuple[Found, Unit]]:
