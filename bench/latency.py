@@ -23,6 +23,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.ledgers import APPLICATION
+from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import CursorRunner
 from cursorkeeper.settings import Settings
 
@@ -30,7 +31,7 @@ ROUNDS = 400
 ACKS = 1_000
 
 
-class Ear:
+class Ear(Listener):
     """A listener that only waits."""
 
     def __init__(self) -> None:
@@ -45,11 +46,6 @@ class Ear:
     def on_confirm(self, confirm: fx.Confirm) -> None:
         self.durable = confirm.seq
         self.changed.set()
-
-    def __getattr__(self, name: str):  # type: ignore[no-untyped-def]
-        if name.startswith("on_"):
-            return lambda *_: None
-        raise AttributeError(name)
 
     async def until(self, seq: int) -> None:
         while self.machine is None or self.durable < seq:

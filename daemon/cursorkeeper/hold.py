@@ -27,6 +27,8 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.runtime.listener import Listener
+from cursorkeeper.runtime.runner import Telemetry
 from cursorkeeper.settings import Settings
 
 DELETE_MAX_S = 10.0
@@ -56,10 +58,8 @@ class Lost(ProblemError):
         self.code = code
 
 
-class Hold:
-    """One cursor that is held here, or about to be. Hears its keeper as `Listener` and as
-    `Telemetry`.
-    """
+class Hold(Listener, Telemetry):
+    """One cursor that is held here, or about to be. Hears its keeper."""
 
     def __init__(self, name: CursorName, purpose: Purpose, stall_s: float) -> None:
         self.name, self._purpose, self._stall_s = name, purpose, stall_s
@@ -169,15 +169,9 @@ class Hold:
         self._machine = machine
         self.moved()
 
-    def on_continued(self, machine: CursorMachine) -> None:
-        """Never told: who opens here has no state of its own to go on with."""
-
     def on_confirm(self, confirm: fx.Confirm) -> None:
         self.durable = confirm.seq
         self.moved()
-
-    def on_reset_done(self, done: fx.ResetDone) -> None:
-        """Never told: nobody sends a reset here."""
 
     def on_pause(self, reason: str) -> None:
         self._paused = reason
@@ -206,12 +200,6 @@ class Hold:
     def log(self, event: str, **fields: Any) -> None:
         """Something has changed, though perhaps for the worse."""
         self._changed.set()
-
-    def opened(self, result: str) -> None: ...
-
-    def recovered(self, seconds: float) -> None: ...
-
-    def refused(self, code: str) -> None: ...
 
 
 @asynccontextmanager

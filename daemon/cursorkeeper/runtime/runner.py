@@ -8,13 +8,14 @@ idle cursor has none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
-from cursorkeeper.bookkeeper.port import LedgerEnd, LedgerStore
+from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
@@ -30,7 +31,7 @@ from cursorkeeper.runtime.admission import Age, Lane, Pace, Turn
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy
-from cursorkeeper.runtime.listener import Listener
+from cursorkeeper.runtime.listener import NOBODY, Listener
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.values import WatchFired
@@ -73,32 +74,36 @@ class OpenResult(StrEnum):
     """The source did not wait for the answer."""
 
 
-class Telemetry(Protocol):
-    """Numbers that a runner reports."""
+class Telemetry:
+    """Numbers that a runner reports. What is not counted is nothing to whoever counts."""
 
     def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
         """One record ("delta", "segment", ...) is acknowledged, `seconds` after it was sent."""
-        ...
 
     def log(self, event: str, **fields: Any) -> None:
         """Something an operator may want to know."""
-        ...
 
     def moved(self) -> None:
         """Entries were read, or a ledger was created, recovered or closed."""
-        ...
 
     def opened(self, result: str) -> None:
         """A source's Open was answered: an `OpenResult`, or the code of its refusal."""
-        ...
 
     def recovered(self, seconds: float) -> None:
         """A cursor that was not held here can be worked with, so long after it was asked for."""
-        ...
 
     def refused(self, code: str) -> None:
         """A source was told Refused."""
-        ...
+
+
+class Attempt(Protocol):
+    """An effect whose outcome carries its token."""
+
+    @property
+    def token(self) -> int: ...
+
+
+A = TypeVar("A", bound=Attempt)
 
 
 @frozen
@@ -265,9 +270,12 @@ class CursorRunner:
     def detach(self, attach: int) -> None:
         """The handle is gone; the cursor stays until `detached_cursor_max_ms`."""
         self.listeners.pop(attach, None)
+        self._let_go(attach)
+        self.dispatch(ev.Detach(attach))
+
+    def _let_go(self, attach: int) -> None:
         if self.handle == attach:
             self.handle, self.detached_at = None, self._services.clock()
-        self.dispatch(ev.Detach(attach))
 
     # ---- the machine
 
@@ -299,78 +307,53 @@ class CursorRunner:
         self._changed(self)
 
     def _perform(self, effect: fx.Effect) -> None:
+        lanes = self._services.lanes
         match effect:
             case fx.Append():
                 self._append(effect)
             case fx.Confirm():
-                listener = self.listeners.get(effect.attach)
-                if listener is not None:
-                    listener.on_confirm(effect)
+                self._listener(effect.attach).on_confirm(effect)
             case fx.WriteFooter():
-                self._admit(self._lanes.footers, effect.token, lambda _turn: self._write(effect))
+                self._admit(lanes.footers, effect, self._write)
             case fx.ReadFooter():
-                self._admit(self._lanes.footers, effect.token, lambda _turn: self._read(effect))
+                self._admit(lanes.footers, effect, self._read)
             case fx.CheckFooter():
-                self._spawn(self._services.footers.check(self.name, effect.token, effect.version))
+                # at once: it is put together with those of other cursors anyway
+                checking = self._services.footers.check(self.name, effect.token, effect.version)
+                self._services.spawn(self._learn_from(checking))
             case fx.CreateLedger():
-                self._admit(self._lanes.ledgers, effect.token, lambda _turn: self._create(effect))
-            case fx.FenceLedger():
-                self._admit(
-                    self._lanes.ledgers,
-                    effect.token,
-                    lambda _turn: self._end(effect.token, effect.ledger, fence=True),
-                )
-            case fx.CloseLedger():
-                self._admit(
-                    self._lanes.ledgers,
-                    effect.token,
-                    lambda _turn: self._end(effect.token, effect.ledger, fence=False),
-                )
+                self._admit(lanes.ledgers, effect, self._create)
+            case fx.FenceLedger() | fx.CloseLedger():
+                self._admit(lanes.ledgers, effect, self._end)
             case fx.ReadChain():
-                self._admit(
-                    self._lanes.openings, effect.token, lambda turn: self._read_chain(effect, turn)
-                )
+                self._admit(lanes.openings, effect, self._read_chain)
             case fx.DeleteLedgers():
                 for ledger in effect.ledgers:
                     self._delete_in_turn(ledger)
             case fx.AskInlineTurn():
-                self._lanes.inline_states.ask(
-                    self._age, lambda: self._take_inline_turn(effect.token)
-                )
+                lanes.inline_states.ask(self._age, lambda: self._take_inline_turn(effect.token))
             case _:
                 self._tell(effect)
 
     def _tell(self, effect: fx.Effect) -> None:
         match effect:
             case fx.StreamState():
-                self._listener(
-                    effect.attach, lambda x: x.on_state(self.machine, created=effect.created)
-                )
+                self._listener(effect.attach).on_state(self.machine, created=effect.created)
             case fx.ContinueHandle():
-                self._listener(effect.attach, lambda x: x.on_continued(self.machine))
+                self._listener(effect.attach).on_continued(self.machine)
             case fx.Proved():
                 self._answer(effect.question, Held())
             case fx.Unproved():
                 self._answer(effect.question, Unknown(effect.reason))
             case fx.ResetDone():
-                self._listener(effect.attach, lambda x: x.on_reset_done(effect))
+                self._listener(effect.attach).on_reset_done(effect)
             case fx.RefuseHandle():
-                self._log(
-                    "handle refused",
-                    code=str(effect.code),
-                    problem=effect.message,
-                )
-                listener = self.listeners.pop(effect.attach, None)
-                if self.handle == effect.attach:
-                    self.handle, self.detached_at = None, self._services.clock()
-                if listener is not None:
-                    listener.on_refused(effect.code, effect.message, effect.remedy, effect.seq)
+                self._log("handle refused", code=str(effect.code), problem=effect.message)
+                listener = self.listeners.pop(effect.attach, NOBODY)
+                self._let_go(effect.attach)
+                listener.on_refused(effect.code, effect.message, effect.remedy, effect.seq)
             case fx.Refuse():
-                self._log(
-                    "cursor refused",
-                    code=str(effect.code),
-                    problem=effect.message,
-                )
+                self._log("cursor refused", code=str(effect.code), problem=effect.message)
                 for listener in self._all():
                     listener.on_refused(effect.code, effect.message, effect.remedy)
                 self.listeners.clear()
@@ -440,22 +423,22 @@ class CursorRunner:
         for callback in waiting:
             callback(self)
 
+    async def wait_ended(self) -> None:
+        if not self.is_ended:
+            ended = asyncio.Event()
+            self.on_ended.append(lambda _runner: ended.set())
+            await ended.wait()
+
     def _log(self, event: str, **fields: Any) -> None:
         self._services.telemetry.log(event, cursor=str(self.name), **fields)
 
     def _all(self) -> list[Listener]:
         return list(self.listeners.values())
 
-    def _listener(self, attach: int, tell: Callable[[Listener], None]) -> None:
-        listener = self.listeners.get(attach)
-        if listener is not None:
-            tell(listener)
+    def _listener(self, attach: int) -> Listener:
+        return self.listeners.get(attach, NOBODY)
 
     # ---- doing
-
-    @property
-    def _lanes(self) -> Lanes:
-        return self._services.lanes
 
     @property
     def _age(self) -> Age:
@@ -491,38 +474,46 @@ class CursorRunner:
         )
 
     def _admit(
-        self, lane: Lane, token: int, work: Callable[[Turn], Coroutine[Any, Any, ev.Event | None]]
+        self,
+        lane: Lane,
+        effect: A,
+        work: Callable[[A, Turn], Coroutine[Any, Any, ev.Event | None]],
     ) -> None:
         """Does it when it is its turn; while it waits, the machine knows that it is not sent. An
-        opening has its own lane. None: nobody wants the outcome any more.
+        opening has its own lane.
         """
         if self._is_settling:
-            lane = self._lanes.openings
-        waited = False
+            lane = self._services.lanes.openings
+        clock, waited = self._services.clock, False
 
         def begin(place: int) -> bool:
             if self._stopped or self.is_ended:
                 return False
-            self._services.clock.watch()
+            clock.watch()
             self._services.spawn(run(Turn(lane, place)))
             if waited:
-                self.dispatch(ev.Sent(token))
+                self.dispatch(ev.Sent(effect.token))
             return True
 
         async def run(turn: Turn) -> None:
             try:
-                outcome = await work(turn)
-                if outcome is not None:
-                    self._learn(outcome)
-            except Exception as e:  # a bug: without an outcome the machine would wait for ever
-                self._services.failed(self, e)
+                await self._learn_from(work(effect, turn))
             finally:
-                self._services.clock.rest()
+                clock.rest()
                 turn.end()
 
         if not lane.enter(self._age, begin):
             waited = True
-            self.machine.hold(token)
+            self.machine.hold(effect.token)
+
+    async def _learn_from(self, work: Coroutine[Any, Any, ev.Event | None]) -> None:
+        """None: nobody wants the outcome any more."""
+        try:
+            outcome = await work
+            if outcome is not None:
+                self._learn(outcome)
+        except Exception as e:  # a bug: without an outcome the machine would wait for ever
+            self._services.failed(self, e)
 
     def _learn(self, outcome: ev.Event) -> None:
         if isinstance(outcome, HEARD):
@@ -539,29 +530,18 @@ class CursorRunner:
         self.dispatch(ev.InlineTurn(token))
         return self.machine.counters.inline_backstops > before
 
-    def _spawn(self, work: Coroutine[Any, Any, ev.Event]) -> None:
-        """At once: for what is put together with that of other cursors anyway."""
-
-        async def run() -> None:
-            try:
-                self._learn(await work)
-            except Exception as e:
-                self._services.failed(self, e)
-
-        self._services.spawn(run())
-
     def _delete_in_turn(self, ledger: int) -> None:
-        lane = self._lanes.deletions
+        lane = self._services.lanes.deletions
 
-        async def run(place: int) -> None:
+        async def run(turn: Turn) -> None:
             try:
                 await self._delete(ledger)
             finally:
-                lane.leave(place)
+                turn.end()
 
         def begin(place: int) -> bool:
             if not self._stopped:
-                self._services.spawn(run(place))
+                self._services.spawn(run(Turn(lane, place)))
             return not self._stopped
 
         lane.enter((self._services.clock(), self._number), begin)
@@ -611,12 +591,12 @@ class CursorRunner:
             self._services.appended(place)
         self.dispatch(ev.AppendFailed(effect.ledger, effect.entry, reason))
 
-    async def _write(self, effect: fx.WriteFooter) -> ev.Event:
+    async def _write(self, effect: fx.WriteFooter, _turn: Turn) -> ev.Event:
         return await self._services.footers.write(
             self.name, effect.token, effect.footer, effect.expected_version
         )
 
-    async def _read(self, effect: fx.ReadFooter) -> ev.Event:
+    async def _read(self, effect: fx.ReadFooter, _turn: Turn) -> ev.Event:
         return await self._services.footers.read(
             self.name, effect.token, sync=effect.sync, watch=self._footer_changed
         )
@@ -665,7 +645,7 @@ class CursorRunner:
         if self.is_ended:
             raise Unwanted
 
-    async def _create(self, effect: fx.CreateLedger) -> ev.Event:
+    async def _create(self, effect: fx.CreateLedger, _turn: Turn) -> ev.Event:
         try:
             deployment, ledgers = (
                 await self._services.footers.deployment(),
@@ -688,25 +668,20 @@ class CursorRunner:
         self._services.telemetry.moved()
         return ev.LedgerCreated(effect.token, ledger)
 
-    async def _end(self, token: int, ledger: int, *, fence: bool) -> ev.Event:
+    async def _end(self, effect: fx.FenceLedger | fx.CloseLedger, _turn: Turn) -> ev.Event:
+        token, ledger = effect.token, effect.ledger
         try:
-            end = await self._end_of(await self._services.own_ledgers(), ledger, fence=fence)
+            ledgers, end = await self._services.own_ledgers(), None
+            if isinstance(effect, fx.CloseLedger):
+                # recovery gives the same end, or a later one
+                with contextlib.suppress(bk.GatewayError):
+                    end = await ledgers.close_ledger(ledger)
+            if end is None:
+                end = await ledgers.fence(ledger)
             self._services.telemetry.moved()
             return ev.LedgerEnded(token, ledger, end.last_entry)
-        except bk.NoSuchLedger as e:
-            return ev.LedgerEndFailed(token, ledger, True, str(e))
         except (bk.GatewayError, zk.ZooKeeperError) as e:
-            return ev.LedgerEndFailed(token, ledger, False, str(e))
-
-    async def _end_of(self, ledgers: LedgerStore, ledger: int, *, fence: bool) -> LedgerEnd:
-        if not fence:
-            try:
-                return await ledgers.close_ledger(ledger)
-            except bk.NoSuchLedger:
-                raise
-            except bk.GatewayError:
-                pass  # recovery gives the same end, or a later one
-        return await ledgers.fence(ledger)
+            return ev.LedgerEndFailed(token, ledger, isinstance(e, bk.NoSuchLedger), str(e))
 
     async def _delete(self, ledger: int) -> None:
         back_off = BackOff(0.1, 12.8)

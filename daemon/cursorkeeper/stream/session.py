@@ -22,6 +22,7 @@ from cursorkeeper.core.limits import (
 )
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import OpenResult
 from cursorkeeper.stream import codec, state_parts, tokens
 from cursorkeeper.stream.credits import Credit, CreditPool
@@ -47,8 +48,8 @@ def too_many_grouped(count: int) -> ProtocolViolation:
     )
 
 
-class Handle:
-    """One opened cursor of one stream: a `Listener`."""
+class Handle(Listener):
+    """One opened cursor of one stream."""
 
     def __init__(
         self, session: Session, handle: int, name: CursorName, attach: int, *, opening: bool = True

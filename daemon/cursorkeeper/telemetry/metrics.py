@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.table import ENDED, State
-from cursorkeeper.runtime.runner import KINDS, OpenResult
+from cursorkeeper.runtime.runner import KINDS, OpenResult, Telemetry
 from cursorkeeper.telemetry import pages
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ SUMMED = (
 log = structlog.get_logger("cursorkeeper")
 
 
-class DaemonTelemetry:
-    """Implements the runner's `Telemetry`."""
+class DaemonTelemetry(Telemetry):
+    """What runners report, as metrics."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -130,9 +130,6 @@ class DaemonTelemetry:
     def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
         self._append_seconds.observe(seconds)
         self._bytes_of[kind].observe(stored_bytes)
-
-    def moved(self) -> None:
-        """No number."""
 
     def opened(self, result: str) -> None:
         """A source has its answer."""

@@ -24,6 +24,7 @@ from cursorkeeper.core.values import LayoutItem, LayoutState, Partial
 from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import Telemetry
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeperServer
@@ -32,7 +33,7 @@ NAME = CursorName("persistent://t/ns/topic", "sub")
 PASSWORD = b""
 
 
-class SilentTelemetry:
+class SilentTelemetry(Telemetry):
     """Keeps what it was told."""
 
     def __init__(self) -> None:
@@ -48,9 +49,6 @@ class SilentTelemetry:
     def log(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))
 
-    def moved(self) -> None:
-        """Nobody counts it."""
-
     def opened(self, result: str) -> None:
         self.opens.append(result)
 
@@ -62,7 +60,7 @@ class SilentTelemetry:
 
 
 @dataclass
-class Recorder:
+class Recorder(Listener):
     """A listener: what a source would know."""
 
     machine: CursorMachine | None = None
