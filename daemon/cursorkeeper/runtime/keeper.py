@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import random
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
@@ -85,63 +85,28 @@ its period.
 
 @dataclass(slots=True)
 class Waiting:
-    """A handle that wants a cursor which is on its way out: it is opened when that has ended."""
+    """Who wants a cursor that is on its way out, or another handle's: it is asked for again when
+    that is over.
+    """
 
     listener: Listener
     name: CursorName
-    fencing_token: int = 0
-    deletes: bool = False
-    """And deleted then: what the handle wished while it waited."""
-    by_name: bool = False
-    """Deleted then, and never opened: there is no handle."""
+    request: ev.Open
+    """Of a deletion by name it is the claim: such a cursor is never opened, there is no handle."""
     waited_s: float = 0.0
     """For the ends of machines before."""
+    deletes: bool = False
+    """And deleted then: what the handle wished while it waited."""
     since_s: float | None = None
     """Since when it counts that the end does not come."""
+
+    @property
+    def by_name(self) -> bool:
+        return self.request.for_delete
 
     def waited_until_s(self, now: float) -> float:
         """Seconds in which an end did not come, of this machine and those before."""
         return self.waited_s + (0.0 if self.since_s is None else now - self.since_s)
-
-
-class WaitingHandles:
-    """Those that want a cursor which is on its way out, by number and by name."""
-
-    def __init__(self) -> None:
-        self._by_number: dict[int, Waiting] = {}
-        self._numbers: dict[CursorName, set[int]] = {}
-
-    def add(self, number: int, waiting: Waiting) -> Waiting:
-        self._by_number[number] = waiting
-        self._numbers.setdefault(waiting.name, set()).add(number)
-        return waiting
-
-    def get(self, number: int) -> Waiting | None:
-        return self._by_number.get(number)
-
-    def pop(self, number: int) -> Waiting | None:
-        """It waits no longer; None: it did not."""
-        waiting = self._by_number.pop(number, None)
-        if waiting is not None:
-            numbers = self._numbers[waiting.name]
-            numbers.discard(number)
-            if not numbers:
-                del self._numbers[waiting.name]
-        return waiting
-
-    def clear(self) -> None:
-        self._by_number.clear()
-        self._numbers.clear()
-
-    def fencing_token(self, name: CursorName) -> int:
-        """The highest of those that want this cursor."""
-        return max(
-            (self._by_number[number].fencing_token for number in self._numbers.get(name, ())),
-            default=0,
-        )
-
-    def all(self) -> list[Waiting]:
-        return list(self._by_number.values())
 
 
 class Intake:
@@ -320,7 +285,8 @@ class Keeper:
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they were begun, so that a run can be repeated."""
         self._attachments = 0
-        self._waiting = WaitingHandles()
+        self._waiting: defaultdict[CursorName, dict[int, Waiting]] = defaultdict(dict)
+        """By the number of who waits."""
         self._poll: asyncio.Task[None] | None = None
         self._polling: deque[CursorRunner] = deque()
         """The slow poll's next one first; those that have ended are dropped when it comes to
@@ -362,32 +328,20 @@ class Keeper:
         """
         runners = [r for r in self.cursors.values() if not r.is_ended]
         live = [r for r in runners if r.machine.state not in OPENING]
-        places, done = asyncio.Semaphore(self.keeper_limits.closings_at_once_max), asyncio.Event()
-        left, held = len(runners), set[CursorRunner]()
+        opening = [r for r in runners if r.machine.state in OPENING]
+        places = asyncio.Semaphore(self.keeper_limits.closings_at_once_max)
 
-        def ended(runner: CursorRunner) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                done.set()
-            if runner in held:
-                places.release()
+        async def close(runner: CursorRunner) -> None:
+            async with places:
+                runner.dispatch(ev.Close())
+                await runner.wait_ended()
 
-        for runner in runners:
-            runner.on_ended.append(ended)
-        for number, runner in enumerate(r for r in runners if r.machine.state in OPENING):
+        for number, runner in enumerate(opening):
             runner.dispatch(ev.Close())
             if number % TURNS_MAX == 0:
                 await asyncio.sleep(0)
-        for runner in sorted(live, key=lambda r: r.machine.progress.is_clear):
-            await places.acquire()
-            held.add(runner)
-            if runner.is_ended:
-                places.release()
-            runner.dispatch(ev.Close())
-            await asyncio.sleep(0)
-        if runners:
-            await done.wait()
+        live.sort(key=lambda runner: runner.machine.progress.is_clear)
+        await asyncio.gather(*(r.wait_ended() for r in opening), *map(close, live))
 
     async def wait_tasks(self, limit_s: float) -> None:
         """Until what runners do beside the protocol (deleting dropped ledgers) is done, at most so
@@ -433,12 +387,12 @@ class Keeper:
         IntakeCheck(name.display, self.limits).opening(
             request.start, request.layout, request.cursor_properties
         )
-        runner = self.cursors.get(name)
+        runner = self.held(name)
         self._check_token(name, runner, request.fencing_token)
-        if runner is not None and not runner.is_ended:
+        if runner is not None:
             self._attach(runner, request, attach, listener)
             return
-        if len(self.cursors) - (runner is not None) >= self.keeper_limits.cursors_max:
+        if len(self.cursors) - (name in self.cursors) >= self.keeper_limits.cursors_max:
             raise RefusedError(
                 Refusal.TOO_MANY_CURSORS,
                 name.display,
@@ -456,6 +410,11 @@ class Keeper:
             )
         runner.attach(attach, listener, request)
 
+    def held(self, name: CursorName) -> CursorRunner | None:
+        """A cursor that has not ended here."""
+        runner = self.cursors.get(name)
+        return None if runner is None or runner.is_ended else runner
+
     def _check_draining(self, name: CursorName) -> None:
         if self.draining:
             raise RefusedError(Refusal.SHUTTING_DOWN, name.display, STOPPING, STOPPING_REMEDY)
@@ -463,20 +422,10 @@ class Keeper:
     def _attach(
         self, runner: CursorRunner, request: ev.Open, attach: int, listener: Listener
     ) -> None:
-        if runner.machine.is_leaving:
-            waiting = self._waiting.add(
-                attach, Waiting(listener, runner.name, request.fencing_token)
-            )
-            runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
-            self._look_at_end(runner, attach, waiting)
-            return
-        if runner.handle is not None and not (request.takeover or request.fencing_token > 0):
-            self._waiting.add(attach, Waiting(listener, runner.name))
-            runner.prove(
-                attach,
-                lambda proof: self._held_by_another(runner, proof, request, attach, listener),
-                request.waited_s,
-            )
+        if runner.machine.is_leaving or not (
+            runner.handle is None or request.takeover or request.fencing_token > 0
+        ):
+            self._wait(runner, attach, Waiting(listener, runner.name, request))
             return
         if runner.machine.state in OPENING:
             runner.machine.allow(request)
@@ -487,19 +436,98 @@ class Keeper:
         somebody who waits. One of a cursor that is not held is compared with the footer by its
         claim.
         """
-        known = self._waiting.fencing_token(name)
-        if runner is not None and not runner.is_ended:
+        waiting = self._waiting.get(name, {}).values()
+        known = max((one.request.fencing_token for one in waiting), default=0)
+        if runner is not None:
             known = max(known, runner.machine.known_token)
         if given < known:
             raise RefusedError(
                 Refusal.FENCED, name.display, fencing.why_fenced(given, known), fencing.REMEDY
             )
 
+    # ---- those who wait for a cursor
+
+    def _wait(self, runner: CursorRunner, number: int, waiting: Waiting) -> None:
+        """For the end of a cursor that is on its way out, else for the proof that it is another
+        handle's.
+        """
+        is_leaving = runner.machine.is_leaving
+        if is_leaving:
+            self._wait_for_end(runner, number, waiting)
+        else:
+            self._waiting[runner.name][number] = waiting
+            runner.prove(
+                number,
+                lambda proof: self._learn_holder(runner, proof, number, waiting),
+                waiting.request.waited_s + waiting.waited_s,
+            )
+        if is_leaving or waiting.by_name:
+            self._look_at_end(runner, number, waiting)
+
+    def _wait_for_end(self, runner: CursorRunner, number: int, waiting: Waiting) -> None:
+        self._waiting[runner.name][number] = waiting
+        runner.on_ended.append(lambda _r: self._ask_again(number, waiting))
+
+    def _wait_no_longer(self, name: CursorName, number: int) -> Waiting | None:
+        """Who waited; None: nobody did."""
+        numbers = self._waiting.get(name, {})
+        waiting = numbers.pop(number, None)
+        if not numbers:
+            self._waiting.pop(name, None)
+        return waiting
+
+    def _learn_holder(
+        self, runner: CursorRunner, proof: Proof, number: int, waiting: Waiting
+    ) -> None:
+        """That another handle holds the cursor is an answer, too: it may be held elsewhere since,
+        or by nobody.
+        """
+        by_name = waiting.by_name
+        if isinstance(proof, Held) and runner.handle is not None:
+            code = Refusal.ALREADY_OPEN
+            why, remedy = (
+                ("it is open on another handle", "delete it there, or close it first")
+                if by_name
+                else (
+                    "another handle of this daemon holds it",
+                    "close that one, or open with takeover",
+                )
+            )
+        elif isinstance(proof, Unknown):
+            code, why = Refusal.UNAVAILABLE, proof.reason
+            remedy = DELETE_AGAIN if by_name else UNAVAILABLE_REMEDY
+        else:
+            if not by_name:
+                waited_s = proof.waited_s if isinstance(proof, Gone) else 0.0
+                waiting.request = replace(waiting.request, waited_s=waited_s)
+            asyncio.get_running_loop().call_soon(self._ask_again, number, waiting)
+            return
+        if self._wait_no_longer(runner.name, number) is not None:
+            waiting.listener.on_refused(code, why, remedy)
+
+    def _ask_again(self, number: int, waiting: Waiting) -> None:
+        """What it waited for is over."""
+        name, listener, request = waiting.name, waiting.listener, waiting.request
+        if self._wait_no_longer(name, number) is None:
+            return  # whoever waited is gone: a cursor must not be held for nobody
+        waited_s = waiting.waited_until_s(self._clock())
+        try:
+            if waiting.by_name:
+                self._delete(name, listener, request, waited_s)
+            else:
+                request = replace(request, waited_s=request.waited_s + waited_s)
+                self.open(name, request, number, listener)
+        except RefusedError as e:
+            listener.on_refused(e.code, e.message, e.remedy)
+            return
+        if waiting.deletes:
+            self.end(name, ev.Delete(number))
+
     def _look_at_end(self, runner: CursorRunner, attach: int, waiting: Waiting) -> None:
         """Who waits for the end of a cursor waits for ZooKeeper no longer than an open does
         (`proof`), and who wants to delete it by name waits no longer whatever the end waits for.
         """
-        if self._waiting.get(attach) is not waiting or runner.is_ended:
+        if self._waiting.get(runner.name, {}).get(attach) is not waiting or runner.is_ended:
             return
         now, limit_s = self._clock(), self.limits.answer_wait_max_ms / 1000
         if not (waiting.by_name or runner.machine.is_end_with_zookeeper):
@@ -509,25 +537,20 @@ class Keeper:
         else:
             waiting.since_s = waiting.since_s or now
         if waiting.since_s is not None and waiting.waited_until_s(now) >= limit_s:
-            self._waiting.pop(attach)
+            self._wait_no_longer(runner.name, attach)
             runner.forget(attach)
+            why = "the cursor is on its way out, and ZooKeeper did not take its footer"
             if waiting.by_name:
-                waits_for = (
-                    f", which waits for {runner.machine.waiting_for}"
-                    if runner.machine.waiting_for
-                    else ""
-                )
+                waits = runner.machine.waiting_for
                 why = (
-                    f"it was not deleted: another handle's opening or end goes "
-                    f"before{waits_for}, not within {limit_s:g} s"
+                    f"it was not deleted: another handle's opening or end goes before"
+                    f"{f', which waits for {waits}' if waits else ''}"
                 )
-                waiting.listener.on_refused(Refusal.UNAVAILABLE, why, DELETE_AGAIN)
-                return
-            why = (
-                f"the cursor is on its way out, and ZooKeeper did not take its footer, not "
-                f"within {limit_s:g} s"
+            waiting.listener.on_refused(
+                Refusal.UNAVAILABLE,
+                f"{why}, not within {limit_s:g} s",
+                DELETE_AGAIN if waiting.by_name else UNAVAILABLE_REMEDY,
             )
-            waiting.listener.on_refused(Refusal.UNAVAILABLE, why, UNAVAILABLE_REMEDY)
             return
         asyncio.get_running_loop().call_later(
             limit_s / END_LOOKS, self._look_at_end, runner, attach, waiting
@@ -537,29 +560,11 @@ class Keeper:
     def ends_waited_for(self) -> int:
         """Opens and deletions that wait for a cursor's end, which waits for ZooKeeper."""
         # the metrics' thread asks, too
-        return sum(w.since_s is not None for w in self._waiting.all())
-
-    def _held_by_another(
-        self, runner: CursorRunner, proof: Proof, request: ev.Open, attach: int, listener: Listener
-    ) -> None:
-        """That another handle holds the cursor is an answer, too: it may be held elsewhere since,
-        or by nobody.
-        """
-        if self._waiting.get(attach) is None:
-            return
-        if isinstance(proof, Held) and runner.handle is not None:
-            self._waiting.pop(attach)
-            listener.on_refused(
-                Refusal.ALREADY_OPEN,
-                "another handle of this daemon holds it",
-                "close that one, or open with takeover",
-            )
-        elif isinstance(proof, Unknown):
-            self._waiting.pop(attach)
-            listener.on_refused(Refusal.UNAVAILABLE, proof.reason, UNAVAILABLE_REMEDY)
-        else:
-            again = replace(request, waited_s=proof.waited_s if isinstance(proof, Gone) else 0.0)
-            asyncio.get_running_loop().call_soon(self._reopen, runner.name, again, attach, listener)
+        return sum(
+            one.since_s is not None
+            for numbers in list(self._waiting.values())
+            for one in list(numbers.values())
+        )
 
     async def proof(self, runner: CursorRunner) -> Proof:
         """Whether this cursor is held here, as of an instant after this call."""
@@ -575,13 +580,12 @@ class Keeper:
         self, runner: CursorRunner, attach: int, listener: Listener, waited_s: float
     ) -> None:
         """The cursor ends only to be read again for this handle."""
-        self._waiting.add(attach, Waiting(listener, runner.name, runner.request.fencing_token))
         request = replace(runner.request, waited_s=waited_s)
-        runner.on_ended.append(lambda _r: self._reopen(runner.name, request, attach, listener))
+        self._wait_for_end(runner, attach, Waiting(listener, runner.name, request))
 
     def detach(self, name: CursorName, attach: int) -> None:
         """The handle is gone, also if it was still waiting for its turn to open."""
-        self._waiting.pop(attach)
+        self._wait_no_longer(name, attach)
         runner = self.cursors.get(name)
         if runner is not None:
             runner.forget(attach)
@@ -592,7 +596,7 @@ class Keeper:
         cursor that it waits for is another handle's.
         """
         assert wish.attach is not None
-        waiting = self._waiting.get(wish.attach)
+        waiting = self._waiting.get(name, {}).get(wish.attach)
         if waiting is None:
             runner = self.cursors.get(name)
             if runner is not None:
@@ -600,25 +604,8 @@ class Keeper:
         elif isinstance(wish, ev.Delete):
             waiting.deletes = True
         elif not waiting.deletes:
-            self._waiting.pop(wish.attach)
+            self._wait_no_longer(name, wish.attach)
             waiting.listener.on_closed()
-
-    def _reopen(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
-        waiting = self._waiting.pop(attach)
-        if waiting is None:
-            return  # whoever waited is gone: a cursor must not be held for nobody
-        try:
-            self.open(
-                name,
-                replace(request, waited_s=request.waited_s + waiting.waited_until_s(self._clock())),
-                attach,
-                listener,
-            )
-        except RefusedError as e:
-            listener.on_refused(e.code, e.message, e.remedy)
-            return
-        if waiting.deletes:
-            self.end(name, ev.Delete(attach))
 
     def delete_unopened(
         self, name: CursorName, listener: Listener, only: Mark | None = None, fencing_token: int = 0
@@ -629,76 +616,25 @@ class Keeper:
         is refused as UNAVAILABLE: what was sent by then goes on, and nothing else. Raises
         RefusedError.
         """
-        self._delete(name, listener, only, fencing_token, 0.0)
+        claim = ev.Open(
+            create=False, takeover=True, for_delete=True, only=only, fencing_token=fencing_token
+        )
+        self._delete(name, listener, claim, 0.0)
 
     def _delete(
-        self,
-        name: CursorName,
-        listener: Listener,
-        only: Mark | None,
-        fencing_token: int,
-        waited_s: float,
+        self, name: CursorName, listener: Listener, claim: ev.Open, waited_s: float
     ) -> None:
         self._check_draining(name)
-        runner, number = self.cursors.get(name), self.attach_id()
-        if only is None:
-            self._check_token(name, runner, fencing_token)
-        wish = ev.Delete(fencing_token=fencing_token, asker=number, waited_s=waited_s)
-        if runner is None or runner.is_ended:
-            claim = ev.Open(
-                create=False, takeover=True, for_delete=True, only=only, fencing_token=fencing_token
-            )
+        runner, number, token = self.held(name), self.attach_id(), claim.fencing_token
+        if claim.only is None:
+            self._check_token(name, runner, token)
+        wish = ev.Delete(fencing_token=token, asker=number, waited_s=waited_s)
+        if runner is None:
             self._new(name).delete(listener, wish, claim)
-            return
-        is_leaving = runner.machine.is_leaving
-        if not is_leaving and (runner.handle is None or fencing_token > 0):
+        elif not runner.machine.is_leaving and (runner.handle is None or token > 0):
             runner.delete(listener, wish)
-            return
-        waiting = self._waiting.add(
-            number, Waiting(listener, name, fencing_token, by_name=True, waited_s=waited_s)
-        )
-        if is_leaving:
-            runner.on_ended.append(lambda _r: self._delete_later(number, only))
         else:
-            runner.prove(
-                number, lambda proof: self._not_deleted(runner, proof, number, only), waited_s
-            )
-        self._look_at_end(runner, number, waiting)
-
-    def _not_deleted(
-        self, runner: CursorRunner, proof: Proof, number: int, only: Mark | None
-    ) -> None:
-        is_held = isinstance(proof, Held) and runner.handle is not None
-        if not is_held and not isinstance(proof, Unknown):
-            asyncio.get_running_loop().call_soon(self._delete_later, number, only)
-            return
-        waiting = self._waiting.pop(number)
-        if waiting is None:
-            return
-        if isinstance(proof, Unknown):
-            waiting.listener.on_refused(Refusal.UNAVAILABLE, proof.reason, DELETE_AGAIN)
-        else:
-            waiting.listener.on_refused(
-                Refusal.ALREADY_OPEN,
-                "it is open on another handle",
-                "delete it there, or close it first",
-            )
-
-    def _delete_later(self, number: int, only: Mark | None) -> None:
-        """What it waited for is over."""
-        waiting = self._waiting.pop(number)
-        if waiting is None:
-            return
-        try:
-            self._delete(
-                waiting.name,
-                waiting.listener,
-                only,
-                waiting.fencing_token,
-                waiting.waited_until_s(self._clock()),
-            )
-        except RefusedError as e:
-            waiting.listener.on_refused(e.code, e.message, e.remedy)
+            self._wait(runner, number, Waiting(listener, name, claim, waited_s))
 
     def _new(self, name: CursorName) -> CursorRunner:
         self._claims += 1

@@ -16,17 +16,16 @@ from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from cursorkeeper.core import effects as fx
 from cursorkeeper.core import fencing
 from cursorkeeper.core.claim import OPEN_ELSEWHERE_REMEDY
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError
 from cursorkeeper.core.footer import Footer, FooterState, mark_of
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cursorkeeper.core.machine import CursorMachine
     from cursorkeeper.runtime.keeper import Keeper
 
 WALKS_MAX = 4
@@ -136,7 +135,7 @@ class StoredCursors:
         name, told = stored.name, _Ear(stored.name)
         try:
             only = None
-            if not token and not self._is_held(name):
+            if not token and self._keeper.held(name) is None:
                 footer = _may_go(stored, takeover=takeover)
                 only = mark_of(footer)
             self._keeper.delete_unopened(name, told, only, token)
@@ -150,10 +149,6 @@ class StoredCursors:
             return Outcome(
                 name, Refusal.UNAVAILABLE, why, "look at ZooKeeper and BookKeeper; then ask again"
             )
-
-    def _is_held(self, name: CursorName) -> bool:
-        runner = self._keeper.cursors.get(name)
-        return runner is not None and not runner.is_ended
 
 
 def _may_go(stored: Stored, *, takeover: bool) -> Footer:
@@ -175,8 +170,8 @@ def _may_go(stored: Stored, *, takeover: bool) -> Footer:
     return footer
 
 
-class _Ear:
-    """Hears how a deletion ended: a `Listener`."""
+class _Ear(Listener):
+    """Hears how a deletion ended; nothing else is told to whoever has no handle."""
 
     def __init__(self, name: CursorName) -> None:
         self._name = name
@@ -210,21 +205,3 @@ class _Ear:
             "the daemon is stopping",
             "ask another one, or this one after the restart",
         )
-
-    def on_state(self, machine: CursorMachine, *, created: bool) -> None:
-        """Never told: who deletes asks for no state."""
-
-    def on_continued(self, machine: CursorMachine) -> None:
-        """Never told, as a state."""
-
-    def on_confirm(self, confirm: fx.Confirm) -> None:
-        """Never told: nothing was sent."""
-
-    def on_reset_done(self, done: fx.ResetDone) -> None:
-        """Never told: nothing was sent."""
-
-    def on_pause(self, reason: str) -> None:
-        """Of no interest to who deletes."""
-
-    def on_resume(self) -> None:
-        """As a pause."""
