@@ -13,7 +13,7 @@ import pytest
 from cursorkeeper.bookkeeper.errors import NoSuchLedger
 from cursorkeeper.format.pulsar import cursor_info
 from cursorkeeper.migration.cluster import PulsarPorts
-from cursorkeeper.migration.exporter import Exporting, ledger_spec
+from cursorkeeper.migration.exporter import Export, ledger_spec
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.target import Target
@@ -127,7 +127,7 @@ class ExportWorld(PulsarWorld):
         ports, theirs = await self.ports("reader"), await self.pulsar("migrator")
         gate = open_gate(theirs.zookeeper, before)
         target = Target(of_version("4.2"), 5_000_000, 1_000_000)
-        exporting = Exporting(
+        exporting = Export(
             ports,
             PulsarPorts(cast(Any, gate), theirs.ledgers),
             self.settings,

@@ -19,7 +19,7 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.hold import Purpose, delete
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.migration.cursor_maker import footer_of
-from cursorkeeper.migration.importer import Importing
+from cursorkeeper.migration.importer import Import
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparison import HALF_MADE, Comparison
@@ -53,7 +53,7 @@ class Late:
             zookeeper, ledgers = at.zookeeper(real.zookeeper), at.ledgers(real.ledgers)
             ports = Ports(zookeeper, ledgers, footer_store(zookeeper, settings))
             theirs = PulsarPorts(at.zookeeper(theirs.zookeeper), at.ledgers(theirs.ledgers))
-        importing = Importing(
+        importing = Import(
             ports,
             theirs,
             settings,

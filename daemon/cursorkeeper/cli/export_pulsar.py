@@ -9,7 +9,7 @@ from typing import Annotated
 from cursorkeeper import connections
 from cursorkeeper.cli import migration
 from cursorkeeper.inspection import roots
-from cursorkeeper.migration.exporter import KIND_OF_RUN, Exporting, export_all, ledger_spec
+from cursorkeeper.migration.exporter import KIND_OF_RUN, Export, export_all, ledger_spec
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
@@ -72,7 +72,7 @@ async def export_pulsar(
             KIND_OF_RUN, chosen, settings, pulsar, resume=resume, dry_run=dry_run, as_json=as_json
         )
         with run as (bar, journal, reporter, patience):
-            exporting = Exporting(
+            exporting = Export(
                 ports,
                 theirs,
                 settings,

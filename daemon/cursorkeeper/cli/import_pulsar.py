@@ -10,7 +10,7 @@ from typing import Annotated
 from cursorkeeper import connections
 from cursorkeeper.cli import migration
 from cursorkeeper.inspection import roots
-from cursorkeeper.migration.importer import KIND, Importing, import_all
+from cursorkeeper.migration.importer import KIND, Import, import_all
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.output import say
@@ -61,7 +61,7 @@ async def import_pulsar(
             KIND, chosen, settings, pulsar, resume=resume, dry_run=dry_run, as_json=as_json
         )
         with run as (bar, journal, reporter, patience):
-            importing = Importing(
+            importing = Import(
                 ports,
                 theirs,
                 settings,

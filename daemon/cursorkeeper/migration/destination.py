@@ -25,12 +25,13 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import STATE_BYTES_MAX, decoding
-from cursorkeeper.migration.pulsar_writer import ABSENT
 from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.synced import read_synced
 from cursorkeeper.zookeeper.values import Node
 
+ABSENT: Final = -1
+"""Instead of a version: there is no such znode."""
 BUNDLES = "/namespace"
 """Ephemeral nodes of brokers: the bundles that they own."""
 _NOTE: Final = re.compile(r"(\d+)@(\d+)/(-?\d+)/(\d+)")
@@ -42,13 +43,15 @@ in use. Both times in ms. A load asks the same of it.
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """`version` ABSENT: there is no such cursor. `znode` None: there is none, or it cannot be read
-    (`exists` tells). `created_at_ms`: when the znode was made, 0 if there is none.
+    """`version` is the cursor's, ABSENT: there is none. `topic_version` is that of the topic's
+    znode, which was read before. `znode` None: there is none, or it cannot be read (`exists`
+    tells). `created_at_ms`: when the znode was made, 0 if there is none.
     """
 
     ports: PulsarPorts
     ref: PulsarCursorRef
     layout: tuple[LayoutItem, ...]
+    topic_version: int
     version: int = ABSENT
     znode: ManagedCursorInfo | None = None
     created_at_ms: int = 0
@@ -138,7 +141,7 @@ async def destination_of(
         layout = layout_items(ledger_info.decode(found.data))
     node = await read(ref.path)
     if node is None:
-        return Destination(ports, ref, layout)
+        return Destination(ports, ref, layout, found.version)
     info = None
     with decoding(ref, ref.path):
         try:
@@ -148,7 +151,7 @@ async def destination_of(
             raise
         except DamageError:
             pass  # it is there, whatever it is
-    return Destination(ports, ref, layout, node.version, info, node.stat.ctime_ms)
+    return Destination(ports, ref, layout, found.version, node.version, info, node.stat.ctime_ms)
 
 
 def _holds(bundle: str, topic: str) -> bool:

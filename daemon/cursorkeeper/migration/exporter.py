@@ -9,7 +9,7 @@ read back as Pulsar's and compared before it counts.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -58,8 +58,11 @@ KEPT = "already there"
 
 
 @dataclass(frozen=True, slots=True)
-class Exporting:
-    """One run's settings; `one` does one cursor."""
+class Export:
+    """One run's settings; `one` does one cursor. `may_begin`: asked before the first change, and
+    raises where nothing is to be begun any more. `marks`: of new ledgers, beside what Pulsar looks
+    at.
+    """
 
     ports: Ports
     pulsar: PulsarPorts
@@ -75,39 +78,51 @@ class Exporting:
     allow_loss: bool = False
     dry_run: bool = False
     patience: Patience = field(default_factory=Patience)
+    may_begin: Callable[[], Awaitable[None]] | None = None
+    marks: Mapping[str, bytes] = field(default_factory=dict)
 
     async def one(self, ref: PulsarCursorRef) -> Outcome:
         """Never raises for what is wrong with one cursor."""
-        began_s, numbers = time.monotonic(), dict[str, Any]()
+        numbers = dict[str, Any]()
         try:
             if await self._is_done(ref):
                 return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
-            state, notes = await self._ours(ref)
-            there = await destination_of(self.pulsar, ref, self.patience)
-            info = self._fitted(ref, state, there, notes)
-            numbers = numbers_of(info)
-            status = await self._status(ref, state, there)
-            text = f"{text_of(numbers)}, {numbers['properties']} mark-delete properties"
-            if status == KEPT:
-                notes += await self._drop_orphans(ref, there.cursor_ledger)
-            else:
-                plan = self._plan(ref, info, state, there)
-                notes += plan.notes
-                notes += await self._check_broker(there)
-                ledger = -1
-                if self.dry_run:
-                    status = f"would be {status}"
-                else:
-                    written = await self._write(ref, state, plan, there)
-                    ledger = written.ledger
-                    notes += written.notes
-                notes += await self._drop_orphans(ref, ledger)
-                numbers |= {"form": plan.form, "bytes": plan.size_bytes, "ledger": ledger}
-                text += f"; {where_of(plan, ledger)}"
-            numbers["seconds"] = round(time.monotonic() - began_s, 3)
-            return Outcome(str(ref), status, True, text, tuple(notes), numbers)
+            return await self.attempt(await self.destination(ref), numbers)
         except FORESEEN as e:
             return failed(str(ref), e, numbers=numbers)
+
+    async def destination(self, ref: PulsarCursorRef) -> Destination:
+        """What Pulsar has there now. Raises MigrationError."""
+        return await destination_of(self.pulsar, ref, self.patience)
+
+    async def attempt(self, there: Destination, numbers: dict[str, Any]) -> Outcome:
+        """One cursor, in the place of what was seen there and of nothing else; `numbers` is filled
+        as they become known. Raises one of FORESEEN.
+        """
+        began_s, ref = time.monotonic(), there.ref
+        state, notes = await self._ours(ref)
+        info = self._fitted(ref, state, there, notes)
+        numbers |= numbers_of(info)
+        status = await self._status(ref, state, there)
+        text = f"{text_of(numbers)}, {numbers['properties']} mark-delete properties"
+        if status == KEPT:
+            notes += await self._drop_orphans(ref, there.cursor_ledger)
+        else:
+            plan = self._plan(ref, info, state, there)
+            notes += plan.notes
+            notes += await self._check_broker(there)
+            ledger = -1
+            if self.dry_run:
+                status = f"would be {status}"
+            else:
+                written = await self._write(state, plan, there)
+                ledger = written.ledger
+                notes += written.notes
+            notes += await self._drop_orphans(ref, ledger)
+            numbers |= {"form": plan.form, "bytes": plan.size_bytes, "ledger": ledger}
+            text += f"; {where_of(plan, ledger)}"
+        numbers["seconds"] = round(time.monotonic() - began_s, 3)
+        return Outcome(str(ref), status, True, text, tuple(notes), numbers)
 
     async def _is_done(self, ref: PulsarCursorRef) -> bool:
         """The journal says so, and ZooKeeper does not say otherwise."""
@@ -269,7 +284,7 @@ class Exporting:
             return notes
         for ledger in self.journal.open_ledgers.get(str(ref), ()):
             if ledger != named:
-                notes += await self._writer(ref).delete_orphan(ledger)
+                notes += await self.writer(ref).delete_orphan(ledger)
         return notes
 
     async def drop_unknown(self) -> list[str]:
@@ -293,10 +308,11 @@ class Exporting:
             )
         return notes
 
-    async def _write(
-        self, ref: PulsarCursorRef, state: AckState, plan: WritePlan, there: Destination
-    ) -> Written:
-        written = await self._writer(ref).write(plan, there.version, there.cursor_ledger)
+    async def _write(self, state: AckState, plan: WritePlan, there: Destination) -> Written:
+        ref = there.ref
+        if self.may_begin is not None:
+            await self.may_begin()
+        written = await self.writer(ref).write(plan, there)
         theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
         wrong = self._difference(state, theirs.state, there, theirs.cursor_properties)
         if wrong:
@@ -313,13 +329,14 @@ class Exporting:
             return Written(written.ledger, (*written.notes, note))
         return written
 
-    def _writer(self, ref: PulsarCursorRef) -> Writer:
+    def writer(self, ref: PulsarCursorRef) -> Writer:
         def made(ledger: int) -> None:
             if self.journal is not None:
                 self.journal.made_ledger(str(ref), ledger)
 
-        token = self.journal.token if self.journal is not None else ""
-        marks = {JOURNAL_KEY: token.encode()} if token else {}
+        marks = dict(self.marks)
+        if self.journal is not None and self.journal.token:
+            marks[JOURNAL_KEY] = self.journal.token.encode()
         return Writer(self.pulsar, ref, self.spec, self.patience, made, marks)
 
     def _refused(self, ref: PulsarCursorRef, message: str, remedy: str) -> MigrationError:
@@ -361,7 +378,7 @@ def ledger_spec(conf: Mapping[str, str]) -> LedgerSpec:
 
 
 async def export_all(
-    exporting: Exporting, selection: Selection, reporter: Reporter, *, jobs: int
+    exporting: Export, selection: Selection, reporter: Reporter, *, jobs: int
 ) -> None:
     """Every cursor of the selection. Raises ProblemError, ZooKeeperError."""
     refs: AsyncIterator[PulsarCursorRef] = iter_ours(

@@ -67,7 +67,7 @@ class Plan(StrEnum):
     # an import made it and nobody has opened it since: nobody has acked in it
     REFRESH = "refreshed"
     KEEP = "already there"
-    # by this very run, see `Importing.made_here`; Pulsar has moved on since
+    # by this very run, see `Import.made_here`; Pulsar has moved on since
     PAST = "imported before"
 
 
@@ -79,7 +79,7 @@ NOTHING = (Plan.KEEP, Plan.PAST)
 
 
 @dataclass(frozen=True, slots=True)
-class Importing:
+class Import:
     """One run's settings; `one` does one cursor. `refresh`: a closed cursor that differs is made
     anew if nobody has had it open since an import made it. `is_left_over`: whether whoever made an
     open footer is gone, where that is known better than `is_left_over` does. `may_begin`: asked
@@ -373,7 +373,7 @@ def text_of(cursor: PulsarCursor, numbers: dict[str, Any]) -> str:
 
 
 async def import_all(
-    importing: Importing, selection: Selection, reporter: Reporter, *, jobs: int
+    importing: Import, selection: Selection, reporter: Reporter, *, jobs: int
 ) -> None:
     """Every cursor of the selection. Raises ProblemError."""
     refs: AsyncIterator[PulsarCursorRef] = iter_cursors(

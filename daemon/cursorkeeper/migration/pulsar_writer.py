@@ -1,10 +1,17 @@
 """Writing one cursor into a Pulsar cluster: a new ledger if one is needed, then the znode by
 compare-and-set.
 
-Nothing of Pulsar's is touched before the znode's compare-and-set; after it the state is Pulsar's. A
-ledger that the znode does not name is deleted again, and told to the journal before anything is
-written to it, in case this process dies. The old cursor ledger goes only after that, and only if it
-was closed and is this cursor's.
+The compare-and-set is one transaction with a check that the *topic's* znode is as it was: a broker
+that loads a topic rewrites that (it begins a new message ledger), and only a broker that has the
+topic deletes a subscription. So a late write fails if the cursor's version was passed, and also if
+the cursor was deleted and its versions began anew. (The load of a terminated topic rewrites
+nothing, and a topic that is made anew begins to count anew: there the cursor's own version is all
+that tells.)
+
+Nothing of Pulsar's is touched before that; after it the state is Pulsar's. A ledger that the znode
+does not name is deleted again, and told to the journal before anything is written to it, in case
+this process dies. The old cursor ledger goes only after that, and only if it was closed and is this
+cursor's.
 """
 
 from __future__ import annotations
@@ -18,6 +25,7 @@ from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerSpec, LedgerState
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.format.pulsar import cursor_info, names
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
+from cursorkeeper.migration.destination import Destination
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import STATE_BYTES_MAX
@@ -25,8 +33,8 @@ from cursorkeeper.migration.target import WritePlan
 from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.synced import read_synced
+from cursorkeeper.zookeeper.values import Check, Create, SetData
 
-ABSENT = -1
 CAS_TRIES_MAX = 10
 CHANGED = (
     "its znode changed while it was exported: a broker has the topic, or somebody else exports it"
@@ -92,23 +100,21 @@ class Writer:
     made_ledger: Callable[[int], None]
     marks: Mapping[str, bytes] = field(default_factory=dict)
 
-    async def write(self, plan: WritePlan, version: int, old_ledger: int) -> Written:
-        """`version` of the znode that the plan replaces, ABSENT for none; `old_ledger` that it
-        names, -1 for none. Raises MigrationError; the clients' errors.
-        """
+    async def write(self, plan: WritePlan, there: Destination) -> Written:
+        """In the place of what was seen there. Raises MigrationError; the clients' errors."""
         notes: list[str] = []
         ledger = -1
         if plan.entry is not None:
             ledger = await self._new_ledger(plan.entry, notes)
         try:
-            await self._swap(plan.znode if ledger < 0 else plan.znode_for(ledger), version, ledger)
+            await self._swap(plan.znode if ledger < 0 else plan.znode_for(ledger), there, ledger)
         except MigrationError as e:
             # certainly not named by the znode
             if e.kind in (Kind.REFUSED, Kind.CHANGED) and ledger >= 0:
                 notes += await self._delete(ledger, f"the new ledger {ledger}")
             raise
-        if old_ledger >= 0:
-            notes += await self._drop_old(old_ledger)
+        if there.cursor_ledger >= 0:
+            notes += await self.drop_old(there.cursor_ledger)
         return Written(ledger, tuple(notes))
 
     async def _new_ledger(self, entry: bytes, notes: list[str]) -> int:
@@ -154,26 +160,26 @@ class Writer:
 
     # ---- the znode
 
-    async def _swap(self, value: bytes, version: int, ledger: int) -> None:
+    async def _swap(self, value: bytes, there: Destination, ledger: int) -> None:
         """Compare-and-set, decided. `ledger`: that `value` names, -1 for none. Raises
-        MigrationError: REFUSED = the znode does not name the ledger, AWAY = not known.
+        MigrationError: REFUSED, CHANGED = the znode does not name the ledger, AWAY = not known.
         """
         path, keeper = self.ref.path, self.ports.zookeeper
+        change = SetData(path, value, there.version) if there.exists else Create(path, value)
         for _ in range(CAS_TRIES_MAX):
             try:
-                if version == ABSENT:
-                    await keeper.create(path, value)
-                else:
-                    await keeper.set(path, value, version)
+                await keeper.multi([Check(self.ref.topic_path, there.topic_version), change])
                 return
-            except (zk.BadVersion, zk.NodeExists) as e:
-                if await self._is_mine(value, version, ledger):
-                    return  # an earlier try arrived after all
-                raise self._error(Kind.CHANGED, path, CHANGED, AGAIN) from e
-            except zk.NoNode as e:
-                raise self._error(
-                    Kind.REFUSED, path, "the topic or its cursor was deleted meanwhile", AGAIN
-                ) from e
+            except zk.MultiFailed as e:
+                match e.culprit:
+                    case zk.NoNode():
+                        message = "the topic or its cursor was deleted meanwhile"
+                        raise self._error(Kind.REFUSED, path, message, AGAIN) from e
+                    case zk.BadVersion() | zk.NodeExists():
+                        if await self._is_mine(value, there.version, ledger):
+                            return  # an earlier try arrived after all
+                        raise self._error(Kind.CHANGED, path, CHANGED, AGAIN) from e
+                raise e.culprit from None
             except zk.Disconnected:
                 await self._wait(lambda: keeper.sync(path))
         raise self._error(
@@ -190,7 +196,7 @@ class Writer:
         path = self.ref.path
         node = await self._wait(lambda: read_synced(self.ports.zookeeper, path))
         if node is None:
-            raise zk.NoNode("it was deleted meanwhile", path=path)
+            return False
         if ledger < 0:
             return node.data == value and node.version == version + 1
         named = named_by(node.data)
@@ -205,45 +211,46 @@ class Writer:
 
     # ---- ledgers that nobody names any more
 
-    async def _drop_old(self, ledger: int) -> list[str]:
-        def why_not(info: LedgerInfo) -> str:
-            if info.state is not LedgerState.CLOSED:
-                return "it is not closed"
-            is_its = carries(info, custom_metadata(self.ref))
-            return "" if is_its else "its metadata does not say that it is this cursor's"
+    async def drop_old(self, ledger: int, told: str = "") -> list[str]:
+        """One that the znode has named and does not name any more. Notes; `told` if it went."""
+        what = f"the old cursor ledger {ledger}"
 
-        return await self._drop(f"the old cursor ledger {ledger}", ledger, why_not)
+        def left(info: LedgerInfo) -> str:
+            if info.state is not LedgerState.CLOSED:
+                return f"{what} is left: it is not closed"
+            if carries(info, custom_metadata(self.ref)):
+                return ""
+            return f"{what} is left: its metadata does not say that it is this cursor's"
+
+        return await self._drop(what, ledger, left, told)
 
     async def delete_orphan(self, ledger: int) -> list[str]:
         """One that an interrupted run made and the znode does not name, if it carries this writer's
         marks: a number that was noted down may by now, or at another cluster behind the same
         address, be anybody's ledger.
         """
+        what = f"ledger {ledger} of an interrupted run"
 
-        def why_not(info: LedgerInfo) -> str:
-            is_its = self.marks and carries(info, {**custom_metadata(self.ref), **self.marks})
-            return (
-                ""
-                if is_its
-                else f"the journal names it, and it does not carry the journal's token. {TOKENLESS}"
-            )
+        def left(info: LedgerInfo) -> str:
+            if self.marks and carries(info, {**custom_metadata(self.ref), **self.marks}):
+                return ""
+            why = "the journal names it, and it does not carry the journal's token"
+            return f"ledger {ledger} is left: {why}. {TOKENLESS}"
 
-        told = f"deleted ledger {ledger} of an interrupted run"
-        return await self._drop(f"ledger {ledger}", ledger, why_not, told)
+        return await self._drop(what, ledger, left, f"deleted {what}")
 
     async def _drop(
-        self, what: str, ledger: int, why_not: Callable[[LedgerInfo], str], told: str = ""
+        self, what: str, ledger: int, left: Callable[[LedgerInfo], str], told: str
     ) -> list[str]:
-        """Deletes it unless `why_not` says why it stays; notes."""
+        """Deletes it unless `left` says why not; notes."""
         try:
             info = await self._wait(lambda: self.ports.ledgers.metadata(ledger))
         except bk.NoSuchLedger:
             return []
         except (bk.GatewayError, MigrationError) as e:
             return [f"{what} is left: {e}"]
-        why = why_not(info)
-        if why:
-            return [f"{what} is left: {why}"]
+        if why := left(info):
+            return [why]
         return await self._delete(ledger, what) or ([told] if told else [])
 
     async def _delete(self, ledger: int, what: str) -> list[str]:

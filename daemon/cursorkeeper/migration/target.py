@@ -17,7 +17,6 @@ from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.problems import Kind
 from cursorkeeper.pulsar_broker.model import (
     ADD_OVERHEAD_BYTES,
-    SET_OVERHEAD_BYTES,
     Reason,
     count,
     range_count,
@@ -28,6 +27,10 @@ from cursorkeeper.pulsar_broker.settings import PulsarSettings
 ENTRY_MARGIN_BYTES = 200
 """What a bookie's frame holds beside an entry, and a little more: measured, an entry of the frame
 less this is taken.
+"""
+SWAP_BYTES = 4_096
+"""What the transaction holds beside the znode's value, in a request that ZooKeeper limits as a
+whole: two paths.
 """
 RAISE_LIMITS = (
     "raise the limit in Pulsar's broker.conf and give that file with --pulsar-broker-conf"
@@ -110,7 +113,7 @@ def plan_write(
         *_unloaded_too_early(state, settings, cursor_properties),
         *_unloadable(inline, settings),
     )
-    znode_bytes_max = target.znode_bytes_max - SET_OVERHEAD_BYTES
+    znode_bytes_max = target.znode_bytes_max - SWAP_BYTES
     may_be_inline = not state.batches or settings.znode_restores_batches
     if may_be_inline and range_count(state.acked) <= settings.znode_ranges_max:
         value = _wrapped(inline, settings, znode_bytes_max)

@@ -35,7 +35,7 @@ from cursorkeeper.migration.cluster import (
     SkippedPath,
     iter_cursors,
 )
-from cursorkeeper.migration.importer import Importing
+from cursorkeeper.migration.importer import Import
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
@@ -249,12 +249,12 @@ class PulsarWorld(CliWorld):
         ports = await self.ports(role)
         return PulsarPorts(ports.zookeeper, ports.ledgers)
 
-    async def importing(self, **options: object) -> Importing:
+    async def importing(self, **options: object) -> Import:
         """One run of `import-pulsar`."""
         ports = await self.ports("writer")
         theirs = await self.pulsar()
         given = {"settings": self.settings, "patience": HASTY, "bar": self.bar, **options}
-        return Importing(ports, theirs, **given)  # type: ignore[arg-type]
+        return Import(ports, theirs, **given)  # type: ignore[arg-type]
 
     async def found(
         self, selection: Selection | None = None

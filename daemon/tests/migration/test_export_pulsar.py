@@ -28,7 +28,7 @@ from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo, PositionI
 from cursorkeeper.migration import target as target_module
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPath, iter_ours
 from cursorkeeper.migration.compare import difference
-from cursorkeeper.migration.exporter import Exporting, ledger_spec
+from cursorkeeper.migration.exporter import Export, ledger_spec
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_reader import read_cursor
@@ -52,10 +52,10 @@ NATIVE, PULSAR = (
 BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
 
 
-async def exporting(world: PulsarWorld, **options: object) -> Exporting:
+async def exporting(world: PulsarWorld, **options: object) -> Export:
     ports, theirs = await world.ports(), await world.pulsar("migrator")
     target = options.pop("target", Target(WIDE, 5_000_000, 1 << 20))
-    return Exporting(
+    return Export(
         ports,
         theirs,
         world.settings,
@@ -392,7 +392,7 @@ async def test_somebody_writes_the_znode_meanwhile(world: PulsarWorld) -> None:
     run = await exporting(world, replace=True)
     ledgers = set(world.bookkeeper.ledgers)
     newer = cursor_info.encode(ManagedCursorInfo(-1, Position(7, 9)))
-    world.zookeeper.faults.next("set", Meanwhile(lambda: world.put(REF.path, newer)), REF.path)
+    world.zookeeper.faults.next("multi", Meanwhile(lambda: world.put(REF.path, newer)))
     outcome = await run.one(REF)
     assert (
         outcome.status == "refused"
@@ -401,6 +401,24 @@ async def test_somebody_writes_the_znode_meanwhile(world: PulsarWorld) -> None:
     )
     assert set(world.bookkeeper.ledgers) == ledgers, "the new ledger is deleted again"
     assert (await read_cursor(await world.pulsar(), REF)).state.mark_delete == (7, 9)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_a_broker_loads_the_topic_meanwhile(world: PulsarWorld, is_there: bool) -> None:
+    """The cursor's znode is as it was; the topic's has one more message ledger."""
+    await ours(world)
+    if is_there:
+        await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, -1))))
+    before, ledgers = await world.znode(REF.path), set(world.bookkeeper.ledgers)
+    loads = Meanwhile(lambda: world.topic(TOPIC, ((7, 100), (9, 50), (12, 7), (13, 0))))
+    world.zookeeper.faults.next("multi", loads)
+    outcome = await exported(world, replace=True)
+    assert (
+        outcome.status == "refused"
+        and outcome.problem is not None
+        and "changed while it was exported" in outcome.problem.message
+    )
+    assert (await world.znode(REF.path), set(world.bookkeeper.ledgers)) == (before, ledgers)
 
 
 # ---- limits
@@ -563,6 +581,7 @@ async def test_an_open_cursor_of_ours_needs_live(world: PulsarWorld) -> None:
 
 
 async def test_a_half_import_is_never_exported(world: PulsarWorld) -> None:
+    await world.topic()
     await world.half_imported()
     for live in (False, True):
         refused = await exported(world, live=live)
@@ -607,18 +626,18 @@ async def test_acks_of_ledgers_that_were_trimmed_are_left_out_and_told(world: Pu
 # ---- crashes and journals
 
 
-@pytest.mark.parametrize("operation", ["create", "set"])
+@pytest.mark.parametrize("is_there", [False, True])
 @pytest.mark.parametrize("fault", [UnknownDone(), UnknownNotDone()])
 async def test_an_answer_that_was_lost_is_read_back(
-    world: PulsarWorld, operation: str, fault: UnknownDone | UnknownNotDone
+    world: PulsarWorld, is_there: bool, fault: UnknownDone | UnknownNotDone
 ) -> None:
     """Done all the same: taken for somebody else's write, the ledger that the znode names by now
     would be deleted.
     """
     await ours(world)
-    if operation == "set":
+    if is_there:
         await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, -1))))
-    world.zookeeper.faults.next(operation, fault, REF.path)
+    world.zookeeper.faults.next("multi", fault)
     outcome = await exported(world, replace=True)
     assert outcome.ok and outcome.numbers["ledger"] in world.bookkeeper.ledgers, outcome
     assert (
@@ -658,7 +677,7 @@ async def test_an_answer_that_was_lost_before_a_broker_came_loses_no_ledger(
     await world.put(REF.path, cursor_info.encode(ManagedCursorInfo(-1, Position(7, -1))))
     engine = await exporting(world, replace=True)
     broker = Broker(world, engine.pulsar.zookeeper)
-    world.zookeeper.faults.next("set", UnknownDone(), REF.path)
+    world.zookeeper.faults.next("multi", UnknownDone())
     outcome = await replace(engine, pulsar=replace(engine.pulsar, zookeeper=broker)).one(REF)
     named = cursor_info.decode(await world.znode(REF.path) or b"").cursors_ledger
     assert broker.came and named in world.bookkeeper.ledgers, outcome
@@ -669,7 +688,7 @@ async def test_a_ledger_of_an_interrupted_run_is_deleted_by_the_next(
 ) -> None:
     await ours(world)
     journal = Journal.open(tmp_path / "j", "export-pulsar", {})
-    world.zookeeper.faults.chance("create", 1.0, UnknownNotDone())
+    world.zookeeper.faults.chance("multi", 1.0, UnknownNotDone())
     outcome = await exported(world, journal=journal)
     assert not outcome.ok
     journal.finished(str(REF), outcome.status, ok=False)

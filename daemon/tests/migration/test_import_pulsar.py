@@ -33,7 +33,7 @@ from cursorkeeper.migration.importer import (
     ENTRIES_PER_BATCH,
     KIND,
     PARTIALS_PER_BATCH,
-    Importing,
+    Import,
     import_all,
     source_of,
 )
@@ -472,7 +472,7 @@ async def run(
     world: PulsarWorld, capsys: pytest.CaptureFixture[str], selection: Selection, **options: object
 ) -> tuple[int, str]:
     """Exit code and output of a run."""
-    importing: Importing = await world.importing(**options)
+    importing: Import = await world.importing(**options)
     reporter = Reporter(Bar("test", 0), importing.journal, as_json=False)
     await import_all(importing, selection, reporter, jobs=3)
     code = reporter.summary(selection, seconds=0)

@@ -43,7 +43,7 @@ from typing import Final
 from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.migration.cluster import PulsarCursorRef
-from cursorkeeper.migration.exporter import Exporting
+from cursorkeeper.migration.exporter import Export
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.migration.target import Target
 from cursorkeeper.problems import Kind, Problem
@@ -62,7 +62,7 @@ WHO: Final = "find out who has acked there; a run with another --id looks anew"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the command's options say; see `Exporting`."""
+    """What the command's options say; see `Export`."""
 
     replace: bool = False
     replace_newer: bool = False
@@ -103,7 +103,7 @@ class ExportWork:
                 entry_bytes,
                 znode_bytes - SWAP_BYTES,
             )
-            exporting = Exporting(
+            exporting = Export(
                 ports,
                 theirs,
                 places.settings,
@@ -123,7 +123,7 @@ class ExportWork:
 class OneExport:
     """Exports one cursor at a time."""
 
-    exporting: Exporting
+    exporting: Export
     claims: Claims
     record: RunRecord
     pins: Pins

@@ -18,7 +18,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.cursor_maker import footer_of, is_left_over, is_made_by
-from cursorkeeper.migration.importer import KIND, Exists, Importing, Raced, Unlike
+from cursorkeeper.migration.importer import KIND, Exists, Import, Raced, Unlike
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
@@ -54,7 +54,7 @@ class ImportWork:
             ports,
             theirs,
         ):
-            importing = Importing(
+            importing = Import(
                 ports,
                 theirs,
                 named(settings, self.run),
@@ -75,7 +75,7 @@ class ImportWork:
 class OneImport:
     """Imports one cursor at a time."""
 
-    importing: Importing
+    importing: Import
     claims: Claims
     record: RunRecord
 
