@@ -48,9 +48,7 @@ from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
-from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
-from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.cursor_export import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.cursor_import import ImportWork
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
@@ -152,15 +150,15 @@ class MigrationWorld:
 
     # ---- ours
 
-    async def source(self, ref: PulsarCursorRef) -> Source:
-        """A daemon has it open."""
+    async def source(self, ref: PulsarCursorRef, identity: str = "daemon/1") -> Source:
+        """A daemon has it open, or who is named."""
         keeper = Keeper(
             self.ports.ledgers,
             self.ports.zookeeper,
             SilentTelemetry(),
             limits=self.settings.limits,
             policy=self.settings.policy,
-            identity="daemon/1",
+            identity=identity,
             root=self.settings.root,
         )
         await keeper.start()
@@ -239,9 +237,7 @@ class MigrationWorld:
     ) -> Outcome:
         """An attempt of its own, with sessions of its own, on a host of its own if one is named."""
         settings = replace(self.settings, name=host) if host else self.settings
-        work = ImportWork(
-            Places(settings, self.pulsar, between), run, **{"claim_wait_s": 30.0, **more}
-        )
+        work = ImportWork(Places(settings, self.pulsar, between), run, **{"wait_s": 30.0, **more})
         async with work.opened("test") as one:
             return await one(ref)
 
@@ -259,7 +255,6 @@ class MigrationWorld:
             of_version("4.2"),
             LedgerSpec(2, 2, 2),
             given,
-            claim_wait_s=30.0,
         )
         async with work.opened("test") as one:
             return await one(ref)
@@ -293,10 +288,9 @@ class MigrationWorld:
 
     async def swept(self) -> list[str]:
         """As the driver does at the end of a run."""
-        claims = Claims(self.ports.zookeeper, folder_of(self.settings.root, "claim"), "sweep", 5.0)
         record = await self.record(kind="export").find()
         assert record is not None
-        return await Leftovers(self.theirs).sweep(record, claims)
+        return await Leftovers(self.theirs).sweep(record)
 
 
 @asynccontextmanager
@@ -498,13 +492,3 @@ async def dies(work: Awaitable[Outcome], at: StopsAt) -> bool:
     with suppress(asyncio.CancelledError, Died, BaseExceptionGroup):
         await attempt
     return True
-
-
-async def lost_its_session(world: MigrationWorld, ref: PulsarCursorRef) -> None:
-    """What ZooKeeper does to the claim of a process that it has not heard of for a session's
-    time.
-    """
-    with suppress(zk.NoNode):
-        await world.ports.zookeeper.delete(
-            f"{folder_of(world.settings.root, 'claim')}/{ref.name.znode}", 0
-        )

@@ -184,8 +184,8 @@ sys.exit(import_.run(spark, source, arguments, Reporter("import", given["out"]),
 async def test_an_import_whose_slow_task_runs_twice_makes_every_cursor_once(
     remote: str, stack: Standalone, root: str, tmp_path: Path
 ) -> None:
-    """The first attempt stands in the middle of a cursor, and holds its claim, until the other host
-    has begun on the same cursors.
+    """The first attempt stands in the middle of a cursor until the other host has begun on the same
+    cursors.
     """
     (tmp_path / "marks").mkdir()
     async with migration_world(stack, root) as world:
@@ -215,7 +215,7 @@ async def test_an_import_whose_slow_task_runs_twice_makes_every_cursor_once(
         assert report["run"]["state"] == "DONE" and sum(report["statuses"].values()) == 6
         assert (tmp_path / "marks" / "0-1").exists(), "a second attempt ran at the same time"
         assert set(report["statuses"]) <= {"imported", "already there"}, (
-            "the claim kept the second attempt from redoing anything"
+            "the second attempt has waited, and redone nothing"
         )
         await world.are_whole(refs)
         assert [footer.epoch for footer in [await world.footer(ref) for ref in refs] if footer] == [

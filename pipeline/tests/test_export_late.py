@@ -5,13 +5,12 @@ meanwhile must not do, and what is pinned.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
 
 from cursorkeeper.bookkeeper.errors import NoSuchLedger
-from cursorkeeper.format.pulsar import cursor_info
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.migration.exporter import Export, ledger_spec
 from cursorkeeper.migration.outcome import Outcome
@@ -19,15 +18,11 @@ from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.zookeeper import errors as zk
-from cursorkeeper_pipeline.sinks.claims import Claims
-from cursorkeeper_pipeline.sinks.cursor_export import OneExport
+from cursorkeeper_pipeline.sinks.cursor_export import PINS, OneExport
 from cursorkeeper_pipeline.sinks.leftovers import Leftovers
-from cursorkeeper_pipeline.sinks.pins import Pin, Pins
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
-from cursorkeeper_pipeline.sinks.swap import Seen, Swap, look
 from cursorkeeper_pipeline.sinks.tasks import LEFT
-from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
-from daemon.tests.migration.pulsar_world import HASTY, REF, TOPIC, PulsarWorld, state, within
+from daemon.tests.migration.pulsar_world import HASTY, REF, PulsarWorld, state, within
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import Source, acks
 
@@ -67,17 +62,11 @@ def open_gate(port: Any, operation: str) -> Gate:
     return gate
 
 
-async def waited_for(claims: Claims) -> None:
-    """Until it has found that somebody else has the claim."""
-    await cast(Gate, claims.zookeeper).reached.wait()
-
-
 @dataclass
 class Attempt:
     """One attempt, on a host of its own, with sessions of its own."""
 
     one: OneExport
-    ours: FakeZooKeeper
     gate: Gate
 
     async def run(self) -> Outcome:
@@ -122,7 +111,7 @@ class ExportWorld(PulsarWorld):
         assert await source.keeper.close() == []
 
     async def attempt(
-        self, host: str = "here", *, replace: bool = True, stopped: bool = True, before: str = SWAP
+        self, *, replace: bool = True, stopped: bool = True, before: str = SWAP
     ) -> Attempt:
         ports, theirs = await self.ports("reader"), await self.pulsar("migrator")
         gate = open_gate(theirs.zookeeper, before)
@@ -140,35 +129,22 @@ class ExportWorld(PulsarWorld):
             patience=HASTY,
         )
         record = RunRecord(ports.zookeeper, self.folder, RUN)
-        one = OneExport(
-            exporting,
-            self.claims(ports.zookeeper, host, 5.0),
-            record,
-            Pins(ports.zookeeper, record.path),
-        )
-        return Attempt(one, cast(FakeZooKeeper, ports.zookeeper), gate)
+        return Attempt(OneExport(exporting, record), gate)
 
     async def gated(self, **more: Any) -> Attempt:
         made = await self.attempt(**more)
         made.gate.go.clear()
         return made
 
-    def claims(self, zookeeper: Any, host: str, wait_s: float) -> Claims:
-        """They ask who has the claim, only if somebody has it, or to give it back."""
-        return Claims(
-            cast(Any, open_gate(zookeeper, "get")),
-            folder_of(self.settings.root, "claim"),
-            "test",
-            wait_s,
-            host=host,
-        )
-
-    async def swept(self, claims: Claims | None = None) -> list[str]:
-        """As a driver does at its end."""
-        given = claims or self.claims(await self.zk(), "driver", 0.1)
+    async def swept(self, between: Gate | None = None) -> list[str]:
+        """As a driver does at its end. `between`: stands still in its ZooKeeper."""
         record = await (await self.record()).find()
         assert record is not None
-        return await Leftovers(await self.pulsar("migrator"), HASTY).sweep(record, given)
+        theirs = await self.pulsar("migrator")
+        if between is not None:
+            between.port = theirs.zookeeper
+            theirs = PulsarPorts(cast(Any, between), theirs.ledgers)
+        return await Leftovers(theirs, HASTY).sweep(record)
 
     async def named(self) -> int:
         """The ledger that Pulsar's cursor names; what is in it can be read."""
@@ -201,22 +177,17 @@ def world() -> ExportWorld:
 # ---- sweeps
 
 
-@pytest.mark.parametrize("has_its_claim", [True, False])
 @virtual
-async def test_a_late_sweep_leaves_a_ledger_that_is_about_to_be_named(
-    world: ExportWorld, has_its_claim: bool
-) -> None:
+async def test_a_late_sweep_leaves_a_ledger_that_is_about_to_be_named(world: ExportWorld) -> None:
     """Two drivers of one run: for the first the cursor is well; ours is acked on; the second is
     replacing it when the first one sweeps.
     """
     async with within():
         await world.begun(acked_on=False)
-        assert (await (await world.attempt("one")).run()).status == "already there"
+        assert (await (await world.attempt()).run()).status == "already there"
         await world.acked_on()
-        second = await world.gated(host="two")
+        second = await world.gated()
         task = await second.until_its_gate()
-        if not has_its_claim:
-            second.ours.expire()
         (ledger,) = await world.made()
         assert "1 ledger(s) of attempts stay" in str(await world.swept())
         second.gate.go.set()
@@ -244,13 +215,12 @@ async def test_what_a_dead_attempt_made_goes_when_its_znode_has_moved_on(
 
 @virtual
 async def test_an_attempt_whose_ledger_was_swept_names_nothing(world: ExportWorld) -> None:
-    """It has lost its claim and wakes after the sweep."""
+    """It wakes after the sweep."""
     async with within():
         await world.begun()
-        zombie = await world.gated(host="zombie")
+        zombie = await world.gated()
         task = await zombie.until_its_gate()
         (swept,) = await world.made()
-        zombie.ours.expire()
         assert (await (await world.attempt()).run()).status == "replaced"
         named = await world.named()
         assert str(swept) in str(await world.swept())
@@ -262,21 +232,27 @@ async def test_an_attempt_whose_ledger_was_swept_names_nothing(world: ExportWorl
 
 
 @virtual
-async def test_a_sweep_keeps_off_a_cursor_that_is_claimed(world: ExportWorld) -> None:
+async def test_an_attempt_whose_ledger_is_swept_while_it_writes_it_looks_again(
+    world: ExportWorld,
+) -> None:
     async with within():
         await world.begun()
-        task = await (await world.gated()).until_its_gate()
-        task.cancel()
-        await asyncio.wait({task})
+        slow = await world.gated()
+        writes = Gate(slow.one.exporting.pulsar.ledgers, "append")
+        theirs = PulsarPorts(slow.one.exporting.pulsar.zookeeper, cast(Any, writes))
+        slow.one = replace(slow.one, exporting=replace(slow.one.exporting, pulsar=theirs))
+        slow.gate.go.set()
+        task = asyncio.create_task(slow.run())
+        await writes.reached.wait()
         assert (await (await world.attempt()).run()).status == "replaced"
-        other = await world.attempt("elsewhere")
-        async with other.one.claims.held(REF.name):
-            assert "stay" in (await world.swept())[0] and len(await world.made()) == 2
-        assert len(await world.swept()) == 1 and len(await world.made()) == 1
+        assert len(await world.swept()) == 1
+        writes.go.set()
+        assert (await task).status == "already there"
+        assert await world.made() == {await world.named()}
 
 
 @virtual
-async def test_a_sweep_looks_again_when_it_has_the_claim(world: ExportWorld) -> None:
+async def test_a_sweep_looks_again_before_it_deletes(world: ExportWorld) -> None:
     """The subscription was deleted meanwhile: whoever makes it anew begins with its versions
     anew.
     """
@@ -287,12 +263,11 @@ async def test_a_sweep_looks_again_when_it_has_the_claim(world: ExportWorld) -> 
         await asyncio.wait({task})
         (dead,) = await world.made()
         assert (await (await world.attempt()).run()).status == "replaced"
-        other = await world.attempt("elsewhere")
-        async with other.one.claims.held(REF.name):
-            claims = world.claims(await world.zk(), "driver", 5.0)
-            sweep = asyncio.create_task(world.swept(claims))
-            await waited_for(claims)
-            await world.unsubscribed()
+        looks = Gate(None, "sync")
+        sweep = asyncio.create_task(world.swept(looks))
+        await looks.reached.wait()
+        await world.unsubscribed()
+        looks.go.set()
         assert "stay" in (await sweep)[0] and dead in await world.made()
 
 
@@ -300,40 +275,20 @@ async def test_a_sweep_looks_again_when_it_has_the_claim(world: ExportWorld) -> 
 
 
 @pytest.mark.parametrize(("decided", "status"), [(State.DONE, LEFT), (State.ABORTED, "failed")])
-@pytest.mark.parametrize("replace", [False, True])
-@virtual
-async def test_who_waited_for_a_claim_until_the_run_was_decided_makes_nothing(
-    world: ExportWorld, decided: State, status: str, replace: bool
-) -> None:
-    async with within():
-        await world.begun()
-        await world.remove(REF.path)
-        other = await world.attempt("elsewhere")
-        late = await world.attempt("late", replace=replace)
-        async with other.one.claims.held(REF.name):
-            task = asyncio.create_task(late.run())
-            await waited_for(late.one.claims)
-            await (await world.record()).decide(decided)
-        assert (await task).status == status
-        assert (
-            await world.znode(REF.path) is None
-            and await world.made() == set()
-            and await world.pins() == []
-        )
-
-
-@pytest.mark.parametrize(("decided", "status"), [(State.DONE, LEFT), (State.ABORTED, "failed")])
+@pytest.mark.parametrize(("is_there", "replace"), [(False, False), (False, True), (True, True)])
 @virtual
 async def test_who_slept_until_the_run_was_decided_makes_nothing(
-    world: ExportWorld, decided: State, status: str
+    world: ExportWorld, decided: State, status: str, is_there: bool, replace: bool
 ) -> None:
     async with within():
         await world.begun()
+        if not is_there:
+            await world.remove(REF.path)
         before, ledgers = await world.znode(REF.path), world.bookkeeper._next_ledger
-        late = await world.gated(before=BROKER_CHECK)
+        late = await world.gated(replace=replace, before=BROKER_CHECK)
         task = await late.until_its_gate()
         await (await world.record()).decide(decided)
-        await late.one.pins.purge()
+        await (await world.record()).forget(PINS)
         late.gate.go.set()
         assert (await task).status == status
         assert (await world.znode(REF.path), world.bookkeeper._next_ledger, await world.pins()) == (
@@ -354,9 +309,8 @@ async def test_a_late_swap_does_not_bring_a_deleted_subscription_back(
     async with within():
         await world.begun()
         await world.remove(REF.path)
-        zombie = await world.gated(host="zombie", replace=replace)
+        zombie = await world.gated(replace=replace)
         task = await zombie.until_its_gate()
-        zombie.ours.expire()
         assert (await (await world.attempt(replace=replace)).run()).status == "exported"
         await world.unsubscribed()
         assert (await (await world.record()).decide(State.DONE)).state is State.DONE
@@ -436,9 +390,8 @@ async def test_what_pulsar_acks_after_the_run_was_at_the_cursor_is_never_replace
 async def test_who_slept_while_another_attempt_pinned_looks_again(world: ExportWorld) -> None:
     async with within():
         await world.begun()
-        late = await world.gated(host="zombie", before=BROKER_CHECK)
+        late = await world.gated(before=BROKER_CHECK)
         task = await late.until_its_gate()
-        late.ours.expire()
         await world.in_ledger(state((7, 5)))
         assert (await (await world.attempt()).run()).status == "replaced"
         ledgers = world.bookkeeper._next_ledger
@@ -449,52 +402,24 @@ async def test_who_slept_while_another_attempt_pinned_looks_again(world: ExportW
 
 
 @virtual
-async def test_a_run_replaces_the_version_that_it_has_seen_first(world: ExportWorld) -> None:
-    pins = Pins(await world.zk(), "/ck/exports/r")
-    assert await pins.find(REF) is None
-    seen = Pin(3, 70)
-    assert await pins.pin(REF, seen) is seen
-    assert await pins.pin(REF, Pin(9, 80)) == await pins.find(REF) == seen, (
-        "a later attempt may not move it"
-    )
-    await pins.purge()
-    assert await pins.pin(REF, Pin(9, 80)) == Pin(9, 80)
-    await pins.unpin(REF)
-    assert await pins.find(REF) is None
-
-
-@virtual
-async def test_a_znode_is_swapped_as_it_was_seen_and_no_other_way(world: ExportWorld) -> None:
-    from cursorkeeper.migration.errors import MigrationError
-
-    await world.begun()
-    theirs = await world.pulsar("migrator")
-
-    def guarded(seen: Seen, record: RunRecord) -> Any:
-        return Swap(REF, seen, record).ports(theirs).zookeeper
-
-    record, seen = await world.record(), await look(theirs.zookeeper, REF)
-    version, data = (
-        seen.cursor.version,
-        cursor_info.encode((await read_cursor(theirs, REF, patience=HASTY)).znode),
-    )
-    with pytest.raises(MigrationError, match="its znode changed"):
-        await guarded(seen, record).set(REF.path, data, version + 1)
-    with pytest.raises(MigrationError, match="its znode changed"):
-        await guarded(seen, record).create(REF.path, data)
-    assert await guarded(seen, record).set(REF.path, data, version) == version + 1
-    with pytest.raises(zk.BadVersion):
-        await guarded(seen, record).set(REF.path, data, version)
-    now = await look(theirs.zookeeper, REF)
-    await world.topic(TOPIC)
-    with pytest.raises(zk.BadVersion, match="topic"):
-        await guarded(now, record).set(REF.path, data, now.cursor.version)
-    with pytest.raises(AssertionError, match="writes nothing else"):
-        await guarded(now, record).create("/beside", b"")
-    assert await theirs.zookeeper.exists("/beside") is None
-    await world.remove(REF.path)
-    absent = await look(theirs.zookeeper, REF)
-    assert absent.cursor == Pin(-1, -1)
-    with pytest.raises(MigrationError, match="its znode changed"):
-        await guarded(Seen(now.topic, absent.cursor), record).create(REF.path, data)
-    assert await guarded(absent, record).create(REF.path, data) == REF.path
+async def test_an_old_ledger_that_a_dead_attempt_has_left_goes_with_the_next(
+    world: ExportWorld,
+) -> None:
+    async with within():
+        await world.begun()
+        old = await world.named()
+        dying = await world.attempt()
+        ledgers = Gate(dying.one.exporting.pulsar.ledgers, "delete")
+        theirs = PulsarPorts(dying.one.exporting.pulsar.zookeeper, cast(Any, ledgers))
+        dying.one = replace(dying.one, exporting=replace(dying.one.exporting, pulsar=theirs))
+        task = asyncio.create_task(dying.run())
+        await ledgers.reached.wait()
+        task.cancel()
+        await asyncio.wait({task})
+        assert old in world.bookkeeper.ledgers and await world.named() != old
+        outcome = await (await world.attempt()).run()
+        assert outcome.status == "already there"
+        assert f"deleted the old cursor ledger {old} of {REF}" in outcome.notes
+        assert old not in world.bookkeeper.ledgers
+        again = await (await world.attempt()).run()
+        assert again.status == "already there" and again.notes == outcome.notes[:-1]

@@ -21,7 +21,6 @@ from pipeline.tests.migration_world import (
     RUN,
     StopsAt,
     dies,
-    lost_its_session,
     migration_world,
     ref_of,
     state,
@@ -79,8 +78,8 @@ async def test_an_attempt_that_dies_after_any_step_is_made_good_by_the_next(
 async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(
     stack: Standalone, root: str, then: str
 ) -> None:
-    """A zombie: on another host, its session gone, its claim taken. Another attempt makes the
-    cursor; a daemon opens it and acks.
+    """A zombie on another host. Another attempt takes it for dead and makes the cursor; a daemon
+    opens it and acks.
     """
     async with migration_world(stack, root) as world:
         await world.begun()
@@ -93,8 +92,7 @@ async def test_an_attempt_that_stood_still_after_any_step_harms_nobody(
             reached.cancel()
             if not at.reached.is_set():
                 break
-            await lost_its_session(world, ref)
-            outcome = await world.imported(ref)
+            outcome = await world.imported(ref, wait_s=0.2)
             assert outcome.ok, (step, at.steps, outcome)
             source = None if then == "another attempt" else await world.acked(ref, 900)
             if source is not None and then == "a daemon had it":
@@ -133,23 +131,21 @@ async def test_two_attempts_at_once(stack: Standalone, root: str) -> None:
         await world.are_whole(refs)
 
 
-async def test_a_claim_that_is_never_let_go_is_given_up_with_its_holder(
-    stack: Standalone, root: str
-) -> None:
+async def test_who_works_on_a_cursor_is_waited_for(stack: Standalone, root: str) -> None:
     async with migration_world(stack, root) as world:
         await world.begun()
         (ref,) = await world.cursors([0])
         at = StopsAt(3)
         slow = asyncio.create_task(world.imported(ref, at, host="elsewhere"))
         await at.reached.wait()
-        outcome = await world.imported(ref, claim_wait_s=0.2)
-        assert outcome.status == "failed" and outcome.problem is not None
-        assert (
-            "another attempt (test, process" in outcome.problem.message
-            and "run this again" in outcome.problem.remedy
-        )
+        second = asyncio.create_task(world.imported(ref))
+        done, _ = await asyncio.wait({second}, timeout=1.5)
+        assert not done
         at.go.set()
         assert (await slow).status == "imported"
+        assert (await second).status == "already there"
+        footer = await world.footer(ref)
+        assert footer is not None and footer.epoch == 1
         await world.are_whole([ref])
 
 

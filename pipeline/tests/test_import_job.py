@@ -19,10 +19,10 @@ import msgspec
 import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
+from cursorkeeper.core.events import Delete
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_pipeline.jobs import import_
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
-from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.record import Record, State, folder_of
 from cursorkeeper_pipeline.sinks.tasks import LEFT
 from pipeline.tests import migration_world as module
@@ -273,19 +273,21 @@ async def until_begun(world: MigrationWorld, runs: int, limit_s: float = 120.0) 
 async def test_a_driver_that_is_killed_and_two_runs_that_go_on_at_once(
     spark: SparkSession, stack: Standalone, root: str, tmp_path: Path
 ) -> None:
-    """One of the two stands in the middle of a cursor, and holds its claim, until the other has
-    begun; each has a slot of its own.
+    """One of the two stands in the middle of a cursor until the other has begun; each has a slot of
+    its own.
     """
     async with migration_world(stack, root) as world:
         refs = await world.cursors(range(40))
-        ours = Claims(world.ports.zookeeper, folder_of(world.settings.root, "claim"))
-        async with ours.held(refs[-1].name):  # it cannot come to the end, however fast it is
-            driver = start(world, tmp_path / "killed")
-            try:
-                await until_made(world, refs, 10, driver, tmp_path / "killed")
-            finally:
-                kill(driver)
-        assert await made(world, refs) < len(refs), "the driver was killed in the middle"
+        # it waits for this one, and cannot come to the end, however fast it is
+        other = await world.source(refs[-1], "elsewhere/1/import-pulsar")
+        driver = start(world, tmp_path / "killed")
+        try:
+            await until_made(world, refs, 10, driver, tmp_path / "killed")
+        finally:
+            kill(driver)
+        assert (await only_record(world)).state is State.OPEN, "it was killed in the middle"
+        other.send(Delete())
+        await other.told.until(lambda: other.told.ended == "deleted")
         marks = tmp_path / "marks"
         marks.mkdir()
         first = asyncio.create_task(

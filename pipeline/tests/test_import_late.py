@@ -1,7 +1,7 @@
 """Attempts of the job `import` that are late, on fakes: they stand still after any step, between
 two reads too, and come back.
 
-Meanwhile Pulsar moves on, another attempt takes the claim, the run ends, a daemon deletes. What a
+Meanwhile Pulsar moves on, another attempt makes the cursor, the run ends, a daemon deletes. What a
 late one then does is nothing.
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cursorkeeper.connections import Ports, footer_store
+from cursorkeeper.core.events import Roll
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.hold import Purpose, delete
@@ -21,14 +22,13 @@ from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.migration.cursor_maker import footer_of
 from cursorkeeper.migration.importer import Import
 from cursorkeeper.migration.outcome import Outcome
-from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparison import HALF_MADE, Comparison
-from cursorkeeper_pipeline.sinks.cursor_import import OneImport, is_nobodys, is_of_run, named
+from cursorkeeper_pipeline.sinks.cursor_import import OneImport, is_of_run, named
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
-from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.migration.pulsar_world import HASTY, REF, PulsarWorld, state
 from daemon.tests.migration.test_import_pulsar import READ_BACK, quicker_after
 from daemon.tests.runtime.virtual import virtual
+from daemon.tests.support.world import Source, acks
 from pipeline.tests.migration_world import MUTATIONS, READS, RUN, StopsAt
 
 STEPS_MAX = 150
@@ -42,9 +42,14 @@ class Late:
     world: PulsarWorld = field(default_factory=PulsarWorld)
 
     async def attempt(
-        self, host: str = "here", at: StopsAt | None = None, run: str = RUN, **options: Any
-    ) -> tuple[OneImport, FakeZooKeeper]:
-        """On a host of its own, and its session."""
+        self,
+        host: str = "here",
+        at: StopsAt | None = None,
+        run: str = RUN,
+        wait_s: float = 60.0,
+        **options: Any,
+    ) -> OneImport:
+        """On a host of its own, with sessions of its own."""
         world = self.world
         settings = named(replace(world.settings, name=host, inline_state_max_bytes=0), run)
         real = await world.ports("writer")
@@ -60,17 +65,13 @@ class Late:
             world.bar,
             patience=HASTY,
             refresh=self.refresh,
-            is_left_over=lambda f: is_nobodys(f, settings),
             **options,
         )
-        claims = Claims(ports.zookeeper, folder_of(settings.root, "claim"), "test", 5.0, host=host)
         record = RunRecord(ports.zookeeper, folder_of(settings.root, "import"), run)
-        assert isinstance(real.zookeeper, FakeZooKeeper)
-        return OneImport(importing, claims, record), real.zookeeper
+        return OneImport(importing, record, wait_s)
 
     async def imported(self, **options: Any) -> Outcome:
-        one, _ = await self.attempt(**options)
-        return await one.one(REF)
+        return await (await self.attempt(**options)).one(REF)
 
     async def record(self, run: str = RUN) -> RunRecord:
         return RunRecord(await self.world.zk(), folder_of(self.world.settings.root, "import"), run)
@@ -97,18 +98,14 @@ class Late:
         return await footer_of(await self.world.ports(), REF.name)
 
     async def zombie(self, at: StopsAt) -> asyncio.Task[Outcome] | None:
-        """An attempt that stands still, its claim lost with its session; None: it was through
-        before.
-        """
-        one, session = await self.attempt("elsewhere", at)
-        running = asyncio.create_task(one.one(REF))
+        """An attempt that stands still; None: it was through before."""
+        running = asyncio.create_task(self.imported(host="elsewhere", at=at, wait_s=1.0))
         reached = asyncio.create_task(at.reached.wait())
         await asyncio.wait({running, reached}, return_when=asyncio.FIRST_COMPLETED)
         reached.cancel()
         if not at.reached.is_set():
             assert (await running).ok
             return None
-        session.expire()
         return running
 
 
@@ -151,28 +148,84 @@ async def test_who_comes_back_puts_nothing_older_in_the_place_of_what_is_there(
 
 
 @virtual
-async def test_who_waited_for_a_claim_while_its_run_was_aborted_begins_nothing() -> None:
+async def test_who_waited_while_its_run_was_aborted_begins_nothing() -> None:
     late = Late()
     await late.begun()
     await late.world.in_ledger(state())
-    holder, session = await late.attempt("elsewhere")
-    holds = holder.claims.held(REF.name)
-    await holds.__aenter__()
-    at = StopsAt(2, kinds=frozenset({"get"}))  # the record, which is open; the claim, which is held
-    one, _ = await late.attempt(at=at)
-    waiting = asyncio.create_task(one.one(REF))
-    async with asyncio.timeout(60):
-        await at.reached.wait()
+    at = StopsAt(1, kinds=frozenset({"append"}))
+    assert await late.zombie(at) is not None
+    before = await late.footer()
+    assert before is not None and before.state is FooterState.OPEN
+    waiting = asyncio.create_task(late.imported())
+    await asyncio.sleep(30.0)
     await late.decided(State.ABORTED)
-    session.expire()
-    at.go.set()
     outcome = await waiting
     assert (
         outcome.status == "failed"
         and outcome.problem is not None
         and "ABORTED: nothing more is begun" in outcome.problem.message
     )
-    assert await late.footer() is None
+    assert await late.footer() == before
+
+
+# ---- who works on a cursor, and who is dead
+
+
+@virtual
+async def test_who_moves_is_waited_for_and_who_does_not_is_deposed() -> None:
+    late = Late()
+    await late.begun()
+    await late.world.in_ledger(state())
+    at = StopsAt(1, kinds=frozenset({"append"}))
+    zombie = await late.zombie(at)
+    assert zombie is not None
+    clock_s = asyncio.get_running_loop().time
+    began_s = clock_s()
+    assert (await late.imported()).status == "redone"
+    assert 60.0 <= clock_s() - began_s < 70.0
+    before = await late.footer()
+    at.go.set()
+    assert (await zombie).status == "already there" and await late.footer() == before
+
+
+@virtual
+async def test_two_that_wait_for_the_same_dead_one_make_the_cursor_once() -> None:
+    late = Late()
+    await late.begun()
+    await late.world.in_ledger(state())
+    assert await late.zombie(StopsAt(1, kinds=frozenset({"append"}))) is not None
+    epoch = (await late.footer() or pytest.fail("it is open")).epoch
+    hosts = [late.imported(host=f"host-{n}") for n in range(3)]
+    outcomes = await asyncio.gather(*hosts)
+    assert sorted(o.status for o in outcomes) == ["already there", "already there", "redone"]
+    footer = await late.footer()
+    assert footer is not None and footer.epoch == epoch + 2, "a tombstone, and made once"
+
+
+@virtual
+async def test_a_footer_that_moves_is_no_sign_of_death() -> None:
+    """A daemon's rules: a footer changes with each new ledger. An attempt that writes it now and
+    then is waited for longer than one that does not.
+    """
+    late = Late()
+    await late.begun()
+    await late.world.in_ledger(state())
+    keeper = await late.world.keeper("elsewhere+r-9/7/import-pulsar")
+    source = Source(keeper, REF.name)
+    await source.open(create=True, takeover=False)
+    source.ack(acks(7, 11, 12))
+    await source.durable()
+    clock_s = asyncio.get_running_loop().time
+    began_s, waiting = clock_s(), asyncio.create_task(late.imported())
+    await asyncio.sleep(50.0)
+    before = await late.footer()
+    source.send(Roll())
+    source.ack(acks(7, 13))
+    await source.durable()
+    await asyncio.sleep(20.0)
+    assert await late.footer() != before and not waiting.done()
+    keeper.abandon()
+    assert (await waiting).status == "redone" and clock_s() - began_s > 110.0
 
 
 @virtual
@@ -238,22 +291,19 @@ async def test_what_a_run_has_imported_stays_done_though_pulsar_moves_on(refresh
 
 
 @virtual
-async def test_what_its_run_has_imported_while_an_attempt_waited_for_the_claim_is_done() -> None:
+async def test_what_its_run_has_imported_while_an_attempt_waited_is_done() -> None:
     late = Late(refresh=True)
     await late.begun()
     await late.world.in_ledger(state((7, 3)))
-    # record, footer, claim
-    quicker, waits = StopsAt(1, kinds=frozenset({"append"})), StopsAt(3, kinds=frozenset({"get"}))
-    running = []
-    for host, at in (("elsewhere", quicker), ("here", waits)):
-        running.append(asyncio.create_task(late.imported(host=host, at=at)))
-        async with asyncio.timeout(60):
-            await at.reached.wait()
-    quicker.go.set()
-    assert (await running[0]).status == "imported"
+    at = StopsAt(1, kinds=frozenset({"append"}))
+    quicker = await late.zombie(at)
+    assert quicker is not None
+    waiting = asyncio.create_task(late.imported())
+    await asyncio.sleep(30.0)
     await late.world.in_ledger(state((7, 60)))
-    waits.go.set()
-    assert (await running[1]).status == "imported before"
+    at.go.set()
+    assert (await quicker).status == "imported"
+    assert (await waiting).status == "imported before"
 
 
 @virtual

@@ -1,5 +1,5 @@
-"""Migration without Spark and without real systems: records and claims on a ZooKeeper in memory,
-rows, whose a footer is.
+"""Migration without Spark and without real systems: records on a ZooKeeper in memory, rows, whose
+a footer is.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.outcome import Outcome
+from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Problem, ProblemError
 from cursorkeeper.settings import Settings
-from cursorkeeper_pipeline.sinks.claims import Claims
 from cursorkeeper_pipeline.sinks.comparison import UNTOLD, differs
-from cursorkeeper_pipeline.sinks.cursor_import import is_nobodys, named
+from cursorkeeper_pipeline.sinks.cursor_import import is_dead, named
 from cursorkeeper_pipeline.sinks.record import (
     RunDone,
     RunRecord,
@@ -38,7 +38,7 @@ from cursorkeeper_pipeline.sinks.record import (
 from cursorkeeper_pipeline.sinks.tasks import each, row_of
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES, tasks_for
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
-from daemon.tests.fakes.zookeeper.faults import UnknownDone, UnknownNotDone
+from daemon.tests.fakes.zookeeper.faults import Meanwhile, UnknownDone, UnknownNotDone
 
 REF = PulsarCursorRef("persistent://t/ns/a topic", "sub")
 NAME = CursorName(*REF)
@@ -124,111 +124,77 @@ def test_ids_and_places() -> None:
             checked_id(wrong)
     assert (
         folder_of("/cursorkeeper/cursors", "import") == "/cursorkeeper/imports"
-        and folder_of("/cursors", "claim") == "/claims"
+        and folder_of("/cursors", "export") == "/exports"
     )
-
-
-# ---- claims
-
-
-async def claims(server: FakeZooKeeperServer, **changes: Any) -> Claims:
-    return replace(
-        Claims(await session(server), "/ck/claims", "run r, task 1", wait_s=5.0, host="here"),
-        **changes,
-    )
-
-
-async def test_a_claim_is_waited_for(server: FakeZooKeeperServer) -> None:
-    one, two = await claims(server), await claims(server, token="other")
-    entered = asyncio.Event()
-
-    async def second() -> None:
-        async with two.held(NAME):
-            entered.set()
-
-    async with one.held(NAME):
-        waiting = asyncio.create_task(second())
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await entered.wait()
-    await waiting
-    assert await one.zookeeper.children("/ck/claims") == []
 
 
 @pytest.mark.parametrize("fault", [UnknownDone(), UnknownNotDone()])
-async def test_an_answer_to_a_claim_is_lost(
+async def test_what_was_noted_first_stays(
     server: FakeZooKeeperServer, fault: UnknownDone | UnknownNotDone
 ) -> None:
-    one = await claims(server)
-    await one.zookeeper.ensure_path("/ck/claims")
-    server.faults.next("create", fault)
-    async with one.held(NAME):
-        assert len(await one.zookeeper.children("/ck/claims")) == 1
+    one, two = [RunRecord(await session(server), "/ck/exports", "r") for _ in range(2)]
+    await one.begin("export", ABOUT)
+    assert await one.noted("pins/ab/x") is None
+    assert await one.note("pins/ab/x", b"1") == await two.note("pins/ab/x", b"2") == b"1"
+    assert await two.noted("pins/ab/x") == b"1"
+    server.faults.next("multi", fault)
+    patience = Patience(wait_s=0.2)
+    assert await patience.repeat(REF, lambda: one.note("pins/cd/y", b"3")) == b"3"
 
 
-async def test_a_dead_process_of_this_host_holds_nothing_and_one_elsewhere_does(
+async def test_nothing_is_noted_once_a_run_is_decided(server: FakeZooKeeperServer) -> None:
+    """Not even by who has found it open: it is asked again with the note, in one transaction."""
+    one, two = [RunRecord(await session(server), "/ck/exports", "r") for _ in range(2)]
+    await one.begin("export", ABOUT)
+    for n in range(40):
+        await one.note(f"pins/{n % 3}/{n}", b"")
+
+    async def decided() -> None:
+        await two.decide(State.DONE)
+        await two.forget("pins")
+
+    server.faults.next("multi", Meanwhile(decided))
+    with pytest.raises(RunDone):
+        await one.note("pins/0/late")
+    assert await one.noted("pins") is None
+
+
+async def test_a_run_that_is_begun_again_meanwhile_is_still_open(
     server: FakeZooKeeperServer,
 ) -> None:
-    nobody = 2**22 + 1
-    for host, is_free in (("here", True), ("elsewhere", False)):
-        dead, next_one = (
-            await claims(server, host=host, pid=nobody),
-            await claims(server, token="next", wait_s=0.05),
-        )
-        held = dead.held(NAME)
-        await held.__aenter__()
-        if is_free:
-            async with next_one.held(NAME):
-                pass
-            await held.__aexit__(None, None, None)
-            assert await dead.zookeeper.children("/ck/claims") == []
-            continue
-        with pytest.raises(
-            ProblemError,
-            match=rf"another attempt \(run r, task 1, process {nobody} on elsewhere\) has worked "
-            rf"on it",
-        ):
-            async with next_one.held(NAME):
-                raise AssertionError("it is held")
-        dead.zookeeper.expire()  # type: ignore[attr-defined]
-        async with next_one.held(NAME):
-            pass
+    one, two = [RunRecord(await session(server), "/ck/exports", "r") for _ in range(2)]
+    await one.begin("export", ABOUT)
 
+    async def again() -> None:
+        assert (await two.begin("export", ABOUT)).runs == 2
 
-async def test_only_ones_own_claim_is_let_go(server: FakeZooKeeperServer) -> None:
-    one, two = await claims(server), await claims(server, token="other")
-    async with one.held(NAME):
-        one.zookeeper.expire()  # type: ignore[attr-defined]
-        held = two.held(NAME)
-        await held.__aenter__()
-    assert len(await two.zookeeper.children("/ck/claims")) == 1
-    await held.__aexit__(None, None, None)
-
-
-# ---- what an export may replace
+    server.faults.next("multi", Meanwhile(again))
+    assert await one.note("doubts/x", b"1") == b"1"
 
 
 # ---- whose a footer is
 
 
-def test_whose_an_open_footer_is() -> None:
+def test_whose_maker_is_certainly_gone() -> None:
     ours = Settings(name="here")
+    nobody = 2**22 + 1
 
-    def footer(writer: str, state: FooterState = FooterState.OPEN) -> Footer:
-        return Footer("t", "s", state, 1, writer, 1, 1, Position(0, -1), EmptyBase(Position(0, -1)))
+    def footer(writer: str) -> Footer:
+        at = Position(0, -1)
+        return Footer("t", "s", FooterState.OPEN, 1, writer, 1, 1, at, EmptyBase(at))
 
     of_a_run = f"{named(ours, 'r-1').identity}/import-pulsar/ab"
     assert of_a_run == f"here+r-1/{os.getpid()}/import-pulsar/ab"
-    for writer, nobodys in [
-        (of_a_run, True),
-        ("elsewhere+r-2/7/import-pulsar/ab", True),  # its holder would hold the claim
-        ("here/1/import-pulsar/ab", False),  # the command's own, and its process runs
-        ("elsewhere/1/import-pulsar/ab", True),
-        ("here+r-1/7/ab", False),  # a daemon with a strange name
-        ("daemon/1/ab", False),
+    for writer, gone in [
+        (of_a_run, True),  # an attempt of this very process, which has ended
+        (f"here+r-2/{nobody}/import-pulsar/ab", True),
+        (f"here/{nobody}/import-pulsar/ab", True),  # the command's own
+        ("here/1/import-pulsar/ab", False),
+        ("here+r-1/1/import-pulsar/ab", False),
+        (f"elsewhere+r-1/{nobody}/import-pulsar/ab", False),
+        (f"elsewhere/{nobody}/import-pulsar/ab", False),
     ]:
-        assert is_nobodys(footer(writer), ours) is nobodys, writer
-    assert not is_nobodys(footer(of_a_run, FooterState.CLOSED), ours)
+        assert is_dead(footer(writer), named(ours, "r-1")) is gone, writer
 
 
 # ---- what is the same

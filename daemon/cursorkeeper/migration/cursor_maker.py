@@ -87,11 +87,26 @@ def is_left_over(footer: Footer, kind: str, settings: Settings) -> bool:
     other. Of an import on another host it is not known whether it lives; if it does it is deposed,
     and that loses nothing: both have one source.
     """
-    if footer.state is not FooterState.OPEN or not is_made_by(footer, kind):
-        return False
-    host, pid, _, _ = footer.writer.rsplit("/", 3)
-    here, own = settings.identity.rsplit("/", 1)
-    return host != here or pid == own or not is_running(int(pid))
+    here, _ = settings.identity.rsplit("/", 1)
+    return is_half_made(footer, kind) and (host_of(footer) != here or is_gone(footer))
+
+
+def is_half_made(footer: Footer, kind: str) -> bool:
+    """Whether an import of this kind has it open: it works on it, or died. Nobody else can have
+    acked in it.
+    """
+    return footer.state is FooterState.OPEN and is_made_by(footer, kind)
+
+
+def host_of(footer: Footer) -> str:
+    """Of the import that made it."""
+    return footer.writer.rsplit("/", 3)[0]
+
+
+def is_gone(footer: Footer) -> bool:
+    """Whether the import that made it, on this host, runs no more: this process has ended it."""
+    pid = int(footer.writer.rsplit("/", 3)[1])
+    return pid == os.getpid() or not is_running(pid)
 
 
 def is_made_by(footer: Footer, kind: str) -> bool:

@@ -37,6 +37,7 @@ from cursorkeeper.migration.cursor_maker import (
     Part,
     Source,
     footer_of,
+    is_half_made,
     is_left_over,
     is_made_by,
     make_cursor,
@@ -81,8 +82,8 @@ NOTHING = (Plan.KEEP, Plan.PAST)
 @dataclass(frozen=True, slots=True)
 class Import:
     """One run's settings; `one` does one cursor. `refresh`: a closed cursor that differs is made
-    anew if nobody has had it open since an import made it. `is_left_over`: whether whoever made an
-    open footer is gone, where that is known better than `is_left_over` does. `may_begin`: asked
+    anew if nobody has had it open since an import made it. `left_over`: the open footer of an
+    import that is gone, where that is known better than `is_left_over` does. `may_begin`: asked
     once the footer was seen, and raises where nothing is to be begun any more. `made_here`: whether
     this run made a closed footer and found it well, where a run is known: then it is done, though a
     live Pulsar moves on.
@@ -98,7 +99,7 @@ class Import:
     roll_back_unreadable: bool = False
     patience: Patience = field(default_factory=Patience)
     refresh: bool = False
-    is_left_over: Callable[[Footer], bool] | None = None
+    left_over: Mark | None = None
     may_begin: Callable[[], Awaitable[None]] | None = None
     made_here: Callable[[Footer], Awaitable[bool]] | None = None
 
@@ -115,7 +116,7 @@ class Import:
         somebody else was quicker.
         """
         began_s, name = time.monotonic(), ref.name
-        footer = await self._footer(name)  # before Pulsar's state, see the module
+        footer = await self.footer(name)  # before Pulsar's state, see the module
         if self.may_begin is not None:
             await self.may_begin()
         if self._is_done(name, footer):
@@ -146,7 +147,7 @@ class Import:
             str(ref), status, True, text_of(cursor, numbers), (*cursor.warnings, *moved_on), numbers
         )
 
-    async def _footer(self, name: CursorName) -> Footer | None:
+    async def footer(self, name: CursorName) -> Footer | None:
         """Waits for ZooKeeper as long as for Pulsar's. Raises ProblemError, DamageError,
         MigrationError.
         """
@@ -171,11 +172,9 @@ class Import:
         )
 
     def _is_left_over(self, footer: Footer) -> bool:
-        return (
-            is_left_over(footer, KIND, self.settings)
-            if self.is_left_over is None
-            else self.is_left_over(footer)
-        )
+        if self.left_over is None:
+            return is_left_over(footer, KIND, self.settings)
+        return is_half_made(footer, KIND) and mark_of(footer) == self.left_over
 
     def _check_batches(self, cursor: PulsarCursor) -> None:
         """Raises MigrationError."""

@@ -31,10 +31,8 @@ from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, wit
 from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.migration import Run, about, comparison
-from cursorkeeper_pipeline.sinks.claims import Claims
-from cursorkeeper_pipeline.sinks.cursor_export import ExportWork, Rules
-from cursorkeeper_pipeline.sinks.leftovers import SWEEP_WAIT_S, Leftovers
-from cursorkeeper_pipeline.sinks.pins import Pins
+from cursorkeeper_pipeline.sinks.cursor_export import PINS, ExportWork, Rules
+from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.record import Record, RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import Between, Places
 from cursorkeeper_pipeline.source.options import Options
@@ -112,9 +110,7 @@ def run_of(source: Options, arguments: Arguments, between: Between | None = None
         places,
         {"targetVersion": arguments.target_version, **about(places, **asdict(rules))},
         of_ours,
-        lambda id: ExportWork(
-            places, id, limits, spec, rules, arguments.jobs, arguments.claim_wait_s
-        ),
+        lambda id: ExportWork(places, id, limits, spec, rules, arguments.jobs),
         arguments.id,
         variant=arguments.variant,
         tasks=source.tasks,
@@ -159,14 +155,8 @@ def swept(places: Places, name: str) -> list[str]:
 
     async def sweep() -> list[str]:
         record = await checked(plain, name)
-        async with plain.opened("reader", "migrator") as (ports, theirs):
-            claims = Claims(
-                ports.zookeeper,
-                folder_of(places.settings.root, "claim"),
-                f"sweep of run {name}",
-                SWEEP_WAIT_S,
-            )
-            return await Leftovers(theirs).sweep(record, claims)
+        async with plain.opened("reader", "migrator") as (_, theirs):
+            return await Leftovers(theirs).sweep(record)
 
     return asyncio.run(sweep())
 
@@ -176,6 +166,7 @@ def decided(places: Places, name: str) -> None:
 
     async def purge() -> None:
         async with connections.zookeeper(places.settings) as zookeeper:
-            await Pins(zookeeper, f"{folder_of(places.settings.root, 'export')}/{name}").purge()
+            folder = folder_of(places.settings.root, "export")
+            await RunRecord(zookeeper, folder, name).forget(PINS)
 
     asyncio.run(purge())

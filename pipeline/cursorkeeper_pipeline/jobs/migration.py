@@ -43,8 +43,8 @@ from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pul
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter, arg
 from cursorkeeper_pipeline.keys import cursor_key
-from cursorkeeper_pipeline.sinks.claims import WAIT_S
 from cursorkeeper_pipeline.sinks.comparison import CompareWork
+from cursorkeeper_pipeline.sinks.cursor_import import WAIT_S
 from cursorkeeper_pipeline.sinks.record import (
     Record,
     RunRecord,
@@ -89,7 +89,8 @@ class Arguments:
     abort: bool = arg(False, "End the run of this id: its tasks begin no cursor any more.")
     jobs: int = arg(JOBS, "Cursors at once in each task.")
     claim_wait_s: float = arg(
-        WAIT_S, "How long a cursor that another attempt works on is waited for."
+        WAIT_S,
+        "How long an import waits for another attempt that has a cursor open and does not move.",
     )
     pulsar_zookeeper: str = arg(
         "", "Pulsar's metadata store; default: as --zookeeper.", metavar="HOST:PORT[/CHROOT]"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cursorkeeper.connections import Ports
-from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, Stamp
 from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
@@ -25,7 +25,7 @@ from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.compare import Difference, difference
-from cursorkeeper.migration.cursor_maker import is_made_by
+from cursorkeeper.migration.cursor_maker import is_half_made
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.importer import KIND, numbers_of, text_of
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
@@ -96,7 +96,7 @@ class Comparison:
             wrong, more = differs(cursor.state, cursor.layout, cursor.cursor_properties, ours.state)
             numbers |= {"missing": wrong.missing, "extra": wrong.extra, "epoch": ours.footer.epoch}
             notes = (*cursor.warnings, *ours.notes, *more)
-            if is_half_made(ours.footer):
+            if is_half_made(ours.footer, KIND):
                 return half_made(ref, ours.footer, numbers, notes)
             if not wrong:
                 return Outcome(str(ref), SAME, True, text_of(cursor, numbers), notes, numbers)
@@ -132,11 +132,6 @@ class Comparison:
         except NotFound:
             return None
         return Ours(answer.state, footer, (AT_LEAST,) if at_least else ())
-
-
-def is_half_made(footer: Footer) -> bool:
-    """An import has it open: it works on it, or died. Nobody else can have acked in it."""
-    return footer.state is FooterState.OPEN and is_made_by(footer, KIND)
 
 
 def half_made(

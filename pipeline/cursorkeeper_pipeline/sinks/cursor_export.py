@@ -1,31 +1,27 @@
-"""One cursor's export in a task: the command's own engine, under a claim and a record.
+"""One cursor's export in a task: the command's own engine, under a record, again where somebody
+else was quicker. Why this is exactly once: see `sinks`.
 
-The cursor's znode decides, by its version: of two attempts that read the same version one swaps it,
-the other's compare-and-set fails and its new ledger is deleted. With --replace a second look must
-not take what Pulsar has acked since for what is to be replaced: the first attempt of a run that
-would change the cursor, or finds it well, *pins* the version it has seen, and no attempt of that
-run, however late, replaces another one. A cursor that is refused before that (a broker may have it,
-Pulsar could not hold it) is not pinned: the run was told what to do, and looks anew.
+Order of an attempt, and why nothing goes wrong wherever it stands still or dies:
 
-Order of an attempt, and why nothing goes wrong wherever it stands still, dies, or loses its claim:
-
-1. the claim: nobody else works on the cursor, as long as sessions tell the truth;
-2. a look at Pulsar's versions, synced; then the record, synced: who has waited for the claim, or
-   slept, until the run was decided changes
-   nothing. What comes after the look is told from what was there by its version, so sleeping
-   between the two, or after, is harmless;
-3. before the first change (a new ledger, or the swap) the pin, then the record again: the pins of a
-   decided run are purged, so the
-   one who made it anew must not go on;
-4. the new ledger, marked with the version that its maker will replace;
-5. the swap: at the version of 2 and no other, and only while the topic's znode is as it was
-   (`swap`). If it fails, its maker deletes
-   its ledger. If its maker dies, `leftovers` does, once the znode is past that version: then no
-   swap of that maker can be done any more, by
-   a holder of the claim or by one who has lost it and wakes late. As long as it could, the ledger
-   stays;
-6. the old ledger goes. If its maker dies before, it is in the pin: the next attempt finds the
+1. a look at Pulsar's versions, synced; then the record, synced: who has slept until the run was
+   decided changes nothing. What comes after the look is told from what was there by its version, so
+   sleeping between the two, or after, is harmless;
+2. before the first change (a new ledger, or the swap) the pin, if the run replaces, else the record
+   again. The pin is made in one transaction with a check of the record, because the pins of a
+   decided run go: what was not found may have been there;
+3. the new ledger, marked with the version that its maker will replace;
+4. the swap: at the version of 1 and no other, and only while the topic's znode is as it was. If it
+   fails, its maker deletes its ledger. If its maker dies, `leftovers` does;
+5. the old ledger goes. If its maker dies before, it is in the pin: the next attempt finds the
    cursor "already there" and deletes it.
+
+Why a run that replaces needs pins: a second look must not take what Pulsar has acked since for what
+is to be replaced, and nothing else remembers the first one. Ours may have changed, an attempt's row
+is lost with it, a driver dies, and Pulsar's znode says what is there and not who wrote it. So the
+first attempt of a run that would change the cursor, or finds it well, notes the version that it has
+seen, and no attempt of that run, however late, replaces another one. A cursor that is refused
+before that (a broker may have it, Pulsar could not hold it) is not pinned: the run was told what to
+do, and looks anew. An import needs none: the footer says who made it and who had it since.
 
 Ours may change between two looks (a daemon opens and closes it, or --live), so that one attempt
 finds the cursor well and the next one replaces it, at the same version: no decision of one attempt
@@ -35,29 +31,36 @@ rests on what another one found, only on versions.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Final
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
+from cursorkeeper.bookkeeper.errors import NoSuchLedger
 from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.migration.cluster import PulsarCursorRef
-from cursorkeeper.migration.exporter import Export
+from cursorkeeper.migration.destination import Destination
+from cursorkeeper.migration.errors import MigrationError
+from cursorkeeper.migration.exporter import KEPT, Export
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
+from cursorkeeper.migration.pulsar_writer import AGAIN, CHANGED
 from cursorkeeper.migration.target import Target
-from cursorkeeper.problems import Kind, Problem
+from cursorkeeper.problems import Kind
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
-from cursorkeeper_pipeline.sinks.claims import WAIT_S, Claims
-from cursorkeeper_pipeline.sinks.leftovers import Leftovers
-from cursorkeeper_pipeline.sinks.pins import Pins
+from cursorkeeper_pipeline.sinks.leftovers import marks_of
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
-from cursorkeeper_pipeline.sinks.swap import SWAP_BYTES, Seen, Swap, look
 from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
 
 RACES_MAX: Final = 4
+PINS: Final = "pins"
+"""Where a run notes, below its record, what it may replace."""
 CHANGED_SINCE: Final = "Pulsar's cursor has changed since this run first looked at it"
 WHO: Final = "find out who has acked there; a run with another --id looks anew"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,6 @@ class ExportWork:
     spec: LedgerSpec
     rules: Rules
     jobs: int = JOBS
-    claim_wait_s: float = WAIT_S
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
@@ -101,7 +103,7 @@ class ExportWork:
             target = Target(
                 dataclasses.replace(self.limits, znode_bytes_max=znode_bytes),
                 entry_bytes,
-                znode_bytes - SWAP_BYTES,
+                znode_bytes,
             )
             exporting = Export(
                 ports,
@@ -112,11 +114,17 @@ class ExportWork:
                 SILENT,
                 **asdict(rules),
             )
-            claims = Claims(
-                ports.zookeeper, folder_of(places.settings.root, "claim"), who, self.claim_wait_s
-            )
-            record = RunRecord(ports.zookeeper, folder_of(places.settings.root, "export"), self.run)
-            yield OneExport(exporting, claims, record, Pins(ports.zookeeper, record.path)).one
+            folder = folder_of(places.settings.root, "export")
+            yield OneExport(exporting, RunRecord(ports.zookeeper, folder, self.run)).one
+
+
+class Pin(NamedTuple):
+    """What a run may replace: this version of the znode (ABSENT: none), which named this ledger
+    (-1: none).
+    """
+
+    version: int
+    old_ledger: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,74 +132,85 @@ class OneExport:
     """Exports one cursor at a time."""
 
     exporting: Export
-    claims: Claims
     record: RunRecord
-    pins: Pins
-
-    @property
-    def _replaces(self) -> bool:
-        return self.exporting.replace or self.exporting.replace_newer
 
     async def one(self, ref: PulsarCursorRef) -> Outcome:
         """Never raises for what is wrong with one cursor."""
         if self.exporting.dry_run:
             return await self.exporting.one(ref)
+        numbers = dict[str, Any]()
         try:
-            return await self._one(ref)
+            return await self._one(ref, numbers)
         except RunDone:
             return Outcome(str(ref), LEFT, ok=True)
         except FORESEEN as e:
-            return failed(str(ref), e)
+            return failed(str(ref), e, numbers=numbers)
 
-    async def _one(self, ref: PulsarCursorRef) -> Outcome:
-        repeat = self.exporting.patience.repeat
+    async def _one(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
         for race in range(1, RACES_MAX + 1):
-            await repeat(str(ref), self.record.check_open)  # before a claim is waited for
-            async with self.claims.held(ref.name):
-                seen = await repeat(str(ref), lambda: look(self.exporting.pulsar.zookeeper, ref))
-                await repeat(str(ref), lambda: self.record.check_open(sync=True))
-                outcome = await (
-                    self._replacing(ref, seen)
-                    if self._replaces
-                    else self._engine(Swap(ref, seen, self.record))
-                )
-            if (
-                race == RACES_MAX
-                or outcome.ok
-                or outcome.problem is None
-                or outcome.problem.kind is not Kind.CHANGED
-            ):
-                return outcome
-        raise AssertionError("the last race is returned")
+            try:
+                return await self._attempt(ref, numbers)
+            except NoSuchLedger:  # a sweep has seen that this attempt is too late
+                if race == RACES_MAX:
+                    raise
+            except MigrationError as e:
+                if race == RACES_MAX or e.kind is not Kind.CHANGED:
+                    raise
+        raise AssertionError("the last race is returned or raised")
 
-    async def _engine(self, swap: Swap, *, may_replace: bool = False) -> Outcome:
-        """Raises RunDone: before it could change anything."""
-        ours = self.exporting
-        engine = replace(
-            ours,
-            replace=may_replace and ours.replace,
-            replace_newer=may_replace and ours.replace_newer,
-            pulsar=swap.ports(ours.pulsar),
+    async def _attempt(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
+        given = self.exporting
+        replaces = given.replace or given.replace_newer
+        there = await given.destination(ref)
+        run = await self._repeat(ref, lambda: self.record.check_open(sync=True))
+        pin = await self._pinned(ref) if replaces else None
+        is_late = pin is not None and pin.version != there.version
+
+        async def may_begin() -> None:
+            if not replaces:
+                await self._repeat(ref, lambda: self.record.check_open(sync=True))
+            elif (await self._pin(there)).version != there.version:
+                raise MigrationError(Kind.CHANGED, ref, ref.path, CHANGED, AGAIN)
+
+        engine = dataclasses.replace(
+            given,
+            replace=given.replace and not is_late,
+            replace_newer=given.replace_newer and not is_late,
+            may_begin=may_begin,
+            marks=marks_of(run, there),
         )
-        outcome = await engine.one(swap.ref)
-        if swap.late is not None:
-            raise swap.late
-        return outcome
+        try:
+            outcome = await engine.attempt(there, numbers)
+        except MigrationError as e:
+            if is_late and e.kind is Kind.REFUSED:
+                told = f"{CHANGED_SINCE}: {e.message}"
+                raise MigrationError(Kind.REFUSED, ref, e.where, told, WHO) from e
+            raise
+        if not replaces or outcome.status != KEPT:
+            return outcome
+        # also of one that is well: what Pulsar acks from now on is not this run's to replace
+        old = (pin or await self._pin(there)).old_ledger
+        if old in (-1, there.cursor_ledger):
+            return outcome
+        told = f"deleted the old cursor ledger {old} of {ref}"
+        notes = await engine.writer(ref).drop_old(old, told)
+        return dataclasses.replace(outcome, notes=(*outcome.notes, *notes))
 
-    async def _replacing(self, ref: PulsarCursorRef, seen: Seen) -> Outcome:
-        repeat = self.exporting.patience.repeat
-        found = await repeat(str(ref), lambda: self.pins.find(ref))
-        may_replace = found is None or found.version == seen.cursor.version
-        swap = Swap(ref, seen, self.record, self.pins)
-        outcome = await self._engine(swap, may_replace=may_replace)
-        if outcome.ok:
-            pin = swap.pinned or found
-            # also of one that is well: what Pulsar acks from now on is not this run's to replace
-            if pin is None:
-                pin = await repeat(str(ref), swap.pin)
-            if pin.old_ledger >= 0:
-                left = await Leftovers(self.exporting.pulsar).drop_old(pin.old_ledger, ref)
-                return replace(outcome, notes=(*outcome.notes, *left))
-        if outcome.status == "refused" and not may_replace and outcome.problem is not None:
-            return replace(outcome, problem=Problem(f"{CHANGED_SINCE}: {outcome.problem}", WHO))
-        return outcome
+    async def _pinned(self, ref: PulsarCursorRef) -> Pin | None:
+        """None: no attempt of the run has pinned the cursor."""
+        found = await self._repeat(ref, lambda: self.record.noted(_place(ref)))
+        return None if found is None else msgspec.json.decode(found, type=Pin)
+
+    async def _pin(self, there: Destination) -> Pin:
+        """What the run may replace; from now on, if this is its first attempt."""
+        seen = msgspec.json.encode(Pin(there.version, there.cursor_ledger))
+        ref = there.ref
+        found = await self._repeat(ref, lambda: self.record.note(_place(ref), seen))
+        return msgspec.json.decode(found, type=Pin)
+
+    async def _repeat(self, ref: PulsarCursorRef, call: Callable[[], Awaitable[T]]) -> T:
+        return await self.exporting.patience.repeat(ref, call)
+
+
+def _place(ref: PulsarCursorRef) -> str:
+    return f"{PINS}/{ref.name.bucket[:2]}/{ref.name.znode}"

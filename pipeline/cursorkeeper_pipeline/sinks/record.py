@@ -5,6 +5,9 @@ the first task; a second run with the same id continues it if it is about the sa
 if not; tasks ask it before each cursor. It counts and explains, it does not decide what is true of
 a cursor: footers do.
 
+Below it is what the run has noted of single cursors, each once (`note`): what an export may
+replace, what an import has found wrong. Nothing is noted once the run is decided.
+
 Its random token is what tells this run from every other one, also of another cluster on the same
 BookKeeper that has topics of the same names, the same id and the same address: an id is a name, and
 names come twice.
@@ -12,6 +15,7 @@ names come twice.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import secrets
@@ -23,13 +27,15 @@ from typing import Any, Final
 
 import msgspec
 
-from cursorkeeper.core.names import CursorName
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.values import Check, Create
 
 FORMAT: Final = 1
 TRIES_MAX: Final = 20
+FORGOTTEN_AT_ONCE: Final = 16
+"""Of each folder of notes."""
 ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -160,6 +166,9 @@ class RunRecord:
         """
         if sync:
             await self._zk.sync(self.path)
+        return (await self._open())[0]
+
+    async def _open(self) -> tuple[Record, int]:
         found = await self._look()
         if found is None:
             raise ProblemError(
@@ -172,23 +181,49 @@ class RunRecord:
                 f"run {self.id} is {found[0].state}: nothing more is begun",
                 "this attempt is late; it has done no harm",
             )
-        return found[0]
+        return found
 
-    async def doubt(self, name: CursorName) -> None:
-        """What this run made of a cursor was not what it had read: kept, for whoever continues the
-        run. Raises ZooKeeperError.
+    async def note(self, place: str, data: bytes = b"") -> bytes:
+        """What the first attempt that said something at this place below the record has said:
+        `data`, if this is it. In one transaction with a check that the run is open: what is
+        forgotten once it is decided does not come back. Raises RunDone, ProblemError,
+        ZooKeeperError.
         """
-        path = self._doubt(name)
-        await self._zk.ensure_path(path.rpartition("/")[0])
-        with suppress(zk.NodeExists):
-            await self._zk.create(path, b"")
+        path = f"{self.path}/{place}"
+        for _ in range(TRIES_MAX):
+            _, version = await self._open()
+            try:
+                await self._zk.multi([Check(self.path, version), Create(path, data)])
+                return data
+            except zk.MultiFailed as e:
+                match e.culprit:
+                    case zk.NodeExists():
+                        if (found := await self.noted(place)) is not None:
+                            return found
+                    case zk.NoNode():
+                        await self._zk.ensure_path(path.rpartition("/")[0])
+                    case zk.BadVersion():
+                        await self._zk.sync(self.path)
+                    case _:
+                        raise e.culprit from None
+        raise self._undecided()
 
-    async def is_doubted(self, name: CursorName) -> bool:
-        """Whether that was said of it. Raises ZooKeeperError."""
-        return await self._zk.exists(self._doubt(name)) is not None
+    async def noted(self, place: str) -> bytes | None:
+        """None: nothing. Raises ZooKeeperError."""
+        try:
+            return (await self._zk.get(f"{self.path}/{place}")).data
+        except zk.NoNode:
+            return None
 
-    def _doubt(self, name: CursorName) -> str:
-        return f"{self.path}/doubts/{name.znode}"
+    async def forget(self, folder: str) -> None:
+        """What was noted in it, once the run is decided. Raises ZooKeeperError."""
+        path = f"{self.path}/{folder}"
+        with suppress(zk.NoNode, zk.NotEmpty):
+            names = await self._zk.children(path)
+            for first in range(0, len(names), FORGOTTEN_AT_ONCE):
+                some = names[first : first + FORGOTTEN_AT_ONCE]
+                await asyncio.gather(*(self.forget(f"{folder}/{name}") for name in some))
+            await self._zk.delete(path, 0)
 
     async def _look(self) -> tuple[Record, int] | None:
         try:
