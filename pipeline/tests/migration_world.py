@@ -40,7 +40,9 @@ from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.leftovers import sweep
 from cursorkeeper.migration.outcome import Outcome
+from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_writer import custom_metadata
 from cursorkeeper.pulsar_broker.settings import of_version
@@ -49,9 +51,9 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
 from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper_pipeline.jobs.export import notes_of
 from cursorkeeper_pipeline.sinks.cursor_export import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.cursor_import import ImportWork
-from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import Between, Places
 from cursorkeeper_pipeline.source.options import Options
@@ -290,7 +292,8 @@ class MigrationWorld:
         """As the driver does at the end of a run."""
         record = await self.record(kind="export").find()
         assert record is not None
-        return await Leftovers(self.theirs).sweep(record)
+        found = [pair async for pair in sweep(self.theirs, record.token, Patience())]
+        return notes_of(found)
 
 
 @asynccontextmanager

@@ -13,13 +13,14 @@ import pytest
 from cursorkeeper.bookkeeper.errors import NoSuchLedger
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.migration.exporter import Export, ledger_spec
+from cursorkeeper.migration.leftovers import sweep
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper_pipeline.jobs.export import notes_of
 from cursorkeeper_pipeline.sinks.cursor_export import PINS, OneExport
-from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.record import RunRecord, State, folder_of
 from cursorkeeper_pipeline.sinks.tasks import LEFT
 from daemon.tests.migration.pulsar_world import HASTY, REF, PulsarWorld, state, within
@@ -144,7 +145,7 @@ class ExportWorld(PulsarWorld):
         if between is not None:
             between.port = theirs.zookeeper
             theirs = PulsarPorts(cast(Any, between), theirs.ledgers)
-        return await Leftovers(theirs, HASTY).sweep(record)
+        return notes_of([pair async for pair in sweep(theirs, record.token, HASTY)])
 
     async def named(self) -> int:
         """The ledger that Pulsar's cursor names; what is in it can be read."""

@@ -10,6 +10,7 @@ from cursorkeeper import connections
 from cursorkeeper.cli import migration
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.exporter import KIND_OF_RUN, Export, export_all, ledger_spec
+from cursorkeeper.migration.leftovers import RunMark
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
 from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
@@ -87,6 +88,9 @@ async def export_pulsar(
                 allow_loss,
                 dry_run,
                 patience,
+                run=RunMark(journal.path.name, journal.token)
+                if journal is not None and journal.token
+                else None,
             )
             await export_all(exporting, chosen, reporter, jobs=jobs)
             return reporter.summary(chosen, seconds=time.monotonic() - began_s)

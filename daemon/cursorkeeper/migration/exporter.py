@@ -11,8 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.bookkeeper.port import Digest, LedgerSpec
@@ -31,6 +30,7 @@ from cursorkeeper.migration.destination import Destination, destination_of
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.importer import KIND as IMPORT_KIND
 from cursorkeeper.migration.journal import Journal
+from cursorkeeper.migration.leftovers import RunMark, sweep
 from cursorkeeper.migration.outcome import (
     BEFORE,
     FORESEEN,
@@ -49,10 +49,9 @@ from cursorkeeper.migration.string_properties import is_only_a_copy, noted_znode
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.settings import Settings
+from cursorkeeper.zookeeper.errors import ZooKeeperError
 
 KIND_OF_RUN = "export-pulsar"
-JOURNAL_KEY: Final = "cursorkeeper-journal"
-"""In the metadata of a ledger that a run with a journal has made: the journal's token."""
 KEPT = "already there"
 """Status of a cursor that Pulsar has as ours is."""
 
@@ -60,8 +59,8 @@ KEPT = "already there"
 @dataclass(frozen=True, slots=True)
 class Export:
     """One run's settings; `one` does one cursor. `may_begin`: asked before the first change, and
-    raises where nothing is to be begun any more. `marks`: of new ledgers, beside what Pulsar looks
-    at.
+    raises where nothing is to be begun any more. `run`: on new ledgers, so that a later run finds
+    those that nobody names.
     """
 
     ports: Ports
@@ -79,7 +78,7 @@ class Export:
     dry_run: bool = False
     patience: Patience = field(default_factory=Patience)
     may_begin: Callable[[], Awaitable[None]] | None = None
-    marks: Mapping[str, bytes] = field(default_factory=dict)
+    run: RunMark | None = None
 
     async def one(self, ref: PulsarCursorRef) -> Outcome:
         """Never raises for what is wrong with one cursor."""
@@ -105,9 +104,7 @@ class Export:
         numbers |= numbers_of(info)
         status = await self._status(ref, state, there)
         text = f"{text_of(numbers)}, {numbers['properties']} mark-delete properties"
-        if status == KEPT:
-            notes += await self._drop_orphans(ref, there.cursor_ledger)
-        else:
+        if status != KEPT:
             plan = self._plan(ref, info, state, there)
             notes += plan.notes
             notes += await self._check_broker(there)
@@ -118,7 +115,6 @@ class Export:
                 written = await self._write(state, plan, there)
                 ledger = written.ledger
                 notes += written.notes
-            notes += await self._drop_orphans(ref, ledger)
             numbers |= {"form": plan.form, "bytes": plan.size_bytes, "ledger": ledger}
             text += f"; {where_of(plan, ledger)}"
         numbers["seconds"] = round(time.monotonic() - began_s, 3)
@@ -275,33 +271,17 @@ class Export:
         )
         raise self._refused(there.ref, f"a broker may have the topic: {'; '.join(signs)}", remedy)
 
-    async def _drop_orphans(self, ref: PulsarCursorRef, named: int) -> list[str]:
-        """What interrupted runs of this journal made. Only now: their late compare-and-set cannot
-        win any more.
-        """
-        notes: list[str] = []
-        if self.journal is None or self.dry_run:
-            return notes
-        for ledger in self.journal.open_ledgers.get(str(ref), ()):
-            if ledger != named:
-                notes += await self.writer(ref).delete_orphan(ledger)
-        return notes
-
-    async def drop_unknown(self) -> list[str]:
-        """Ledgers that an interrupted run of this journal made, and died before it wrote their
-        numbers down: nothing can name them.
-        """
+    async def sweep(self) -> list[str]:
+        """Ledgers that an interrupted run of this journal has left go: notes."""
         journal = self.journal
-        if journal is None or not journal.is_resumed or not journal.token:
+        if journal is None or not journal.is_resumed or self.run is None:
             return []
-        mine, notes = {JOURNAL_KEY: journal.token.encode()}, []
+        notes = []
         try:
-            async for info in self.pulsar.ledgers.list(mine):
-                if info.ledger not in journal.known_ledgers:
-                    delete = partial(self.pulsar.ledgers.delete, info.ledger)
-                    await self.patience.repeat(f"ledger {info.ledger}", delete)
-                    notes.append(f"deleted ledger {info.ledger} of an interrupted run")
-        except (GatewayError, MigrationError) as e:
+            async for one, went in sweep(self.pulsar, self.run.token, self.patience):
+                if went:
+                    notes.append(f"deleted ledger {one.ledger} of an interrupted run")
+        except (GatewayError, MigrationError, ZooKeeperError) as e:
             notes.append(
                 f"ledgers of an interrupted run may be left, which hold nothing: {e}. What to "
                 f"do: run this again"
@@ -312,7 +292,7 @@ class Export:
         ref = there.ref
         if self.may_begin is not None:
             await self.may_begin()
-        written = await self.writer(ref).write(plan, there)
+        written = await self.writer(there).write(plan, there)
         theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
         wrong = self._difference(state, theirs.state, there, theirs.cursor_properties)
         if wrong:
@@ -329,15 +309,10 @@ class Export:
             return Written(written.ledger, (*written.notes, note))
         return written
 
-    def writer(self, ref: PulsarCursorRef) -> Writer:
-        def made(ledger: int) -> None:
-            if self.journal is not None:
-                self.journal.made_ledger(str(ref), ledger)
-
-        marks = dict(self.marks)
-        if self.journal is not None and self.journal.token:
-            marks[JOURNAL_KEY] = self.journal.token.encode()
-        return Writer(self.pulsar, ref, self.spec, self.patience, made, marks)
+    def writer(self, there: Destination) -> Writer:
+        """Of what is there."""
+        marks = self.run.of(there) if self.run is not None else {}
+        return Writer(self.pulsar, there.ref, self.spec, self.patience, marks)
 
     def _refused(self, ref: PulsarCursorRef, message: str, remedy: str) -> MigrationError:
         return MigrationError(Kind.REFUSED, ref, "", message, remedy)
@@ -385,5 +360,5 @@ async def export_all(
         exporting.ports.footers, selection, skipped=reporter.skip
     )
     await run_all(refs, exporting.one, reporter, jobs=jobs)
-    for note in await exporting.drop_unknown():
+    for note in await exporting.sweep():
         reporter.note(note)

@@ -36,16 +36,13 @@ class JournalError(ProblemError):
 
 class Journal:
     """One file, written by one process. `done`: the cursors that need not be done again;
-    `open_ledgers`: cursor -> ledgers that were made for it, before it was done, and that nobody may
-    have named; `known_ledgers`: all that are in it; `is_resumed`: an earlier run wrote in it;
-    `token`: on every ledger that its runs make, empty in a journal of an earlier release.
+    `is_resumed`: an earlier run wrote in it; `token`: on every ledger that its runs make, empty in
+    a journal of an earlier release.
     """
 
     def __init__(self, path: Path, token: str, file: BinaryIO, is_resumed: bool) -> None:
         self.path, self.token, self.is_resumed, self._file = path, token, is_resumed, file
         self.done: set[str] = set()
-        self.open_ledgers: dict[str, list[int]] = {}
-        self.known_ledgers: set[int] = set()
 
     @classmethod
     def open(cls, path: Path, command: str, target: Mapping[str, Any]) -> Journal:
@@ -90,17 +87,7 @@ class Journal:
         """One cursor's end; `ok`: it need not be done again."""
         self.record({"cursor": cursor, "status": status, "ok": ok, **more})
         if ok:
-            self.open_ledgers.pop(cursor, None)
             self.done.add(cursor)
-
-    def made_ledger(self, cursor: str, ledger: int) -> None:
-        """Before anything is written to it: a later run can then delete it if this one dies."""
-        self.record({"cursor": cursor, "ledger": ledger})
-        self._made(cursor, ledger)
-
-    def _made(self, cursor: str, ledger: int) -> None:
-        self.open_ledgers.setdefault(cursor, []).append(ledger)
-        self.known_ledgers.add(ledger)
 
     def _take(self, line: bytes, number: int) -> None:
         read = _read(line, number, self.path)
@@ -109,10 +96,7 @@ class Journal:
             raise JournalError(
                 f"{self.path}, line {number}: names no cursor: this is not a journal"
             )
-        if isinstance(read.get("ledger"), int) and "status" not in read:
-            self._made(cursor, read["ledger"])
-        elif read.get("ok") is True:
-            self.open_ledgers.pop(cursor, None)
+        if read.get("ok") is True:
             self.done.add(cursor)
         else:
             self.done.discard(cursor)

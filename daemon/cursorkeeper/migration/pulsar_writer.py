@@ -9,9 +9,8 @@ nothing, and a topic that is made anew begins to count anew: there the cursor's 
 that tells.)
 
 Nothing of Pulsar's is touched before that; after it the state is Pulsar's. A ledger that the znode
-does not name is deleted again, and told to the journal before anything is written to it, in case
-this process dies. The old cursor ledger goes only after that, and only if it was closed and is this
-cursor's.
+does not name is deleted again; it carries marks, in case this process dies (`leftovers`). The old
+cursor ledger goes only after that, and only if it was closed and is this cursor's.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from cursorkeeper.bookkeeper import errors as bk
-from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerSpec, LedgerState
+from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerState
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.format.pulsar import cursor_info, names
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
@@ -38,9 +37,6 @@ from cursorkeeper.zookeeper.values import Check, Create, SetData
 CAS_TRIES_MAX = 10
 CHANGED = (
     "its znode changed while it was exported: a broker has the topic, or somebody else exports it"
-)
-TOKENLESS = (
-    "An earlier release made it, or it is another cluster's: look at it before you delete it"
 )
 AGAIN = "find out who; then run this again: nothing of Pulsar's was changed"
 
@@ -73,11 +69,6 @@ def named_by(znode: bytes) -> int | None:
         return None
 
 
-def carries(info: LedgerInfo, marks: Mapping[str, bytes]) -> bool:
-    """Whether a ledger's metadata says all of this."""
-    return marks.items() <= info.custom_metadata.items()
-
-
 def limited(spec: LedgerSpec, bookies: int) -> LedgerSpec:
     """The same quorums, as far as there are bookies: Pulsar's next ledger has the full ones
     again.
@@ -89,15 +80,12 @@ def limited(spec: LedgerSpec, bookies: int) -> LedgerSpec:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """One cursor's. `made_ledger` hears of a new ledger before it is used; `marks`: of new ledgers,
-    beside what Pulsar looks at.
-    """
+    """One cursor's. `marks`: of new ledgers, beside what Pulsar looks at."""
 
     ports: PulsarPorts
     ref: PulsarCursorRef
     spec: LedgerSpec
     patience: Patience
-    made_ledger: Callable[[int], None]
     marks: Mapping[str, bytes] = field(default_factory=dict)
 
     async def write(self, plan: WritePlan, there: Destination) -> Written:
@@ -127,7 +115,6 @@ class Writer:
                 f"{spec.ensemble}/{spec.write_quorum}/{spec.ack_quorum}"
             )
         ledger = await self._wait(lambda: self._create(spec))
-        self.made_ledger(ledger)
         try:
             await ledgers.append(ledger, 0, entry)
             end = await ledgers.close_ledger(ledger)
@@ -214,43 +201,16 @@ class Writer:
     async def drop_old(self, ledger: int, told: str = "") -> list[str]:
         """One that the znode has named and does not name any more. Notes; `told` if it went."""
         what = f"the old cursor ledger {ledger}"
-
-        def left(info: LedgerInfo) -> str:
-            if info.state is not LedgerState.CLOSED:
-                return f"{what} is left: it is not closed"
-            if carries(info, custom_metadata(self.ref)):
-                return ""
-            return f"{what} is left: its metadata does not say that it is this cursor's"
-
-        return await self._drop(what, ledger, left, told)
-
-    async def delete_orphan(self, ledger: int) -> list[str]:
-        """One that an interrupted run made and the znode does not name, if it carries this writer's
-        marks: a number that was noted down may by now, or at another cluster behind the same
-        address, be anybody's ledger.
-        """
-        what = f"ledger {ledger} of an interrupted run"
-
-        def left(info: LedgerInfo) -> str:
-            if self.marks and carries(info, {**custom_metadata(self.ref), **self.marks}):
-                return ""
-            why = "the journal names it, and it does not carry the journal's token"
-            return f"ledger {ledger} is left: {why}. {TOKENLESS}"
-
-        return await self._drop(what, ledger, left, f"deleted {what}")
-
-    async def _drop(
-        self, what: str, ledger: int, left: Callable[[LedgerInfo], str], told: str
-    ) -> list[str]:
-        """Deletes it unless `left` says why not; notes."""
         try:
             info = await self._wait(lambda: self.ports.ledgers.metadata(ledger))
         except bk.NoSuchLedger:
             return []
         except (bk.GatewayError, MigrationError) as e:
             return [f"{what} is left: {e}"]
-        if why := left(info):
-            return [why]
+        if info.state is not LedgerState.CLOSED:
+            return [f"{what} is left: it is not closed"]
+        if not custom_metadata(self.ref).items() <= info.custom_metadata.items():
+            return [f"{what} is left: its metadata does not say that it is this cursor's"]
         return await self._delete(ledger, what) or ([told] if told else [])
 
     async def _delete(self, ledger: int, what: str) -> list[str]:

@@ -30,6 +30,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPa
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.exporter import Export, ledger_spec
 from cursorkeeper.migration.journal import Journal
+from cursorkeeper.migration.leftovers import RunMark
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_writer import custom_metadata
@@ -683,81 +684,89 @@ async def test_an_answer_that_was_lost_before_a_broker_came_loses_no_ledger(
     assert broker.came and named in world.bookkeeper.ledgers, outcome
 
 
+def run_of(journal: Journal) -> dict[str, object]:
+    """As the command has it."""
+    run = RunMark(journal.path.name, journal.token) if journal.token else None
+    return {"journal": journal, "run": run}
+
+
 async def test_a_ledger_of_an_interrupted_run_is_deleted_by_the_next(
     world: PulsarWorld, tmp_path: Path
 ) -> None:
     await ours(world)
     journal = Journal.open(tmp_path / "j", "export-pulsar", {})
+    before = set(world.bookkeeper.ledgers)
     world.zookeeper.faults.chance("multi", 1.0, UnknownNotDone())
-    outcome = await exported(world, journal=journal)
+    outcome = await exported(world, **run_of(journal))
     assert not outcome.ok
     journal.finished(str(REF), outcome.status, ok=False)
-    (orphan,) = journal.open_ledgers[str(REF)]
-    assert orphan in world.bookkeeper.ledgers
+    (orphan,) = set(world.bookkeeper.ledgers) - before
     journal.close()
     world.zookeeper.faults.clear()
     journal = Journal.open(tmp_path / "j", "export-pulsar", {})
-    assert journal.open_ledgers == {str(REF): [orphan]}
-    outcome = await exported(world, journal=journal)
-    assert outcome.ok and orphan not in world.bookkeeper.ledgers, outcome
+    engine = await exporting(world, **run_of(journal))
+    assert await engine.sweep() == [] and orphan in world.bookkeeper.ledgers, (
+        "its maker could name it yet"
+    )
+    outcome = await engine.one(REF)
+    assert outcome.ok, outcome
+    assert await engine.sweep() == [f"deleted ledger {orphan} of an interrupted run"]
+    assert orphan not in world.bookkeeper.ledgers
+    assert outcome.numbers["ledger"] in world.bookkeeper.ledgers
     journal.finished(str(REF), "exported", ok=True)
-    assert (await exported(world, journal=journal)).status == "done before"
+    assert (await exported(world, **run_of(journal))).status == "done before"
     await world.remove(REF.path)
-    assert (await exported(world, journal=journal)).status == "exported", (
+    assert (await exported(world, **run_of(journal))).status == "exported", (
         "the journal is of a cursor that is gone"
     )
 
 
 @pytest.mark.parametrize("has_token", [True, False])
-async def test_a_ledger_that_the_journal_names_and_another_cluster_has_stays(
+async def test_a_ledger_without_the_journals_token_stays(
     world: PulsarWorld, tmp_path: Path, has_token: bool
 ) -> None:
     """The address of the journal's cluster is another cluster's by now, or the journal is of an
-    earlier release: numbers say nothing.
+    earlier release: names and numbers say nothing.
     """
     await ours(world)
-    journal = Journal.open(tmp_path / "j", "export-pulsar", {})
+    Journal.open(tmp_path / "j", "export-pulsar", {}).close()
     theirs = await world.pulsar("migrator")
-    foreign = await theirs.ledgers.create(LedgerSpec(1, 1, 1), custom_metadata(REF))
-    journal.made_ledger(str(REF), foreign)
-    journal.close()
+    there = await (await exporting(world)).destination(REF)
+    marks = {**RunMark("j", "another").of(there), **custom_metadata(REF)}
+    foreign = await theirs.ledgers.create(LedgerSpec(1, 1, 1), marks)
     if not has_token:
         header, _, rest = (tmp_path / "j").read_text().partition("\n")
         (tmp_path / "j").write_text(re.sub(',"token":"[0-9a-f]+"', "", header) + "\n" + rest)
     journal = Journal.open(tmp_path / "j", "export-pulsar", {})
     assert bool(journal.token) == has_token
-    outcome = await exported(world, journal=journal)
-    assert outcome.ok and foreign in world.bookkeeper.ledgers, outcome
-    assert (
-        f"ledger {foreign} is left: the journal names it, and it does not carry the journal's token"
-        in str(outcome.notes)
-    )
+    engine = await exporting(world, **run_of(journal))
+    assert (await engine.one(REF)).ok
+    assert await engine.sweep() == [] and foreign in world.bookkeeper.ledgers
 
 
-async def test_a_ledger_that_no_journal_names_is_deleted_by_the_next_run(
+async def test_a_ledger_whose_maker_never_heard_of_it_is_deleted_by_the_next_run(
     world: PulsarWorld, tmp_path: Path
 ) -> None:
-    """The run died between the creation of a ledger and its line. What the journal names, and what
-    others made, stays.
-    """
+    """The run died at the creation of a ledger. What others made, and what is named, stays."""
     await ours(world)
     journal = Journal.open(tmp_path / "j", "export-pulsar", {})
     world.bookkeeper.faults.lose_after(Operation.CREATE)
     before = set(world.bookkeeper.ledgers)
-    killed = await exporting(world, journal=journal)
-    assert not (await killed.one(REF)).ok and not journal.known_ledgers
+    killed = await exporting(world, **run_of(journal))
+    assert not (await killed.one(REF)).ok
     (unknown,) = set(world.bookkeeper.ledgers) - before
-    assert await killed.drop_unknown() == [], "of a first run nothing can be left"
+    assert await killed.sweep() == [], "of a first run nothing can be left"
     journal.close()
     world.bookkeeper.faults.clear()
     journal = Journal.open(tmp_path / "j", "export-pulsar", {})
-    again = await exporting(world, journal=journal)
-    assert (await again.one(REF)).ok
+    again = await exporting(world, **run_of(journal))
+    outcome = await again.one(REF)
+    assert outcome.ok
     world.bookkeeper.faults.lose_before(Operation.LIST, times=100)
-    assert "may be left" in str(await again.drop_unknown()) and unknown in world.bookkeeper.ledgers
+    assert "may be left" in str(await again.sweep()) and unknown in world.bookkeeper.ledgers
     world.bookkeeper.faults.clear()
-    assert await again.drop_unknown() == [f"deleted ledger {unknown} of an interrupted run"]
-    assert set(world.bookkeeper.ledgers) == before | journal.known_ledgers
+    assert await again.sweep() == [f"deleted ledger {unknown} of an interrupted run"]
+    assert set(world.bookkeeper.ledgers) == before | {outcome.numbers["ledger"]}
 
 
 async def test_a_ledger_whose_creation_was_not_answered_is_not_made_again_and_again(

@@ -11,9 +11,9 @@ refused or failed, 2 failed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cursorkeeper import connections
 from cursorkeeper.connections import Ports
@@ -25,6 +25,8 @@ from cursorkeeper.migration.cluster import (
     iter_ours,
 )
 from cursorkeeper.migration.exporter import ledger_spec
+from cursorkeeper.migration.leftovers import Leftover, sweep
+from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_systems import pulsar_conf
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
@@ -32,7 +34,6 @@ from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.jobs.migration import Run, about, comparison
 from cursorkeeper_pipeline.sinks.cursor_export import PINS, ExportWork, Rules
-from cursorkeeper_pipeline.sinks.leftovers import Leftovers
 from cursorkeeper_pipeline.sinks.record import Record, RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import Between, Places
 from cursorkeeper_pipeline.source.options import Options
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 TABLES: tuple[str, ...] = ()
 OUT = "cursorkeeper-export"
+NOTES_MAX: Final = 20
+"""Ledgers that the notes name; all of them are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +156,34 @@ def swept(places: Places, name: str) -> list[str]:
     """
     plain = Places(places.settings, places.pulsar)
 
-    async def sweep() -> list[str]:
+    async def notes() -> list[str]:
         record = await checked(plain, name)
         async with plain.opened("reader", "migrator") as (_, theirs):
-            return await Leftovers(theirs).sweep(record)
+            found = [pair async for pair in sweep(theirs, record.token, Patience())]
+            return notes_of(found)
 
-    return asyncio.run(sweep())
+    return asyncio.run(notes())
+
+
+def notes_of(found: Sequence[tuple[Leftover, bool]]) -> list[str]:
+    """Of what a sweep has found."""
+    gone, left = ([one for one, went in found if went is wanted] for wanted in (True, False))
+    notes = _told(gone, "deleted ledger {} of an attempt that died: {}")
+    if left:
+        what = (
+            "one that is late could name them yet. Run this again, or with --abort once "
+            "the run is decided"
+        )
+        notes += [
+            f"{len(left):,} ledger(s) of attempts stay: {what}",
+            *_told(left, "left ledger {} of an attempt: {}"),
+        ]
+    return notes
+
+
+def _told(some: Sequence[Leftover], text: str) -> list[str]:
+    told = [text.format(one.ledger, one.ref) for one in some[:NOTES_MAX]]
+    return [*told, f"and {len(some) - NOTES_MAX:,} more"] if len(some) > NOTES_MAX else told
 
 
 def decided(places: Places, name: str) -> None:

@@ -33,6 +33,6 @@ the run itself found it wrong when it read it back: that is noted below the reco
 
 Of an export the cursor's own znode in Pulsar's store decides, by its version and the topic's
 (`migration.pulsar_writer`). The same record is asked; a run that replaces also notes there what it
-may replace (`cursor_export`), and its new ledgers say whose they are (`leftovers`). Two attempts at
-once both make a ledger; one of them swaps the znode, and the other deletes its own.
+may replace (`cursor_export`), and its new ledgers say whose they are (`migration.leftovers`). Two
+attempts at once both make a ledger; one of them swaps the znode, and the other deletes its own.
 """

@@ -11,7 +11,7 @@ Order of an attempt, and why nothing goes wrong wherever it stands still or dies
    decided run go: what was not found may have been there;
 3. the new ledger, marked with the version that its maker will replace;
 4. the swap: at the version of 1 and no other, and only while the topic's znode is as it was. If it
-   fails, its maker deletes its ledger. If its maker dies, `leftovers` does;
+   fails, its maker deletes its ledger. If its maker dies, `migration.leftovers` does;
 5. the old ledger goes. If its maker dies before, it is in the pin: the next attempt finds the
    cursor "already there" and deletes it.
 
@@ -45,12 +45,12 @@ from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.destination import Destination
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.exporter import KEPT, Export
+from cursorkeeper.migration.leftovers import RunMark
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.migration.pulsar_writer import AGAIN, CHANGED
 from cursorkeeper.migration.target import Target
 from cursorkeeper.problems import Kind
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
-from cursorkeeper_pipeline.sinks.leftovers import marks_of
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
 
@@ -177,7 +177,7 @@ class OneExport:
             replace=given.replace and not is_late,
             replace_newer=given.replace_newer and not is_late,
             may_begin=may_begin,
-            marks=marks_of(run, there),
+            run=RunMark(run.id, run.token),
         )
         try:
             outcome = await engine.attempt(there, numbers)
@@ -193,7 +193,7 @@ class OneExport:
         if old in (-1, there.cursor_ledger):
             return outcome
         told = f"deleted the old cursor ledger {old} of {ref}"
-        notes = await engine.writer(ref).drop_old(old, told)
+        notes = await engine.writer(there).drop_old(old, told)
         return dataclasses.replace(outcome, notes=(*outcome.notes, *notes))
 
     async def _pinned(self, ref: PulsarCursorRef) -> Pin | None:
