@@ -28,6 +28,7 @@ from cursorkeeper_pipeline.source import history
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.history import History
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.plan import BUCKETS, BucketsPart
 from cursorkeeper_pipeline.source.shards import Reader
 from daemon.tests.fakes.bookkeeper.fake import Damage, FakeBookKeeper
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
@@ -221,9 +222,9 @@ async def test_cursors_out_of_reach_one_after_another_are_a_system_that_is_away(
             world.bookies.damage(at + 1, 0, Damage.GONE) if at < lost else world.bookies.ledger(
                 at + 1
             ).damage.clear()
-        buckets = await world.zk.children(ROOT)
+        part = BucketsPart(BUCKETS)
         return said(
-            [piece async for some in history._pieces(world, options, buckets) for piece in some]
+            [piece async for some in history._pieces(world, options, part) for piece in some]
         )  # type: ignore[arg-type]
 
     for at, name in enumerate(names):

@@ -49,11 +49,12 @@ from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.away import AwayCount
 from cursorkeeper_pipeline.source.options import Mode, Options
-from cursorkeeper_pipeline.source.plan import BucketsPart, CursorsTable
+from cursorkeeper_pipeline.source.plan import CursorsTable
 from cursorkeeper_pipeline.source.shards import Reader, is_tombstone
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
+from cursorkeeper_pipeline.source.units import Unit, found_in
 
 CHUNK_BYTES = 1 << 20
 """Expanded, and one record more."""
@@ -67,25 +68,18 @@ class Deltas(CursorsTable):
     cursors_per_task = 256
 
     def batches(self, systems: Systems, options: Options, part: Part) -> Iterator[pa.RecordBatch]:
-        assert isinstance(part, BucketsPart)
         batches = Batches(self.schema)
-        for found in systems.iterate(_pieces(systems, options, part.buckets)):
+        for found in systems.iterate(_pieces(systems, options, part)):
             yield from batches.add(deltas.columns(found))
         yield from batches.rest()
 
 
-async def _pieces(
-    systems: Systems, options: Options, buckets: Sequence[str]
-) -> AsyncIterator[list[Piece]]:
+async def _pieces(systems: Systems, options: Options, part: Part) -> AsyncIterator[list[Piece]]:
     ledgers = await systems.ledgers()
     reader, away = Reader(await systems.zookeeper(), options), AwayCount()
 
-    async def each() -> AsyncIterator[Found]:
-        async for batch in reader.in_buckets(buckets):
-            for found in batch:
-                yield found
-
-    async def work(found: Found) -> AsyncIterator[list[Piece]]:
+    async def work(asked: tuple[Found, Unit]) -> AsyncIterator[list[Piece]]:
+        found, _ = asked
         history = History(ledgers, reader, options, found)
         async for some in history.pieces():
             yield some
@@ -94,7 +88,7 @@ async def _pieces(
         elif history.asked:
             away.answered()
 
-    async for some in side_by_side(each(), work):
+    async for some in side_by_side(found_in(reader, part), work):
         yield some
 
 

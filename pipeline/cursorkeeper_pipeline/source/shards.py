@@ -18,10 +18,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Final, TypeVar
 
-from cursorkeeper.core.errors import DamageError
+from cursorkeeper.connections import footer_store
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.format import footer as codec
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.cluster import Selection
@@ -30,7 +29,6 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.port import ZooKeeper
-from cursorkeeper.zookeeper.values import Node
 from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pace import Pace
@@ -51,14 +49,6 @@ READS_AT_ONCE: Final = 8
 def now_us() -> int:
     """Microseconds since 1970."""
     return time.time_ns() // 1000
-
-
-def decoded(name: CursorName, node: Node, read_at_us: int) -> Found:
-    try:
-        footer: Footer | DamageError = codec.decode(node.data, name, node.version)
-    except DamageError as e:
-        footer = e
-    return Found(name, footer, node.stat, read_at_us)
 
 
 def is_tombstone(found: Found) -> bool:
@@ -86,9 +76,9 @@ class Reader:
 
     def __init__(self, zookeeper: ZooKeeper, options: Options) -> None:
         self._zk, self._root = zookeeper, options.root
+        self._footers = footer_store(zookeeper, options.settings)
+        self._selection, self._wanted = options.selection, options.wanted
         self._with_deleted = options.deleted
-        self._selection = None if options.selection == Selection.everything() else options.selection
-        self._wanted = None if options.wanted.is_everything else options.wanted
         self._where, self._patience, self._settings = (
             options.zookeeper,
             Patience(options.wait_s),
@@ -98,7 +88,7 @@ class Reader:
 
     async def sync(self) -> None:
         """Reads from here on see everything that is committed now."""
-        await self._patiently(lambda: self._zk.sync(self._root))
+        await self._patiently(self._footers.sync)
 
     async def check_root(self) -> None:
         """Where no bucket was found. Raises ProblemError if that cannot be believed."""
@@ -107,7 +97,7 @@ class Reader:
     async def buckets(self) -> list[str]:
         """In which a cursor that is wanted may be, in order; empty if there is no root."""
         there = await self._children(self._root)
-        buckets = self._wanted.buckets if self._wanted is not None else None
+        buckets = self._wanted.buckets
         return there if buckets is None else [bucket for bucket in there if bucket in buckets]
 
     async def bucket_sizes(self) -> dict[str, int]:
@@ -126,16 +116,15 @@ class Reader:
 
     async def one(self, name: CursorName) -> Found | None:
         """One cursor's footer, None if it has none."""
-        nodes = await self._patiently(lambda: self._zk.multi_read([name.path(self._root)]))
-        await self._pace.pay(1)
-        return None if nodes[0] is None else decoded(name, nodes[0], now_us())
+        found = await self._read([name])
+        return found[0] if found else None
 
     async def alone(self) -> Found | None:
         """The one cursor that the options name: if it is there, it is all that is asked for. None:
         none is named, or it is not there, and then it may be the name of a partitioned topic, whose
         partitions have the cursors. The rule of every table.
         """
-        if self._selection is None or not self._selection.subscription:
+        if not self._selection.subscription:
             return None
         found = await self.one(CursorName(self._selection.topic, self._selection.subscription))
         return None if found is None or is_tombstone(found) else found
@@ -150,8 +139,8 @@ class Reader:
         """
         await self.sync()
         if (alone := await self.alone()) is not None:
-            is_wanted = self._wanted is None or self._wanted.accepts(alone.name)
-            if (buckets is None or alone.name.bucket in buckets) and is_wanted:
+            is_in = buckets is None or alone.name.bucket in buckets
+            if is_in and self._wanted.accepts(alone.name):
                 yield [alone]
             return
         there = await self.buckets()
@@ -176,14 +165,13 @@ class Reader:
             yield batch
 
     async def _found(self, batches: AsyncIterator[list[CursorName]]) -> AsyncIterator[list[Found]]:
-        async def answer(names: list[CursorName]) -> tuple[list[tuple[CursorName, Node]], int]:
-            nodes = await self._read(names)
-            mean_bytes = sum(len(node.data) for _, node in nodes) // max(1, len(nodes))
+        async def answer(names: list[CursorName]) -> list[Found]:
+            found = await self._read(names)
+            mean_bytes = sum(one.stat.data_bytes for one in found) // max(1, len(found))
             self._batch = max(1, min(READ_BATCH, 2 * self._batch, READ_BYTES // max(1, mean_bytes)))
-            return nodes, now_us()
+            return found
 
-        async for nodes, read_at_us in in_rounds(batches, answer, READS_AT_ONCE):
-            found = [decoded(name, node, read_at_us) for name, node in nodes]
+        async for found in in_rounds(batches, answer, READS_AT_ONCE):
             yield [one for one in found if self._with_deleted or not is_tombstone(one)]
 
     async def names_in(self, buckets: Sequence[str]) -> AsyncIterator[tuple[str, list[CursorName]]]:
@@ -209,9 +197,7 @@ class Reader:
             return None
         if name.bucket != bucket or name.znode != child:
             return None
-        if self._wanted is not None and not self._wanted.accepts(name):
-            return None
-        return name if self._selection is None or chooses(self._selection, name) else None
+        return name if self._wanted.accepts(name) and chooses(self._selection, name) else None
 
     async def _batches(self, buckets: Sequence[str]) -> AsyncIterator[list[CursorName]]:
         batch: list[CursorName] = []
@@ -223,12 +209,16 @@ class Reader:
         if batch:
             yield batch
 
-    async def _read(self, names: Sequence[CursorName]) -> list[tuple[CursorName, Node]]:
-        """The znodes of those that have one, in order."""
-        paths = [name.path(self._root) for name in names]
-        nodes = await self._patiently(lambda: self._zk.multi_read(paths))
-        await self._pace.pay(len(paths))
-        return [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
+    async def _read(self, names: Sequence[CursorName]) -> list[Found]:
+        """The footers of those that have one, in order."""
+        stored = await self._patiently(lambda: self._footers.read_stored(names))
+        read_at_us = now_us()
+        await self._pace.pay(len(names))
+        return [
+            Found(name, one.footer, one.stat, read_at_us)
+            for name, one in zip(names, stored, strict=True)
+            if one.footer is not None and one.stat is not None
+        ]
 
     async def _children(self, path: str) -> list[str]:
         try:

@@ -8,16 +8,13 @@ a time at which a record can have been written.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
 
 SECONDS_MIN, SECONDS_MAX = 1_000_000_000, 100_000_000_000
-"""September 2001 to the year 5138: smaller ones are years, or dates cut short; larger ones are
-milliseconds.
+"""September 2001 to the year 5138: smaller ones are years or dates, maybe cut short; larger ones
+are milliseconds.
 """
-_BASIC_DATE: Final = re.compile(r"\d{8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +50,7 @@ def moment_us(name: str, text: str) -> int | None:
     """ISO 8601 (UTC if it names no zone) or seconds since 1970. Raises ValueError."""
     if not text:
         return None
-    seconds = _of_date(text) if _BASIC_DATE.fullmatch(text) else None
-    if seconds is None:
-        seconds = _of_number(text)
-    if seconds is None:
-        seconds = _of_date(text)
+    seconds = _of_number(text) or _of_date(text)
     if seconds is None:
         raise ValueError(
             f"{name} = {text!r} is no time. What to do: write ISO 8601 as 2026-11-21T10:00:00Z, or "
