@@ -12,8 +12,9 @@ gone by then is no row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from cursorkeeper.core.names import CursorName
 from cursorkeeper_pipeline import schemas
+from cursorkeeper_pipeline.decode.columns import BATCH_ROWS, batches
 from cursorkeeper_pipeline.failures import OptionError, telling
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.state_size import PARTIAL_BYTES
@@ -30,12 +32,9 @@ from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.tables import table_of
 from cursorkeeper_pipeline.source.units import (
     DEALT,
-    SIZED,
     UNITS,
     Sized,
-    Unit,
     UnitsPart,
-    Weighed,
     dealt,
     units_of,
 )
@@ -56,6 +55,7 @@ WEIGHED_BY: Final = (
 )
 """The columns of `cursors` that are needed."""
 NEVER_BYTES: Final = (1 << 63) - 1
+Pass = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def read_of(cursors: DataFrame, source: Options, tasks: int) -> DataFrame:
@@ -79,19 +79,20 @@ def read_of(cursors: DataFrame, source: Options, tasks: int) -> DataFrame:
     weighed = sized.mapInArrow(weigh, from_arrow_schema(UNITS))
     spread = (
         weighed.repartition(1)
-        .mapInArrow(_Deal(tasks), from_arrow_schema(DEALT))
+        .mapInArrow(partial(_dealt, tasks), from_arrow_schema(DEALT))
         .repartitionById(tasks, "task")
     )
     found = spread.mapInArrow(read, from_arrow_schema(schemas.TABLES[table]))
     return _joined(found) if table == "hole_stats" else found
 
 
-def passes(source: Options, tasks: int) -> tuple[_Weigh, _Read]:
+def passes(source: Options, tasks: int) -> tuple[Pass, Pass]:
     """What each of at most `tasks` tasks of either pass does, with its share of the job's budgets.
     Pure.
     """
     each = source.of_tasks(tasks)
-    return _Weigh(each, source.split_bytes if source.table in CUT else NEVER_BYTES), _Read(each)
+    split_bytes = source.split_bytes if source.table in CUT else NEVER_BYTES
+    return partial(_weighed, each, split_bytes), partial(_read, each)
 
 
 def state_bytes() -> Column:
@@ -106,57 +107,37 @@ def state_bytes() -> Column:
     ).cast("bigint")
 
 
-@dataclass(frozen=True, slots=True)
-class _Weigh:
-    """Rows of `SIZED` as `UNITS`."""
-
-    source: Options
-    split_bytes: int
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling(), Systems(self.source) as systems:
-            for batch in batches:
-                topics, subscriptions, sizes = (
-                    batch.column(field.name).to_pylist() for field in SIZED
-                )
-                named = [
-                    Sized(CursorName(*one[:2]), one[2])
-                    for one in zip(topics, subscriptions, sizes, strict=True)
-                ]
-                found: list[Weighed] = list(units_of(systems, self.source, named, self.split_bytes))
-                units, costs = [one.unit.encoded() for one in found], [one.cost for one in found]
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(units, UNITS[0].type), pa.array(costs, UNITS[1].type)], schema=UNITS
-                )
+def _weighed(
+    source: Options, split_bytes: int, given: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of topic, subscription and bytes as `UNITS`."""
+    with telling(), Systems(source) as systems:
+        for batch in given:
+            columns = (column.to_pylist() for column in batch.columns)
+            named = [
+                Sized(CursorName(topic, subscription), size)
+                for topic, subscription, size in zip(*columns, strict=True)
+            ]
+            found = units_of(systems, source, named, split_bytes)
+            rows = ((pickle.dumps(one.unit), one.cost) for one in found)
+            yield from batches(rows, UNITS, BATCH_ROWS)
 
 
-@dataclass(frozen=True, slots=True)
-class _Deal:
+def _dealt(tasks: int, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of `UNITS`, all of them, as `DEALT`."""
-
-    tasks: int
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        table = pa.Table.from_batches(list(batches), schema=UNITS)
-        places = dealt(table.column("cost").to_pylist(), self.tasks)
-        units = table.column("unit").take(pa.array([place for place, _ in places], pa.int64()))
-        yield from pa.Table.from_arrays(
-            [units, pa.array([task for _, task in places], DEALT[1].type)], schema=DEALT
-        ).to_batches()
+    table = pa.Table.from_batches(list(given), schema=UNITS)
+    places = dealt(table.column("cost").to_pylist(), tasks)
+    units = table.column("unit").take(pa.array([place for place, _ in places], pa.int64()))
+    yield from pa.Table.from_arrays(
+        [units, pa.array([task for _, task in places], DEALT[1].type)], schema=DEALT
+    ).to_batches()
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+def _read(source: Options, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of `DEALT`, those of one task, as rows of the table."""
-
-    source: Options
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        units = [
-            Unit.decoded(unit) for batch in batches for unit in batch.column("unit").to_pylist()
-        ]
-        if units:
-            yield from table_of(self.source.table).read(self.source, UnitsPart(tuple(units)))
+    units = [pickle.loads(unit) for batch in given for unit in batch.column("unit").to_pylist()]
+    if units:
+        yield from table_of(source.table).read(source, UnitsPart(tuple(units)))
 
 
 def _joined(pieces: DataFrame) -> DataFrame:
@@ -178,10 +159,13 @@ def _joined(pieces: DataFrame) -> DataFrame:
         "stored_bytes",
     )
     found = pieces.groupBy("cursor_key").agg(
-        *[F.sum(name).alias(name) for name in sums],
-        *[F.max(name).alias(name) for name in ("footer_version", "longest_run", "error", "parts")],
-        F.max(at).alias("at"),
-        F.min(F.when(F.col("first_hole_ledger").isNotNull(), hole)).alias("hole"),
+        F.struct(
+            F.max(at).alias("at"),
+            F.min(F.when(F.col("first_hole_ledger").isNotNull(), hole)).alias("hole"),
+            F.max("longest_run").alias("longest_run"),
+            *[F.sum(name).alias(name) for name in sums],
+        ).alias("numbers"),
+        *[F.max(name).alias(name) for name in ("footer_version", "error", "parts")],
         F.min("read_at").alias("read_at"),
         F.min("status").alias("least"),  # of the two that are read: AT_LEAST before OK
         F.max(F.when(~is_read, F.col("status"))).alias("unread"),
@@ -189,24 +173,15 @@ def _joined(pieces: DataFrame) -> DataFrame:
     )
     lost = F.when(F.col("pieces") < F.col("parts"), F.lit(schemas.MISSING))
     status = F.coalesce(F.col("unread"), lost, F.col("least"))
-    is_whole = status.isin(*READABLE)
-    places = {
-        "mark_delete_ledger": F.col("at.mark_delete_ledger"),
-        "mark_delete_entry": F.col("at.mark_delete_entry"),
-        "first_hole_ledger": F.col("hole.first_hole_ledger"),
-        "first_hole_entry": F.col("hole.first_hole_entry"),
-    }
-    numbers = {
-        name: F.when(is_whole, value)
-        for name, value in ({**places, **{n: F.col(n) for n in (*sums, "longest_run")}}).items()
-    }
     said = F.when(
         F.col("unread").isNull() & lost.isNotNull(), F.lit("was reset or deleted while it was read")
     )
     one = {
         "part_no": F.lit(0),
+        "parts": F.lit(1),
         "status": status,
         "error": F.coalesce(said, F.col("error")),
-        **numbers,
+        "numbers": F.when(status.isin(*READABLE), F.col("numbers")),
     }
-    return shaped(found.withColumns(one).withColumn("parts", F.lit(1)), schemas.HOLE_STATS)
+    row = found.withColumns(one).select("*", "numbers.*", "numbers.at.*", "numbers.hole.*")
+    return shaped(row, schemas.HOLE_STATS)

@@ -30,7 +30,7 @@ _L, _I, _S, _B, _X, _D = pa.int64(), pa.int32(), pa.string(), pa.bool_(), pa.bin
 _T = pa.timestamp("us", tz="UTC")
 
 
-def _schema(**columns: pa.DataType) -> pa.Schema:
+def schema(**columns: pa.DataType) -> pa.Schema:
     """Not null, but for names that end in `_or_null`, which lose that ending."""
     null = "_or_null"
     return pa.schema(
@@ -41,11 +41,11 @@ def _schema(**columns: pa.DataType) -> pa.Schema:
     )
 
 
-NAMES: Final = _schema(cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S)
+NAMES: Final = schema(cursor=_S, tenant=_S, namespace=_S, topic=_S, subscription=_S)
 """What every row of the tables of states has too, if the query's own schema asks for it."""
 _NAMED = {"cursor_key": _L, **{field.name: field.type for field in NAMES}}
 
-CURSORS: Final = _schema(
+CURSORS: Final = schema(
     **_NAMED,
     state_or_null=_S,
     epoch_or_null=_L,
@@ -80,7 +80,7 @@ empty, inline, snapshot or pulsar. A footer that cannot be read is a row with it
 facts, its status, its error, and null for all that only the footer says.
 """
 
-SEGMENTS: Final = _schema(
+SEGMENTS: Final = schema(
     cursor_key=_L,
     segment_no_or_null=_I,
     role_or_null=_S,
@@ -98,12 +98,12 @@ null of a chain ledger, because the footer does not know it. A footer that canno
 with null for all that it would say.
 """
 
-HOLES: Final = _schema(cursor_key=_L, ledger_id=_L, first_entry=_L, last_entry=_L)
+HOLES: Final = schema(cursor_key=_L, ledger_id=_L, first_entry=_L, last_entry=_L)
 """Maximal ranges of un-acked entries between mark-delete and the highest acked entry of each data
 ledger. A damaged cursor has none here: `hole_stats` says so.
 """
 
-HOLE_STATS: Final = _schema(
+HOLE_STATS: Final = schema(
     cursor_key=_L,
     part_no=_I,
     parts=_I,
@@ -129,14 +129,14 @@ and they are there for queries of earlier releases. Numbers of a cursor that can
 null. `stored_bytes`: what was read for it, deltas once for each piece.
 """
 
-BATCH_PARTIALS: Final = _schema(
+BATCH_PARTIALS: Final = schema(
     cursor_key=_L, ledger_id=_L, entry_id=_L, batch_size=_I, missing=_X, missing_count=_I
 )
 """Partly acked batches. `missing`: the batch indexes not acked yet, as a little-endian bit set.
 `batch_size` 0: not known.
 """
 
-DELTAS: Final = _schema(
+DELTAS: Final = schema(
     cursor_key=_L,
     bk_ledger=_L,
     bk_entry=_L,
@@ -158,7 +158,7 @@ now: a ledger from that entry on, or with ledger -1 the cursor). `at` is null: a
 of its own, `ledger_created` is its lower bound.
 """
 
-LEDGERS: Final = _schema(
+LEDGERS: Final = schema(
     ledger_id=_L,
     cursor_key_or_null=_L,
     cursor_or_null=_S,
@@ -177,7 +177,7 @@ doubt or its znode is younger). `doubt`: why this ledger, or the footer itself, 
 footer is not the newest that its cursor had; null: neither does.
 """
 
-PULSAR_CURSORS: Final = _schema(
+PULSAR_CURSORS: Final = schema(
     **_NAMED,
     cursors_ledger_or_null=_L,
     mark_delete_ledger_or_null=_L,
@@ -200,7 +200,7 @@ entries of closed data ledgers above mark-delete. Null where the cursor cannot b
 """
 
 CHECKED, UNCHECKED = "checked", "unchecked"
-CHECKS: Final = _schema(
+CHECKS: Final = schema(
     cursor_key=_L,
     cursor=_S,
     state_or_null=_S,
@@ -231,7 +231,7 @@ TABLES: Final = {
     "checks": CHECKS,
 }
 
-LIMITS: Final = _schema(
+LIMITS: Final = schema(
     cursor_key=_L,
     cursor=_S,
     tenant=_S,
@@ -254,7 +254,7 @@ upper bounds; 0: the limit does not count with these settings. `nearest`: entryC
 batchCap, frame, or none.
 """
 
-FORECAST: Final = _schema(
+FORECAST: Final = schema(
     cursor_key=_L,
     cursor=_S,
     tenant=_S,
@@ -273,7 +273,7 @@ it had flushed what the footer describes; partly acked batches beside them, coun
 `cursorkeeper_redelivered` is 0; null where the footer says that acks were left out (`truncated`).
 """
 
-FORECAST_TENANTS: Final = _schema(
+FORECAST_TENANTS: Final = schema(
     tenant=_S,
     cursors=_L,
     cursors_at_risk=_L,
@@ -285,7 +285,7 @@ FORECAST_TENANTS: Final = _schema(
     cursorkeeper_redelivered=_L,
 )
 
-GROWTH: Final = _schema(
+GROWTH: Final = schema(
     cursor_key=_L,
     cursor=_S,
     tenant=_S,
@@ -309,7 +309,7 @@ cannot be read. `days`: between the two footers' writes, because a footer's numb
 writing.
 """
 
-GROWTH_TENANTS: Final = _schema(
+GROWTH_TENANTS: Final = schema(
     tenant=_S,
     cursors=_L,
     new=_L,
@@ -324,7 +324,7 @@ GROWTH_TENANTS: Final = _schema(
 )
 """What grew, and rates, are sums over the cursors of which it is known."""
 
-SIZES: Final = _schema(
+SIZES: Final = schema(
     backlog_decade=_I,
     hole_decade=_I,
     cursors=_L,
@@ -344,7 +344,7 @@ are closed-form estimates and sums over the cursors; `snapshot_bytes` is stored,
 cursors that have one, for which `snapshot_estimate_bytes` is the estimate.
 """
 
-FINDINGS: Final = _schema(
+FINDINGS: Final = schema(
     cursor_key_or_null=_L, cursor_or_null=_S, kind=_S, place=_S, message=_S, remedy=_S
 )
 """What an audit found wrong. `kind`: footer_unreadable, footer_too_new, footer_missing,
@@ -361,7 +361,7 @@ ARCHIVED_SEGMENTS: Final = pa.schema([*SEGMENTS, pa.field("day", _DAY), pa.field
 ARCHIVED_HOLE_STATS: Final = pa.schema([*_STATS, pa.field("day", _DAY), pa.field("tenant", _S)])
 """One row a cursor."""
 
-LAG: Final = _schema(
+LAG: Final = schema(
     day=_DAY,
     cursor_key=_L,
     cursor=_S,
@@ -382,7 +382,7 @@ was the oldest already; null: there is no hole. `days`: to the archived day befo
 cursor's first day and after a reset; rates are over these days.
 """
 
-LAG_TENANTS: Final = _schema(
+LAG_TENANTS: Final = schema(
     day=_DAY,
     tenant=_S,
     cursors=_L,

@@ -128,7 +128,7 @@ def test_tasks_of_both_passes_share_the_budgets_of_the_job() -> None:
     }
     for slots, tasks, at_once in (("4", 16, 4), ("4", 2, 2), ("0", 16, 16)):
         weigh, read = passes(Options.parse({**budget, "slots": slots}), tasks)
-        for each in (weigh.source, read.source):
+        for each in (weigh.args[0], read.args[0]):
             assert (each.read_rate_mib_s * at_once, each.footer_rate_s * at_once) == (8, 80), (
                 slots,
                 tasks,

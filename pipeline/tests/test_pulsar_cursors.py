@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -42,13 +42,12 @@ from cursorkeeper_pipeline.source import pulsar
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pulsar import (
-    SPAN_TOPICS,
+    HASHES,
     PulsarCursors,
     Span,
     SpansPart,
     backlog,
     packed,
-    spans_of,
 )
 from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.migration.pulsar_world import PulsarWorld, state
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
+TOPICS = 64
 LAYOUT = (LedgerInfo(7, 100), LedgerInfo(9, 50), LedgerInfo(12))
 
 
@@ -67,45 +67,36 @@ def a(topic: str) -> str:
 # ---- the plan
 
 
-async def paths_of(counts: dict[str, int]) -> AsyncIterator[str]:
-    for domain, count in counts.items():
-        for at in range(count):
-            yield f"{domain}/topic-{at}"
-
-
-async def test_every_topic_is_in_one_span_also_one_that_comes_later() -> None:
+def test_every_topic_is_in_one_span_also_one_that_comes_later() -> None:
     counts = {
         "/managed-ledgers/t/a/persistent": 1000,
         "/managed-ledgers/t/b/persistent": 1,
         "/managed-ledgers/t/c/n/persistent": 65,
     }
-    spans, sizes = await spans_of(paths_of(counts))
-    assert sum(sizes) == 1066 and max(sizes) == SPAN_TOPICS and len(spans) == 16 + 1 + 2
-    for tasks, expected in ((0, 5), (1, 1), (7, 7), (10_000, len(spans))):
-        parts = packed(spans, sizes, tasks)
-        assert len(parts) == expected
+    topics = [f"{domain}/topic-{at}" for domain, count in counts.items() for at in range(count)]
+    for tasks, expected in ((0, 5), (1, 1), (7, 7), (10_000, 1066)):
+        parts = packed(counts, tasks)
+        assert len(parts) == expected and all(part.spans for part in parts)
         every = [span for part in parts for span in part.spans]
         for domain in counts:
+            own = sorted((span.first, span.end) for span in every if span.domain == domain)
+            assert [0, *(end for _, end in own)] == [*(first for first, _ in own), HASHES]
             for name in ("topic-0", "topic-999", "!", "~~~", "topic-5", "zz"):
                 assert sum(span.holds(f"{domain}/{name}") for span in every) == 1
     shares = [
-        sum(size for span, size in zip(spans, sizes, strict=True) if span_in(span, part))
-        for part in packed(spans, sizes, 4)
+        sum(span.holds(topic) for topic in topics for span in part.spans)
+        for part in packed(counts, 4)
     ]
-    assert max(shares) - min(shares) <= 2 * SPAN_TOPICS
-    assert [len(part.spans) for part in packed(spans, sizes, 1)] == [3], (
+    assert sum(shares) == len(topics) and max(shares) - min(shares) <= 64
+    assert [len(part.spans) for part in packed(counts, 1)] == [3], (
         "a namespace is walked once by a task"
     )
 
 
-def span_in(span: Span, part: SpansPart) -> bool:
-    return any(one.holds(f"{span.domain}/{span.first}") for one in part.spans)
-
-
-async def test_one_part_has_the_namespaces_that_nobody_knows_yet() -> None:
-    assert packed(*await spans_of(paths_of({})), 3) == [SpansPart((), frozenset())]
+def test_one_part_has_the_namespaces_that_nobody_knows_yet() -> None:
+    assert packed({}, 3) == [SpansPart((), frozenset())]
     counts = {f"/managed-ledgers/t/{n}/persistent": 100 for n in "abc"}
-    parts = packed(*await spans_of(paths_of(counts)), 3)
+    parts = packed(counts, 3)
     assert [part.besides for part in parts] == [frozenset(counts), None, None]
 
 
@@ -285,7 +276,7 @@ def test_what_is_told(spark: SparkSession, stack: Standalone, root: str) -> None
     chroot = f"{root}/pulsar"
 
     async def make(cluster: Cluster) -> tuple[int, dict[str, dict]]:
-        for at in range(2 * SPAN_TOPICS + 5):
+        for at in range(2 * TOPICS + 5):
             await cluster.topic(a(f"many-{at}"))
             await cluster.inline(a(f"many-{at}"), "s", PositionInfo(Position(7, at % 90)))
         for topic in ("forms-partition-0", "forms-partition-1", "bad"):
@@ -309,7 +300,7 @@ def test_what_is_told(spark: SparkSession, stack: Standalone, root: str) -> None
 
     gone, found = asyncio.run(written(stack, chroot, make))
     assert len(PulsarCursors().plan(options_of(stack, chroot, tasks="3"))) == 3
-    assert len(found) == 2 * SPAN_TOPICS + 5 + 3 + 3
+    assert len(found) == 2 * TOPICS + 5 + 3 + 3
 
     def told(topic: str, subscription: str, *columns: str) -> tuple:
         return tuple(found[f"{a(topic)}|{subscription}"][column] for column in columns)

@@ -8,7 +8,7 @@ and the remedy. Invariant: what passes here can be pickled and means the same in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.settings import Settings, SettingsError, load
-from cursorkeeper.zookeeper.paths import check_path
 from cursorkeeper.zookeeper.settings import parse_servers
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.failures import OptionError
@@ -208,14 +207,7 @@ class Options:
         host, _, port = self.gateway.rpartition(":")
         if self.gateway and not (host and port.isdecimal() and 0 < int(port) < 65_536):
             raise OptionError(f"gateway = {self.gateway!r} is not an address", "write host:port")
-        try:
-            is_root = check_path(self.root) != "/"
-        except ValueError as e:
-            raise OptionError(
-                f"root = {self.root!r}: {e}",
-                "write the path that the daemons have, as /cursorkeeper/cursors",
-            ) from None
-        if not is_root:
+        if self.root == "/":
             raise OptionError(
                 "root = '/': footers are below a node of their own",
                 "write its path, as /cursorkeeper/cursors",
@@ -326,18 +318,19 @@ def text_of(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+_READ: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "bool": (lambda text: {"true": True, "false": False}[text.lower()], "use true or false"),
+    "int": (int, "it must be a number"),
+    "float": (float, "it must be a number"),
+    "Mode": (lambda text: Mode(text.lower()), f"use {' or '.join(Mode)}"),
+    "str": (str, ""),
+}
+"""Kind of a field -> what reads its text, and what is said where it cannot."""
+
+
 def _value(name: str, kind: Any, text: str) -> Any:
-    if kind == "bool":
-        if text.lower() not in ("true", "false"):
-            raise OptionError(f"{name} = {text!r}: use true or false")
-        return text.lower() == "true"
-    if kind in ("int", "float"):
-        try:
-            return int(text) if kind == "int" else float(text)
-        except ValueError:
-            raise OptionError(f"{name} = {text!r}: it must be a number") from None
-    if kind == "Mode":
-        if text.lower() not in tuple(Mode):
-            raise OptionError(f"{name} = {text!r}: use {' or '.join(Mode)}")
-        return Mode(text.lower())
-    return text
+    read, said = _READ[kind]
+    try:
+        return read(text)
+    except (KeyError, ValueError):
+        raise OptionError(f"{name} = {text!r}: {said}") from None

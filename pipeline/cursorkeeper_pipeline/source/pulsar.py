@@ -4,10 +4,10 @@ Owns how a cluster's topics are spread over tasks, and the rows. Read is with
 `pulsar_reader.read_cursor`: nothing is recovered, fenced or written, and message ledgers are not
 touched. The option `password` is that of Pulsar's ledgers (its `managedLedgerPassword`).
 
-**Plan.** The driver walks the topics of the selection without a look at cursors. A part is some
-spans, a span the topics of one namespace from a name on to before another, open at both ends of the
-namespace, and one part has every namespace that the plan does not know: a topic that comes after
-the plan is in exactly one part. Held on the driver: the names at the borders of spans.
+**Plan.** The driver counts the topics of the selection without a look at cursors. A part is some
+spans, a span the topics of one namespace whose names have certain hashes, and one part has every
+namespace that the plan does not know: a topic that comes after the plan is in exactly one part.
+Held on the driver: a number for each namespace.
 
 **Rows.** A cursor that cannot be read is a row with status and error and zeros, or ends the job if
 `mode` is failfast; one that is deleted meanwhile is no row. `AWAY`: it could not be read within
@@ -19,9 +19,10 @@ state, and the topic's znode. `backlog_entries` counts acked ones too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import pyarrow as pa
 
@@ -54,8 +55,7 @@ from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part, Table
 
-SPAN_TOPICS = 64
-"""A namespace with more topics is cut."""
+HASHES = 1 << 32
 TOPICS_PER_TASK = 256
 BATCH_ROWS = 1024
 TRIES_MAX = 3
@@ -72,20 +72,18 @@ _FORMS = {Form.RANGES: "ranges", Form.LONG_ARRAY: "long_array"}
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Topics of one namespace: `first` <= encoded name < `before`; empty: no bound. `domain`: the
-    namespace's znode of such topics.
+    """Topics of one namespace: those whose names' hashes are from `first` on and below `end`.
+    `domain`: the namespace's znode of such topics.
     """
 
     domain: str
-    first: str = ""
-    before: str = ""
+    first: int = 0
+    end: int = HASHES
 
     def holds(self, path: str) -> bool:
         """Whether a topic's znode is one of them."""
         domain, _, name = path.rpartition("/")
-        return (
-            domain == self.domain and self.first <= name and (not self.before or name < self.before)
-        )
+        return domain == self.domain and self.first <= zlib.crc32(name.encode()) < self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,58 +117,34 @@ async def plan_spans(zookeeper: ZooKeeper, options: Options) -> list[SpansPart]:
     selection, patience = options.selection, Patience(options.wait_s)
     if selection.subscription:
         return [SpansPart((), frozenset())]
-    return packed(
-        *await spans_of(iter_topic_paths(zookeeper, selection, patience=patience)), options.tasks
-    )
+    counts: Counter[str] = Counter()
+    async for path in iter_topic_paths(zookeeper, selection, patience=patience):
+        counts[path.rpartition("/")[0]] += 1
+    return packed(counts, options.tasks)
 
 
-async def spans_of(paths: AsyncIterator[str]) -> tuple[list[Span], list[int]]:
-    """Spans of at most `SPAN_TOPICS` topics, and how many each holds. `paths` come namespace by
-    namespace.
+def packed(counts: Mapping[str, int], tasks: int) -> list[SpansPart]:
+    """Namespaces of so many topics as parts of about equal numbers of topics. `tasks` 0: as many as
+    the topics deserve. Pure.
     """
-    spans: list[Span] = []
-    counts: list[int] = []
-    found: dict[str, list[str]] = {}
-    async for path in paths:
-        domain, _, name = path.rpartition("/")
-        if domain not in found and found:
-            _cut(found, spans, counts)
-        found.setdefault(domain, []).append(name)
-    _cut(found, spans, counts)
-    return spans, counts
-
-
-def _cut(found: dict[str, list[str]], spans: list[Span], counts: list[int]) -> None:
-    """One namespace's topics as spans; `found` is empty then."""
-    for domain, topics in found.items():
-        topics.sort()
-        borders = ["", *topics[SPAN_TOPICS::SPAN_TOPICS], ""]
-        spans += [Span(domain, first, before) for first, before in pairwise(borders)]
-        counts += [
-            min(SPAN_TOPICS, len(topics) - start) for start in range(0, len(topics), SPAN_TOPICS)
-        ]
-    found.clear()
-
-
-def packed(spans: Sequence[Span], counts: Sequence[int], tasks: int) -> list[SpansPart]:
-    """Consecutive spans in parts of about equal numbers of topics. `tasks` 0: as many as the topics
-    deserve.
-    """
-    total = sum(counts)
+    total = sum(counts.values())
     if not total:
         return [SpansPart((), frozenset())]
-    wanted = min(tasks or -(-total // TOPICS_PER_TASK), TASKS_MAX)
+    wanted = min(tasks or -(-total // TOPICS_PER_TASK), TASKS_MAX, total)
     parts: list[list[Span]] = [[] for _ in range(wanted)]
-    before = 0
-    for span, count in zip(spans, counts, strict=True):
-        part = parts[(before * wanted) // total]
-        if part and part[-1].domain == span.domain:  # one walk of the namespace
-            part[-1] = replace(part[-1], before=span.before)
-        else:
-            part.append(span)
-        before += count
-    first, *others = [tuple(part) for part in parts if part]
-    return [SpansPart(first, frozenset(span.domain for span in spans)), *map(SpansPart, others)]
+    # on a line each topic is `wanted` long and each part `total`, so that all borders are whole
+    begin = 0
+    for domain, count in counts.items():
+        end = begin + count * wanted
+        for number in range(begin // total, -(-end // total)):
+            first, last = (
+                (min(max(edge * total, begin), end) - begin) * HASHES // (count * wanted)
+                for edge in (number, number + 1)
+            )
+            parts[number].append(Span(domain, first, last))
+        begin = end
+    first_part, *others = map(tuple, parts)
+    return [SpansPart(first_part, frozenset(counts)), *map(SpansPart, others)]
 
 
 # ---- the reads

@@ -10,7 +10,6 @@ two of them: acks are never taken back within a generation, and a cursor of anot
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -32,15 +31,9 @@ from cursorkeeper_pipeline.source.table import Part
 
 OPEN_BYTES: Final = 32 << 10
 """What a cursor costs beside its state, in bytes of state: its footer, and opening its ledgers."""
-SIZED: Final = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("subscription", pa.string()),
-        pa.field("bytes", pa.int64()),
-    ]
-)
-UNITS: Final = pa.schema([pa.field("unit", pa.binary()), pa.field("cost", pa.int64())])
-DEALT: Final = pa.schema([pa.field("unit", pa.binary()), pa.field("task", pa.int32())])
+UNITS: Final = pa.schema([("unit", pa.binary()), ("cost", pa.int64())])
+DEALT: Final = pa.schema([("unit", pa.binary()), ("task", pa.int32())])
+"""`unit`: a pickled `Unit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +47,6 @@ class Unit:
     parts: int = 1
     window: StateWindow = WHOLE
     generation: int = 0
-
-    def encoded(self) -> bytes:
-        """For a column between two tasks of one query."""
-        return pickle.dumps(self)
-
-    @staticmethod
-    def decoded(data: bytes) -> Unit:
-        """What `encoded` made."""
-        unit = pickle.loads(data)
-        assert isinstance(unit, Unit)
-        return unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,40 +11,31 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from cursorkeeper_pipeline.schemas import schema
 from cursorkeeper_pipeline.source.options import TASKS_MAX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _L, _S, _B, _D = pa.int64(), pa.string(), pa.bool_(), pa.float64()
-PLAN: Final = pa.schema(
-    [
-        pa.field(name, kind, nullable=False)
-        for name, kind in (("cursor_key", _L), ("topic", _S), ("subscription", _S))
-    ]
-)
+PLAN: Final = schema(cursor_key=_L, topic=_S, subscription=_S)
 """The cursors that a run is about."""
-OUTCOMES: Final = pa.schema(
-    [
-        pa.field("cursor_key", _L, nullable=False),
-        pa.field("cursor", _S, nullable=False),
-        pa.field("status", _S, nullable=False),
-        pa.field("ok", _B, nullable=False),
-        *(
-            pa.field(name, _L)
-            for name in (
-                "epoch",
-                "acked_entries",
-                "ranges",
-                "partial_batches",
-                "missing_entries",
-                "extra_entries",
-            )
-        ),
-        pa.field("seconds", _D),
-        *(pa.field(name, _S) for name in ("problem", "remedy", "notes")),
-        pa.field("attempt", _S, nullable=False),
-    ]
+OUTCOMES: Final = schema(
+    cursor_key=_L,
+    cursor=_S,
+    status=_S,
+    ok=_B,
+    epoch_or_null=_L,
+    acked_entries_or_null=_L,
+    ranges_or_null=_L,
+    partial_batches_or_null=_L,
+    missing_entries_or_null=_L,
+    extra_entries_or_null=_L,
+    seconds_or_null=_D,
+    problem_or_null=_S,
+    remedy_or_null=_S,
+    notes_or_null=_S,
+    attempt=_S,
 )
 """What became of each: `status` for people, `ok` for programs. Of a comparison: acked entries that
 only Pulsar has (`missing_entries`) or only we have (`extra_entries`). `attempt`: the one whose row
