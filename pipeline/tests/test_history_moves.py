@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from google_crc32c import value as crc32c
 from pyroaring import BitMap
 
 from cursorkeeper.bookkeeper.port import LedgerSpec
@@ -88,7 +89,7 @@ class World:
         return History(await self.ledgers(), reader, options, found)
 
     async def pieces(self, **given: str) -> list[Piece]:
-        return [piece async for some in (await self.history(**given)).pieces() for piece in some]
+        return [piece async for piece in (await self.history(**given)).pieces()]
 
 
 def said(pieces: Sequence[Piece]) -> list[tuple[int, int, int]]:
@@ -117,12 +118,12 @@ async def test_what_was_being_written_is_continued_with_the_next_footer(
         world.zk, ROOT, [chained(ChainLedger(5), previous=(ChainLedger(1, 0), ChainLedger(2, 0)))]
     )
     pieces = (await world.history(mode=mode)).pieces()
-    found = await anext(pieces)
+    found = [await anext(pieces)]
     world.bookies.lose_ledger(2)
     world.ledger(5, records(2, 10))
     world.ledger(6, records(12, 4), closed=False)
     await world.moves_to(chained(ChainLedger(6), previous=(ChainLedger(5, 9),), write=18))
-    found += [piece async for some in pieces for piece in some]
+    found += [piece async for piece in pieces]
     read = [(1, 0)] + [(5, entry) for entry in range(10)] + [(6, entry) for entry in range(3)]
     assert said(found) == [(ledger, entry, ACK) for ledger, entry in read]
 
@@ -154,17 +155,37 @@ async def test_a_ledger_that_is_shorter_than_said_is_damage(
     assert exit_code(told.value.problem) == NO
 
 
-async def test_what_is_read_before_a_ledger_is_deleted_is_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(history, "CHUNK_RECORDS", 3)
+async def test_damage_is_told_where_it_is_and_hides_nothing_else(world: World) -> None:
+    entries = records(0, 6)
+    head = record.HEADER.pack(
+        record.MAGIC, record.VERSION, record.Kind.DELTA, 0, NAME.record_hash, 1, 1, 9, 3, 0
+    )
+    odd = b"\xff\xff\xff"  # makes no sense under a right checksum
+    entries[1] = head[: record.CRC_AT] + crc32c(head + odd).to_bytes(4, "little") + odd
+    entries[2] = entries[2][:-1] + bytes([entries[2][-1] ^ 1])
+    entries[3] = entries[3][:2] + b"\x63" + entries[3][3:]
+    world.ledger(1, entries)
+    world.bookies.damage(1, 4, Damage.DIGEST)
+    await write_footers(world.zk, ROOT, [chained(ChainLedger(1, 5))])
+    kinds = ["ack", "damaged", "damaged", "too_new", "damaged", "ack"]
+    assert said(await world.pieces()) == [
+        (1, at, KINDS.index(kind)) for at, kind in enumerate(kinds)
+    ]
+    pieces = (await world.history(mode="failfast")).pieces()
+    assert said([await anext(pieces)]) == [(1, 0, ACK)]
+    with pytest.raises(ProblemError, match=f"{NAME.topic}.*: ledger 1 entry 1: .*") as told:
+        await anext(pieces)
+    assert "cursorkeeper verify" in told.value.remedy
+
+
+async def test_what_is_read_before_a_ledger_is_deleted_is_told(world: World) -> None:
     world.ledger(1, records(0, 5))
     world.bookies.damage(1, 4, Damage.GONE)
     await write_footers(world.zk, ROOT, [chained(ChainLedger(1, 4))])
     pieces = (await world.history()).pieces()
-    found = await anext(pieces)
+    found = [await anext(pieces)]
     world.bookies.lose_ledger(1)
-    found += [piece async for some in pieces for piece in some]
+    found += [piece async for piece in pieces]
     assert said(found) == [*[(1, at, ACK) for at in range(4)], (1, -1, MISSING)]
 
 

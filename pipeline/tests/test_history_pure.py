@@ -4,6 +4,8 @@ selects.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,6 +16,7 @@ from pyroaring import BitMap
 
 from cursorkeeper.bookkeeper.errors import GatewayRefused, Outcome
 from cursorkeeper.bookkeeper.port import Digest, LedgerInfo, LedgerState
+from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import ChainLedger, EmptyBase, Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST, Position
@@ -34,9 +37,9 @@ from cursorkeeper.inspection.reader import End
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.columns import BATCH_ROWS, Batches
-from cursorkeeper_pipeline.decode.deltas import Unreadable, Where
+from cursorkeeper_pipeline.decode.deltas import Where
 from cursorkeeper_pipeline.decode.extents import runs_in_blocks
-from cursorkeeper_pipeline.source.history import ended_us
+from cursorkeeper_pipeline.source.history import LIST_BYTES, ended_us, lists
 from cursorkeeper_pipeline.source.window import Window, moment_us
 
 NAME = CursorName("persistent://t/ns/topic", "sub")
@@ -56,11 +59,11 @@ def table(pieces: list[deltas.Piece]) -> list[dict]:
     return found.to_pylist()
 
 
-def read(
-    where: Where, records: list, cursor_hash: int, *, strict: bool = False
-) -> list[deltas.Piece]:
+def read(where: Where, records: list, cursor_hash: int) -> list[deltas.Piece]:
     return [
-        piece for some in deltas.read(where, records, cursor_hash, strict=strict) for piece in some
+        piece
+        for entry, payload in records
+        for piece in deltas.read(where, entry, payload, cursor_hash)
     ]
 
 
@@ -117,35 +120,32 @@ def test_every_kind_of_row() -> None:
     assert {r["at"] for r in found} == {None} and found[0]["ledger_created"].timestamp() == 1
 
 
-def test_damage_is_told_where_it_is_and_hides_nothing_else() -> None:
-    good = [entry(Delta(acks={7: BitMap([at])}), at) for at in range(5)]
-    bad = bytearray(good[2])
+def test_damage_is_raised_before_a_row_is_made() -> None:
+    good = entry(Delta(acks={7: BitMap([1])}))
+    bad, newer = bytearray(good), bytearray(good)
     bad[-1] ^= 1
-    newer = bytearray(good[3])
     newer[2] = 99
     refused = GatewayRefused("DIGEST_MISMATCH", Outcome.NOT_DONE, ledger=77)
-    records = [(0, good[0]), (1, good[1]), (2, bytes(bad)), (3, bytes(newer)), (4, refused)]
-    said = [(r["bk_entry"], r["kind"]) for r in table(read(WHERE, records, NAME.record_hash))]
-    assert said == [(0, "ack"), (1, "ack"), (2, "damaged"), (3, "too_new"), (4, "damaged")]
-    with pytest.raises(Unreadable, match="ledger 77 entry 2: crc32c"):
-        read(WHERE, records, NAME.record_hash, strict=True)
-    with pytest.raises(Unreadable, match="another cursor"):
-        read(WHERE, records[:1], 1, strict=True)
+    for payload, kind, said in (
+        (bytes(bad), "damaged", "crc32c"),
+        (bytes(newer), "too_new", "version 99"),
+        (refused, "damaged", "DIGEST_MISMATCH"),
+    ):
+        with pytest.raises((DamageError, GatewayRefused), match=said) as told:
+            deltas.read(WHERE, 2, payload, NAME.record_hash)
+        assert deltas.KINDS[deltas.damage(told.value)] == kind
+    with pytest.raises(DamageError, match="another cursor"):
+        deltas.read(WHERE, 2, good, 1)
 
 
-def test_a_body_that_makes_no_sense_under_a_right_checksum_doubles_nothing() -> None:
+def test_a_body_that_makes_no_sense_under_a_right_checksum_is_damage() -> None:
     body = b"\xff\xff\xff"
     head = record.HEADER.pack(
         record.MAGIC, record.VERSION, record.Kind.DELTA, 0, NAME.record_hash, 2, 1, 9, len(body), 0
     )
     odd = head[: record.CRC_AT] + crc32c(head + body).to_bytes(4, "little") + body
-    good = [entry(Delta(acks={7: BitMap([at])}), at) for at in range(2)]
-    found = table(read(WHERE, [(0, good[0]), (1, odd), (2, good[1])], NAME.record_hash))
-    assert [(row["bk_entry"], row["kind"]) for row in found] == [
-        (0, "ack"),
-        (1, "damaged"),
-        (2, "ack"),
-    ]
+    with pytest.raises(DamageError):
+        deltas.read(WHERE, 1, odd, NAME.record_hash)
 
 
 def test_batches_are_bounded_and_lose_nothing() -> None:
@@ -163,34 +163,27 @@ def test_batches_are_bounded_and_lose_nothing() -> None:
     assert np.array_equal(firsts, np.tile(np.arange(0, 400_000, 2), 3))
 
 
-def test_records_that_expand_beyond_measure_are_read_in_bounded_lists() -> None:
+async def test_records_that_expand_beyond_measure_are_read_in_bounded_lists() -> None:
     """Each of them is a few dozen stored bytes; together their ranges are a hundred times what may
     be held.
     """
     wide = entry(Delta(acks={7: BitMap(np.arange(0, 1 << 21, 2, dtype=np.uint32))}))
-    assert len(wide) < 200 and deltas.size_bytes(wide) > 1 << 17
+    assert len(wide) < 200
     partials = entry(
         Delta(partials={PartialKey(7, at): Partial(3, BitMap([1])) for at in range(30_000)})
     )
-    records, ranges = [(0, wide), (1, partials), *[(at, wide) for at in range(2, 30)]], 0
-    for some in deltas.read(WHERE, records, NAME.record_hash):
+
+    async def pieces() -> AsyncIterator[deltas.Piece]:
+        for at, payload in enumerate([wide, partials, *[wide] * 28]):
+            for piece in deltas.read(WHERE, at, payload, NAME.record_hash):
+                yield piece
+
+    ranges = 0
+    async for some in lists(pieces()):
         ranges += sum(piece.first.size for piece in some)
-        assert (
-            sum(deltas.PIECE_BYTES + piece.first.nbytes + piece.last.nbytes for piece in some)
-            < 2 * deltas.LIST_BYTES
-        )
-        assert len(some) <= deltas.LIST_BYTES // deltas.PIECE_BYTES + 1
+        assert sum(piece.size_bytes for piece in some) < 2 * LIST_BYTES
+        assert len(some) <= LIST_BYTES // deltas.PIECE_BYTES + 1
     assert ranges == 29 * (1 << 20) + 30_000
-
-
-def test_the_size_of_a_record_is_that_of_its_body() -> None:
-    assert (
-        deltas.size_bytes(b"x" * 7) == 7
-        and deltas.size_bytes(GatewayRefused("DIGEST_MISMATCH", Outcome.NOT_DONE)) == 0
-    )
-    lying = bytearray(entry(Delta(acks={7: BitMap([1])})))
-    lying[32:36] = b"\xff" * 4
-    assert deltas.size_bytes(bytes(lying)) == record.BODY_BYTES_MAX
 
 
 # ---- times

@@ -142,7 +142,7 @@ def test_a_live_cursor_is_read_and_a_footer_that_moved_on_is_followed(
                 while await made.exist(stale.footer.named_ledgers()):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             history = History(made.ports.ledgers, reader, options, stale)
-            pieces = [piece async for some in history.pieces() for piece in some]
+            pieces = [piece async for piece in history.pieces()]
             return pieces, stale.stat.version, stale.footer, now
 
     pieces, version, _, now = asyncio.run(story())

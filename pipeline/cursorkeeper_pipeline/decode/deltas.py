@@ -5,8 +5,7 @@ acked batch, each property map and each layout item; and a row for each record t
 so that a gap in the history is told. Ranges are taken from bitmaps and joined to columns by numpy.
 
 Memory: a record of a hundred stored bytes may hold millions of ranges, so nothing here is bounded
-by stored bytes. `size_bytes` is what a record's body expands to, and `read` hands out lists of
-about `LIST_BYTES`, the next one made when it is asked for.
+by stored bytes: a piece is made when it is asked for, and `Piece.size_bytes` says what it takes.
 """
 
 from __future__ import annotations
@@ -38,10 +37,6 @@ KINDS: Final = (
     "away",
 )
 ACK, MARK_DELETE, PARTIAL, PROPERTIES, LAYOUT, DAMAGED, TOO_NEW, MISSING, AWAY = range(len(KINDS))
-LIST_BYTES: Final = 4 << 20
-"""Of the pieces that `read` hands out together: 256 Ki ranges, fewer if they are alone in their
-pieces.
-"""
 PIECE_BYTES: Final = 384
 """About how much memory a piece takes beside its columns."""
 NOWHERE: Final = -1
@@ -80,6 +75,11 @@ class Piece(NamedTuple):
     first: I64
     last: I64
 
+    @property
+    def size_bytes(self) -> int:
+        """Of memory, about."""
+        return PIECE_BYTES + self.first.nbytes + self.last.nbytes
+
 
 _NOTHING: Final = np.array([NOWHERE], np.int64)
 
@@ -116,63 +116,29 @@ def unsaid(where: Where, head: Head, kind: int) -> Piece:
     return Piece(where, head, kind, NOWHERE, _NOTHING, _NOTHING)
 
 
-def unreadable(where: Where, entry: int, error: DamageError | GatewayError) -> Piece:
-    """A record that cannot be read."""
-    return unsaid(
-        where, Head(entry, 0, 0, 0), TOO_NEW if isinstance(error, TooNewError) else DAMAGED
-    )
+def gap(where: Where, entry: int, kind: int) -> Piece:
+    """What cannot be read."""
+    return unsaid(where, Head(entry, 0, 0, 0), kind)
 
 
-class Unreadable(Exception):
-    """Where damage must not become a row: the first record that cannot be read."""
-
-    def __init__(self, ledger: int, entry: int, error: DamageError | GatewayError) -> None:
-        super().__init__(f"ledger {ledger} entry {entry}: {error}")
-        self.error = error
-
-
-def size_bytes(payload: bytes | GatewayError) -> int:
-    """What a record takes while it is read: its body as its header says it expands (before anything
-    is believed: at most what a reader would expand), or what is stored.
-    """
-    if not isinstance(payload, bytes):
-        return 0
-    return max(len(payload), min(record.announced_bytes(payload), record.BODY_BYTES_MAX))
+def damage(error: DamageError | GatewayError) -> int:
+    """The kind of a row for what cannot be read because of this."""
+    return TOO_NEW if isinstance(error, TooNewError) else DAMAGED
 
 
 def read(
-    where: Where,
-    records: Sequence[tuple[int, bytes | GatewayError]],
-    cursor_hash: int,
-    *,
-    strict: bool = False,
-) -> Iterator[list[Piece]]:
-    """The pieces of consecutive entries of one ledger, some at a time; what is no delta is checked
-    and left out. Raises Unreadable if `strict`, at the first one.
+    where: Where, entry: int, payload: bytes | GatewayError, cursor_hash: int
+) -> Iterator[Piece]:
+    """The pieces of a record; none of what is no delta. Raises DamageError, GatewayError at
+    once.
     """
-    held: list[Piece] = []
-    size = 0
-    for entry, payload in records:
-        try:
-            if not isinstance(payload, bytes):
-                raise payload
-            header, body = record.split_body(payload, cursor_hash)
-            if header.kind is not Kind.DELTA:
-                continue
-            head = Head(entry, header.sequence, header.epoch, header.generation)
-            found = pieces(where, head, delta.decode(body))
-        except (DamageError, GatewayError) as error:
-            if strict:
-                raise Unreadable(where.bk_ledger, entry, error) from error
-            found = iter([unreadable(where, entry, error)])
-        for piece in found:
-            held.append(piece)
-            size += PIECE_BYTES + piece.first.nbytes + piece.last.nbytes
-            if size >= LIST_BYTES:
-                yield held
-                held, size = [], 0
-    if held:
-        yield held
+    if not isinstance(payload, bytes):
+        raise payload
+    header, body = record.split_body(payload, cursor_hash)
+    if header.kind is not Kind.DELTA:
+        return iter(())
+    head = Head(entry, header.sequence, header.epoch, header.generation)
+    return pieces(where, head, delta.decode(body))
 
 
 def columns(found: Sequence[Piece]) -> list[Column]:

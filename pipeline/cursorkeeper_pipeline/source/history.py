@@ -28,7 +28,7 @@ which footer led to a row.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 import pyarrow as pa
 
@@ -44,7 +44,7 @@ from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
 from cursorkeeper_pipeline.decode.columns import Batches
-from cursorkeeper_pipeline.decode.deltas import NOWHERE, Head, Piece, Unreadable, Where
+from cursorkeeper_pipeline.decode.deltas import NOWHERE, Piece, Where
 from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.away import AwayCount
@@ -56,10 +56,10 @@ from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
 from cursorkeeper_pipeline.source.units import Unit, found_in
 
-CHUNK_BYTES = 1 << 20
-"""Expanded, and one record more."""
-CHUNK_RECORDS = 1024
-"""Records that are checked together."""
+LIST_BYTES = 4 << 20
+"""Of the pieces that become columns together: 256 Ki ranges, fewer if they are alone in their
+pieces.
+"""
 KEEP = "look closer with `cursorkeeper verify`; mode permissive makes it a row"
 
 
@@ -81,7 +81,7 @@ async def _pieces(systems: Systems, options: Options, part: Part) -> AsyncIterat
     async def work(asked: tuple[Found, Unit]) -> AsyncIterator[list[Piece]]:
         found, _ = asked
         history = History(ledgers, reader, options, found)
-        async for some in history.pieces():
+        async for some in lists(history.pieces()):
             yield some
         if history.away is not None:
             away.missed(found.name, history.away)
@@ -90,6 +90,20 @@ async def _pieces(systems: Systems, options: Options, part: Part) -> AsyncIterat
 
     async for some in side_by_side(found_in(reader, part), work):
         yield some
+
+
+async def lists(pieces: AsyncIterator[Piece]) -> AsyncIterator[list[Piece]]:
+    """In lists of about `LIST_BYTES`."""
+    held: list[Piece] = []
+    size = 0
+    async for piece in pieces:
+        held.append(piece)
+        size += piece.size_bytes
+        if size >= LIST_BYTES:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
 
 
 class History:
@@ -113,19 +127,19 @@ class History:
         self.away: ProblemError | None = None
         self.asked = False
 
-    async def pieces(self) -> AsyncIterator[list[Piece]]:
-        """Ledger by ledger, in parts of bounded size. Raises ProblemError (ZooKeeper is away;
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """Ledger by ledger, each made when it is asked for. Raises ProblemError (ZooKeeper is away;
         anything at all, if `mode` is failfast) and MigrationError (a system is away, if `mode` is
         failfast).
         """
         for _ in range(reader.MOVED_MAX):
             footer = self._found.footer
             if isinstance(footer, DamageError):
-                yield [self._unreadable(footer)]
+                yield self._gap(NOWHERE, NOWHERE, deltas.damage(footer), str(footer))
                 return
             gone: list[int] = []
-            async for some in self._of_footer(footer, gone):
-                yield some
+            async for piece in self._of_footer(footer, gone):
+                yield piece
             if not gone:
                 return
             await self._reader.sync()
@@ -133,7 +147,9 @@ class History:
             if now is None or is_tombstone(now):
                 return
             if isinstance(now.footer, Footer) and now.footer.is_same_write(footer):
-                yield [self._missing(ledger) for ledger in gone]
+                for ledger in gone:
+                    said = f"ledger {ledger} does not exist, and the footer names it"
+                    yield self._gap(ledger, NOWHERE, deltas.MISSING, said)
                 return
             self._found = now
         name = self._found.name
@@ -142,9 +158,9 @@ class History:
             "run it again when it is quieter",
             Kind.AWAY,
         )
-        yield [self._out_of_reach(NOWHERE, NOWHERE, busy)]
+        yield self._out_of_reach(NOWHERE, NOWHERE, busy)
 
-    async def _of_footer(self, footer: Footer, gone: list[int]) -> AsyncIterator[list[Piece]]:
+    async def _of_footer(self, footer: Footer, gone: list[int]) -> AsyncIterator[Piece]:
         """What is not read yet of every ledger; those that do not exist are put into `gone`."""
         patience = Patience(self._wait_s)
         try:
@@ -153,7 +169,7 @@ class History:
                 lambda: reader.ends_of(self._ledgers, footer, missing_ok=True),
             )
         except MigrationError as e:
-            yield [self._out_of_reach(NOWHERE, NOWHERE, e)]
+            yield self._out_of_reach(NOWHERE, NOWHERE, e)
             return
         self.asked |= bool(ends)
         whole = reader.whole_state_ledgers(footer)
@@ -170,94 +186,54 @@ class History:
                 self._done.add(ledger)
                 continue
             try:
-                async for some in self._of_ledger(ledger, end, created_us):
-                    yield some
+                async for piece in self._of_ledger(ledger, end, created_us):
+                    yield piece
             except Moved:
                 gone.append(ledger)
                 continue
             if end.is_final:
                 self._done.add(ledger)
 
-    async def _of_ledger(
-        self, ledger: int, end: End, created_us: int
-    ) -> AsyncIterator[list[Piece]]:
-        """Raises Moved."""
-        try:
-            async for chunk in self._chunks(ledger, end.last_entry):
-                for some in self._read(ledger, created_us, chunk):
-                    yield some
-        except ProblemError as e:
-            if self._strict or e.kind is not Kind.AWAY:
-                raise
-            yield [self._out_of_reach(ledger, self._next.get(ledger, 0), e, created_us)]
-            self._done.add(ledger)
-            return
-        entry = self._next.get(ledger, 0)
-        if end.is_final and entry <= end.last_entry:
-            yield [self._short(ledger, entry, end.last_entry, created_us)]
-
-    async def _chunks(
-        self, ledger: int, last: int
-    ) -> AsyncIterator[list[tuple[int, bytes | GatewayError]]]:
-        """The entries that were not read yet. Raises Moved and ProblemError, after what came
-        before.
-        """
-        chunk: list[tuple[int, bytes | GatewayError]] = []
-        size = 0
-        stopped_by: Moved | ProblemError | None = None
+    async def _of_ledger(self, ledger: int, end: End, created_us: int) -> AsyncIterator[Piece]:
+        """Of the entries that were not read yet. Raises Moved."""
         first = self._next.setdefault(ledger, 0)
         try:
             async for entry, payload in reader.entries(
-                self._ledgers, ledger, last, first=first, wait_s=self._wait_s
+                self._ledgers, ledger, end.last_entry, first=first, wait_s=self._wait_s
             ):
-                chunk.append((entry, payload))
-                size += deltas.size_bytes(payload)
+                for piece in self._of_record(ledger, entry, payload, created_us):
+                    yield piece
                 self._next[ledger] = entry + 1
-                if size >= CHUNK_BYTES or len(chunk) >= CHUNK_RECORDS:
-                    yield chunk
-                    chunk, size = [], 0
-        except (Moved, ProblemError) as e:
-            stopped_by = e
-        if chunk:
-            yield chunk
-        if stopped_by is not None:
-            raise stopped_by
+        except ProblemError as e:
+            if self._strict or e.kind is not Kind.AWAY:
+                raise
+            yield self._out_of_reach(ledger, self._next[ledger], e, created_us)
+            self._done.add(ledger)
+            return
+        entry = self._next[ledger]
+        if end.is_final and entry <= end.last_entry:
+            said = f"ends before entry {entry}, and its last entry should be {end.last_entry}"
+            yield self._gap(ledger, entry, deltas.DAMAGED, f"ledger {ledger} {said}", created_us)
 
-    def _read(
-        self, ledger: int, created_us: int, chunk: Sequence[tuple[int, bytes | GatewayError]]
-    ) -> Iterator[list[Piece]]:
+    def _of_record(
+        self, ledger: int, entry: int, payload: bytes | GatewayError, created_us: int
+    ) -> Iterable[Piece]:
+        where = self._where(ledger, created_us)
         try:
-            yield from deltas.read(
-                self._where(ledger, created_us),
-                chunk,
-                self._found.name.record_hash,
-                strict=self._strict,
-            )
-        except Unreadable as e:
-            raise ProblemError(f"{self._found.name}: {e}", KEEP) from e
+            return deltas.read(where, entry, payload, self._found.name.record_hash)
+        except (DamageError, GatewayError) as e:
+            said = f"ledger {ledger} entry {entry}: {e}"
+            return [self._gap(ledger, entry, deltas.damage(e), said, created_us)]
 
     # ---- what cannot be read
 
-    def _where(self, ledger: int, created_us: int = 0) -> Where:
+    def _where(self, ledger: int, created_us: int) -> Where:
         return Where(cursor_key(self._found.name), ledger, created_us, self._found.stat.version)
 
-    def _unreadable(self, error: DamageError) -> Piece:
+    def _gap(self, ledger: int, entry: int, kind: int, said: str, created_us: int = 0) -> Piece:
         if self._strict:
-            raise ProblemError(f"{self._found.name}: {error}", KEEP) from error
-        return deltas.unreadable(self._where(NOWHERE), NOWHERE, error)
-
-    def _missing(self, ledger: int) -> Piece:
-        if self._strict:
-            raise ProblemError(
-                f"{self._found.name}: ledger {ledger} does not exist, and the footer names it", KEEP
-            )
-        return deltas.unsaid(self._where(ledger), Head(NOWHERE, 0, 0, 0), deltas.MISSING)
-
-    def _short(self, ledger: int, entry: int, last: int, created_us: int) -> Piece:
-        if self._strict:
-            said = f"ledger {ledger} ends before entry {entry}, and its last entry should be {last}"
             raise ProblemError(f"{self._found.name}: {said}", KEEP)
-        return deltas.unsaid(self._where(ledger, created_us), Head(entry, 0, 0, 0), deltas.DAMAGED)
+        return deltas.gap(self._where(ledger, created_us), entry, kind)
 
     def _out_of_reach(
         self, ledger: int, entry: int, error: ProblemError, created_us: int = 0
@@ -265,7 +241,7 @@ class History:
         if self._strict:
             raise error
         self.away = error
-        return deltas.unsaid(self._where(ledger, created_us), Head(entry, 0, 0, 0), deltas.AWAY)
+        return deltas.gap(self._where(ledger, created_us), entry, deltas.AWAY)
 
 
 def ended_us(
