@@ -9,7 +9,6 @@ The diagrams in ARCHITECTURE.md are generated from the tables by `diagrams()`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -84,10 +83,16 @@ P = TypeVar("P", bound=StrEnum)
 
 
 class Law(Generic[P]):
-    """Which phase may follow which, and why. The first one begins."""
+    """Which phase may follow which, and why: `moves` has a line `A --> B: why` for each, as Mermaid
+    draws it. The first phase begins.
+    """
 
-    def __init__(self, phases: type[P], moves: Mapping[tuple[P, P], str]) -> None:
-        self.phases, self.moves = list(phases), moves
+    def __init__(self, phases: type[P], moves: str) -> None:
+        self._phases, self._lines = list(phases), moves.strip("\n")
+        self.moves: dict[tuple[P, P], str] = {}
+        for line in self._lines.splitlines():
+            before, _, after, why = line.split(maxsplit=3)
+            self.moves[phases(before), phases(after.removesuffix(":"))] = why
 
     def check(self, before: P, after: P) -> None:
         """Raises IllegalTransitionError unless the table names this move."""
@@ -96,14 +101,10 @@ class Law(Generic[P]):
 
     def diagram(self) -> str:
         """The phases and their moves as Mermaid text."""
-        order = {phase: at for at, phase in enumerate(self.phases)}
-        moves = sorted(self.moves.items(), key=lambda m: (order[m[0][0]], order[m[0][1]]))
-        ends = [
-            phase for phase in self.phases if not any(phase is before for before, _ in self.moves)
-        ]
-        lines = ["stateDiagram-v2", f"    [*] --> {self.phases[0]}"]
-        lines += [f"    {before} --> {after}: {why}" for (before, after), why in moves]
-        return "\n".join(lines + [f"    {phase} --> [*]" for phase in ends])
+        begun = {before for before, _ in self.moves}
+        ends = [f"    {phase} --> [*]" for phase in self._phases if phase not in begun]
+        first = f"stateDiagram-v2\n    [*] --> {self._phases[0]}"
+        return "\n".join([first, self._lines, *ends])
 
 
 S = State
@@ -114,40 +115,50 @@ OWNING = LIVE | {S.CLOSING, S.DELETING}
 OPENING = frozenset({S.CLAIMING, S.FENCING, S.READING})
 ENDED = frozenset({S.DELETED, S.DEPOSED, S.REFUSED})
 
-MOVES: dict[tuple[State, State], str] = {
-    (S.CLOSED, S.CLAIMING): "open",
-    (S.CLAIMING, S.FENCING): "claim committed",
-    (S.CLAIMING, S.CLOSED): "not found, open elsewhere, or nobody waits any more",
-    (S.CLAIMING, S.REFUSED): "footer unreadable",
-    (S.FENCING, S.READING): "every ledger without a last entry was recovered",
-    (S.FENCING, S.CLAIMING): "a ledger is gone: the footer has moved on",
-    (S.FENCING, S.DELETING): "opened to be deleted",
-    (S.FENCING, S.REFUSED): "a named ledger is gone",
-    (S.READING, S.READY): "state recovered",
-    (S.READING, S.CLAIMING): "a ledger is gone: the footer has moved on",
-    (S.READING, S.REFUSED): "damaged, nothing to fall back to",
-    (S.READY, S.ROLLING): "leave the ledger",
-    (S.ROLLING, S.READY): "new ledger named",
-    (S.READY, S.NOT_PERSISTABLE): "acks wait too long, or a limit",
-    (S.ROLLING, S.NOT_PERSISTABLE): "acks wait too long, or a limit",
-    (S.NOT_PERSISTABLE, S.READY): "durable again, or it fits",
-    (S.NOT_PERSISTABLE, S.ROLLING): "leave the ledger",
-    (S.READY, S.CLOSING): "close",
-    (S.ROLLING, S.CLOSING): "close",
-    (S.NOT_PERSISTABLE, S.CLOSING): "close",
-    (S.CLOSING, S.CLOSED): "closed footer committed",
-    (S.READY, S.DELETING): "delete",
-    (S.ROLLING, S.DELETING): "delete",
-    (S.NOT_PERSISTABLE, S.DELETING): "delete",
-    (S.CLOSING, S.DELETING): "delete",
-    (S.DELETING, S.DELETED): "tombstone committed",
-}
-for _state in OPENING | OWNING:
-    MOVES[(_state, S.DEPOSED)] = "a higher epoch exists"
-for _state in OWNING:
-    MOVES[(_state, S.REFUSED)] = "footer or ledger lost"
-
-STATES = Law(State, MOVES)
+STATES = Law(
+    State,
+    """
+    CLOSED --> CLAIMING: open
+    CLAIMING --> CLOSED: not found, open elsewhere, or nobody waits any more
+    CLAIMING --> FENCING: claim committed
+    CLAIMING --> DEPOSED: a higher epoch exists
+    CLAIMING --> REFUSED: footer unreadable
+    FENCING --> CLAIMING: a ledger is gone: the footer has moved on
+    FENCING --> READING: every ledger without a last entry was recovered
+    FENCING --> DELETING: opened to be deleted
+    FENCING --> DEPOSED: a higher epoch exists
+    FENCING --> REFUSED: a named ledger is gone
+    READING --> CLAIMING: a ledger is gone: the footer has moved on
+    READING --> READY: state recovered
+    READING --> DEPOSED: a higher epoch exists
+    READING --> REFUSED: damaged, nothing to fall back to
+    READY --> ROLLING: leave the ledger
+    READY --> NOT_PERSISTABLE: acks wait too long, or a limit
+    READY --> CLOSING: close
+    READY --> DELETING: delete
+    READY --> DEPOSED: a higher epoch exists
+    READY --> REFUSED: footer or ledger lost
+    ROLLING --> READY: new ledger named
+    ROLLING --> NOT_PERSISTABLE: acks wait too long, or a limit
+    ROLLING --> CLOSING: close
+    ROLLING --> DELETING: delete
+    ROLLING --> DEPOSED: a higher epoch exists
+    ROLLING --> REFUSED: footer or ledger lost
+    NOT_PERSISTABLE --> READY: durable again, or it fits
+    NOT_PERSISTABLE --> ROLLING: leave the ledger
+    NOT_PERSISTABLE --> CLOSING: close
+    NOT_PERSISTABLE --> DELETING: delete
+    NOT_PERSISTABLE --> DEPOSED: a higher epoch exists
+    NOT_PERSISTABLE --> REFUSED: footer or ledger lost
+    CLOSING --> CLOSED: closed footer committed
+    CLOSING --> DELETING: delete
+    CLOSING --> DEPOSED: a higher epoch exists
+    CLOSING --> REFUSED: footer or ledger lost
+    DELETING --> DELETED: tombstone committed
+    DELETING --> DEPOSED: a higher epoch exists
+    DELETING --> REFUSED: footer or ledger lost
+""",
+)
 
 ANY = frozenset(State)
 _AFTER_OPENING = OWNING | ENDED | {S.CLOSED}
@@ -213,55 +224,54 @@ def is_handled(state: State, event: ev.Event) -> bool:
     raise IllegalTransitionError(f"{kind.__name__} in state {state}")
 
 
-W, R = WritePhase, WriterPhase
 WRITE_PHASES = Law(
     WritePhase,
-    {
-        (W.SENT, W.WAITING): "the answer was lost",
-        (W.WAITING, W.SENT): "the same bytes again",
-        (W.SENT, W.READING): "BadVersion",
-        (W.WAITING, W.READING): "BadVersion",
-        (W.READING, W.READ_WAITING): "ZooKeeper is away",
-        (W.READ_WAITING, W.READING): "again",
-    },
+    """
+    SENT --> WAITING: the answer was lost
+    SENT --> READING: BadVersion
+    WAITING --> SENT: the same bytes again
+    WAITING --> READING: BadVersion
+    READING --> READ_WAITING: ZooKeeper is away
+    READ_WAITING --> READING: again
+""",
 )
 PROOF_PHASES = Law(
     ProofPhase,
-    {
-        (ProofPhase.IDLE, ProofPhase.CHECKING): "somebody asked",
-        (ProofPhase.CHECKING, ProofPhase.IDLE): "proved, or not answered",
-        (ProofPhase.CHECKING, ProofPhase.READING): "another version",
-        (ProofPhase.READING, ProofPhase.IDLE): "answered",
-    },
+    """
+    IDLE --> CHECKING: somebody asked
+    CHECKING --> IDLE: proved, or not answered
+    CHECKING --> READING: another version
+    READING --> IDLE: answered
+""",
 )
 WRITER_PHASES = Law(
     WriterPhase,
-    {
-        (R.IDLE, R.CREATING): "something is to be written",
-        (R.CREATING, R.OPEN): "created",
-        (R.CREATING, R.IDLE): "not created, or the footer holds it all",
-        (R.OPEN, R.DRAINING): "a planned roll, a snapshot, or a close",
-        (R.OPEN, R.FAILED): "an append failed",
-        (R.OPEN, R.IDLE): "the footer holds it all",
-        (R.DRAINING, R.FAILED): "an append failed",
-        (R.DRAINING, R.ENDING): "all is answered: close it",
-        (R.DRAINING, R.IDLE): "the footer holds it all",
-        (R.FAILED, R.CHECKING): "is it still ours?",
-        (R.FAILED, R.IDLE): "the footer holds it all",
-        (R.CHECKING, R.FAILED): "ZooKeeper is away",
-        (R.CHECKING, R.ENDING): "ours: recover it",
-        (R.CHECKING, R.IDLE): "the footer holds it all",
-        (R.ENDING, R.CHECKING): "it is gone: is it still ours?",
-        (R.ENDING, R.IDLE): "its last entry is known",
-    },
+    """
+    IDLE --> CREATING: something is to be written
+    CREATING --> IDLE: not created, or the footer holds it all
+    CREATING --> OPEN: created
+    OPEN --> IDLE: the footer holds it all
+    OPEN --> DRAINING: a planned roll, a snapshot, or a close
+    OPEN --> FAILED: an append failed
+    DRAINING --> IDLE: the footer holds it all
+    DRAINING --> FAILED: an append failed
+    DRAINING --> ENDING: all is answered: close it
+    FAILED --> IDLE: the footer holds it all
+    FAILED --> CHECKING: is it still ours?
+    CHECKING --> IDLE: the footer holds it all
+    CHECKING --> FAILED: ZooKeeper is away
+    CHECKING --> ENDING: ours: recover it
+    ENDING --> IDLE: its last entry is known
+    ENDING --> CHECKING: it is gone: is it still ours?
+""",
 )
 SNAPSHOT_PHASES = Law(
     SnapshotPhase,
-    {
-        (SnapshotPhase.MOVING, SnapshotPhase.WRITING): "in a fresh ledger",
-        (SnapshotPhase.WRITING, SnapshotPhase.END_SENT): "every segment is acknowledged",
-        (SnapshotPhase.END_SENT, SnapshotPhase.SWITCHING): "the end is acknowledged",
-    },
+    """
+    MOVING --> WRITING: in a fresh ledger
+    WRITING --> END_SENT: every segment is acknowledged
+    END_SENT --> SWITCHING: the end is acknowledged
+""",
 )
 
 

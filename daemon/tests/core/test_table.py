@@ -22,7 +22,6 @@ from cursorkeeper.core.table import (
     HANDLED,
     LATE,
     LIVE,
-    MOVES,
     OWNING,
     STATES,
     State,
@@ -119,7 +118,7 @@ def test_an_event_of_no_attempt_does_nothing(state: State, event: type) -> None:
 def test_every_state_can_be_reached() -> None:
     reached = {State.CLOSED}
     while True:
-        more = reached | {after for before, after in MOVES if before in reached}
+        more = reached | {after for before, after in STATES.moves if before in reached}
         if more == reached:
             break
         reached = more
@@ -130,14 +129,14 @@ def test_decision_24_states() -> None:
     # FENCING and READING retry in place; REFUSED is reachable from all three
     for state in (State.CLAIMING, State.FENCING, State.READING):
         STATES.check(state, state)
-        assert (state, State.REFUSED) in MOVES
+        assert (state, State.REFUSED) in STATES.moves
     # from NOT_PERSISTABLE one may close, delete or roll
     for state in (State.CLOSING, State.DELETING, State.ROLLING):
-        assert (State.NOT_PERSISTABLE, state) in MOVES
+        assert (State.NOT_PERSISTABLE, state) in STATES.moves
     # the ends are ends
-    assert not [m for m in MOVES if m[0] in ENDED]
+    assert not [m for m in STATES.moves if m[0] in ENDED]
     for state in OWNING:
-        assert (state, State.DEPOSED) in MOVES
+        assert (state, State.DEPOSED) in STATES.moves
 
 
 def test_an_illegal_move_raises() -> None:
@@ -148,7 +147,7 @@ def test_an_illegal_move_raises() -> None:
 def test_the_diagram_shows_every_move() -> None:
     text = STATES.diagram()
     assert text.startswith("stateDiagram-v2\n    [*] --> CLOSED")
-    for (before, after), why in MOVES.items():
+    for (before, after), why in STATES.moves.items():
         assert f"    {before} --> {after}: {why}" in text
     for state in ENDED:
         assert f"    {state} --> [*]" in text
