@@ -154,14 +154,6 @@ class Roll:
 
 
 @frozen
-class Snapshot:
-    """Take a snapshot as soon as one may be taken, whatever the cost rule says. Told by a `Report`
-    when it is committed; ends with the machine otherwise. Means nothing where every flush writes
-    the whole state.
-    """
-
-
-@frozen
 class Tick:
     """Time has passed, or the daemon has room for `room` more appends. `no_room_since_s`: it has
     none, and the oldest of those that take the room was sent then. `heard_s`: when ZooKeeper last
@@ -397,7 +389,6 @@ Event = (
     | Close
     | Delete
     | Roll
-    | Snapshot
     | Tick
     | InlineTurn
     | Sent

@@ -563,7 +563,6 @@ HANDLERS: dict[type, Callable[[CursorMachine, Any], None]] = {
     ev.Delete: lambda m, e: m.ending.on_delete(e),
     ev.InlineTurn: lambda m, e: m.ending.on_inline_turn(e),
     ev.Roll: lambda m, e: m.ledgers.on_roll(e),
-    ev.Snapshot: lambda m, e: m.snapshots.on_snapshot(e),
     ev.Tick: lambda m, e: None,
     ev.Sent: CursorMachine.on_sent,
     ev.FooterRead: CursorMachine.on_footer_read,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.checksums import combined
 from cursorkeeper.core.commit import Committed, Purpose
@@ -28,9 +27,6 @@ from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.values import SnapshotEnd
 from cursorkeeper.core.writer import Writer
 
-ASKED = "asked"
-"""The reason of a snapshot that an event asked for."""
-TAKEN = "snapshot taken"
 LOST = "lost"
 """The reason of a snapshot that is taken because BookKeeper has lost entries: no interval is waited
 for.
@@ -83,7 +79,6 @@ class Snapshots:
     _form: Form
     run: SnapshotRun | None = None
     failed: int = 0
-    _asked: bool = False
 
     # ---- questions
 
@@ -156,12 +151,6 @@ class Snapshots:
         )
 
     # ---- begin and abort
-
-    def on_snapshot(self, event: ev.Snapshot) -> None:
-        """Somebody wants one; if one is under way, that one will do: it holds all that is accepted
-        when it ends. An aborted one is begun again.
-        """
-        self._asked = self._form.has_records
 
     def start(self, reason: str) -> None:
         """Begins a snapshot by leaving the current ledger; does nothing where one is under way."""
@@ -238,8 +227,6 @@ class Snapshots:
             reason: str | None = LOST
         elif self._life.state is State.CLOSING:
             reason = CLOSING
-        elif self._asked:
-            reason = ASKED
         else:
             reason = snapshot_reason(
                 self._turn.limits,
@@ -270,13 +257,9 @@ class Snapshots:
         waiting = self.is_waited_for and (
             self._life.state is State.CLOSING or not flow.progress.is_clear
         )
-        if (
-            not (waiting or flow.behind or self._asked or self._form.is_foreign)
-            or not self._may_start()
-        ):
+        if not (waiting or flow.behind or self._form.is_foreign) or not self._may_start():
             return None
-        at_once = (flow.behind or self._asked) and not self.failed
-        return 0.0 if at_once else self._not_before_s
+        return 0.0 if flow.behind and not self.failed else self._not_before_s
 
     # ---- segments
 
@@ -361,8 +344,5 @@ class Snapshots:
         self._flow.withhold(is_withheld=False)
         self._turn.counters.snapshots += 1
         self.failed = 0
-        if self._asked:
-            self._asked = False
-            self._turn.emit(fx.Report(TAKEN, {"ledger": base.ledger, "bytes": base.length}))
         self._form.switched()
         self._writer.named()

@@ -192,7 +192,7 @@ HANDLED: dict[type, frozenset[State]] = {
     ev.Attach: OPENING | LIVE,
     ev.Prove: OPENING | OWNING,
     **dict.fromkeys((ev.Detach, ev.Tick, ev.Sent, ev.InlineTurn), ANY),
-    **dict.fromkeys((*_MESSAGES, ev.Roll, ev.Snapshot), LIVE),
+    **dict.fromkeys((*_MESSAGES, ev.Roll), LIVE),
     **dict.fromkeys((ev.Close, ev.Delete), LIVE | OPENING | {S.CLOSING}),
     **dict.fromkeys(_OF_FOOTER, OPENING | OWNING),
     **dict.fromkeys(_OF_WRITING, OWNING),
@@ -205,7 +205,7 @@ LATE: dict[type, frozenset[State]] = {
     **dict.fromkeys((ev.Attach, *_MESSAGES), _AFTER_OPENING - LIVE),
     ev.Prove: ENDED | {S.CLOSED},
     ev.Close: ANY - LIVE - OPENING - {S.CLOSING},
-    **dict.fromkeys((ev.Roll, ev.Snapshot), ANY - LIVE),
+    ev.Roll: ANY - LIVE,
     ev.Delete: ENDED | {S.CLOSED, S.DELETING},
     # answers that outlived the machine's interest
     **dict.fromkeys((*_OF_FOOTER, *_OF_WRITING, *_OF_ENDS, *_OF_CHAIN), ANY),

@@ -99,7 +99,7 @@ def test_a_chain_at_its_hard_limit_is_evidence_only_while_no_snapshot_is_under_w
     a.ack(3)
     a.go(lambda: not a.todo)
     assert a.machine.snapshots.run is None and a.machine.evidence.away_at_s == began + AWAY_S
-    a.step(ev.Snapshot())
+    a.snapshot()
     creating = a.hold(fx.CreateLedger)
     a.machine.turn.hold(creating.token)
     assert a.machine.snapshots.run is not None and a.machine.evidence.away_at_s is None, (

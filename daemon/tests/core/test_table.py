@@ -92,7 +92,7 @@ LATE_OR_FOREIGN = [
     (state, event)
     for state in State
     for event in EVENTS
-    if event not in (ev.Open, ev.Close, ev.Delete, ev.Roll, ev.Snapshot)
+    if event not in (ev.Open, ev.Close, ev.Delete, ev.Roll)
     and (state in HANDLED[event] or state in LATE.get(event, ()))
 ]
 

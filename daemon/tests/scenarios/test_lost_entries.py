@@ -85,7 +85,7 @@ def test_the_end_of_the_newest_snapshot_is_lost() -> None:
     """
     bench = Bench(NO_INLINE)
     a = acked(bench, 1, 3)
-    a.step(ev.Snapshot())
+    a.snapshot()
     a.go()
     base = bench.footer.base
     assert isinstance(base, SnapshotBase)
