@@ -18,24 +18,13 @@ from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import RESTORE, Ownership
 from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, NUMBER_MAX, Position
 from cursorkeeper.core.questions import Questions
-from cursorkeeper.core.shape import component, frozen
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.table import OPENING, State
 from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.values import CursorProperties, Segment, Stamp
 
 STOPPING, STOPPING_REMEDY = "the daemon is stopping", "open it elsewhere, or here after the restart"
 OPEN_ELSEWHERE_REMEDY = "close it there, or open it with takeover"
-
-
-@frozen
-class Verdict:
-    """An opening that ends without a claim; told when it is proved that the footer which it rests
-    on is the committed one.
-    """
-
-    code: Refusal
-    message: str
-    remedy: str
 
 
 @component
@@ -56,8 +45,6 @@ class Claim:
     """Of the read, the check, or the reading of the chain."""
     reading: bool = False
     """The footer is being read."""
-    checking: bool = False
-    """The quorum is asked whether the footer is still the one that was read."""
     retry_at_s: float | None = None
     tries: int = 0
     _fencing: dict[int, int] = field(default_factory=dict)
@@ -68,7 +55,8 @@ class Claim:
     sync.
     """
     _suspicion: str = ""
-    _verdict: Verdict | None = None
+    _verdict: fx.Refuse | None = None
+    """How the opening ends if the quorum says that the footer is still the one that was read."""
     sent: bool = False
     """The claim's write is on its way, or was applied: who comes now comes after it."""
     replaced: bool = False
@@ -97,11 +85,8 @@ class Claim:
         wish = self._handles.wish
         return isinstance(wish, ev.Close) and wish.attach is None
 
-    def is_reading(self, token: int) -> bool:
-        return self.reading and token == self.token
-
-    def is_checking(self, token: int) -> bool:
-        return self.checking and token == self.token
+    def awaits(self, token: int) -> bool:
+        return (self.reading or self._verdict is not None) and token == self.token
 
     # ---- the read of the footer
 
@@ -123,14 +108,9 @@ class Claim:
 
     def read(self, *, sync: bool) -> None:
         self.token, self.reading, self.retry_at_s = self._turn.token(), True, None
-        self._verdict, self.checking = None, False
+        self._verdict = None
         self._turn.wait_for("ZooKeeper: reading the footer")
         self._turn.emit(fx.ReadFooter(self.token, sync))
-
-    def on_read_failed(self, reason: str) -> None:
-        self.retry_at_s = self._turn.now + self._turn.delay_s(self.tries)
-        self.tries += 1
-        self._turn.wait_for(f"ZooKeeper: {reason}")
 
     def is_read_again(self, token: int) -> bool:
         """The footer that was read cannot be one of ours: reads it once more, since a server that
@@ -190,7 +170,7 @@ class Claim:
         # whoever claims one footer, and no other, keeps its token
         if request.only is None and given < token:
             # tokens only grow: that needs no proof
-            self._end(Verdict(Refusal.FENCED, why_fenced(given, token), REMEDY))
+            self._end(fx.Refuse(Refusal.FENCED, why_fenced(given, token), REMEDY))
             return
         if footer is None or footer.state is FooterState.DELETED:
             if request.create:
@@ -275,7 +255,7 @@ class Claim:
             and not self._ownership.is_writing
             and self._suspect is None
         ):
-            self._end(Verdict(Refusal.SHUTTING_DOWN, STOPPING, STOPPING_REMEDY))
+            self._end(fx.Refuse(Refusal.SHUTTING_DOWN, STOPPING, STOPPING_REMEDY))
 
     def withdraw(self) -> None:
         """Nobody waits any more for the end that this claim was for, and it was not sent: whoever
@@ -298,10 +278,9 @@ class Claim:
         if self.is_unsent and not wanted:
             self.withdraw()
 
-    def _end(self, verdict: Verdict) -> None:
+    def _end(self, verdict: fx.Refuse) -> None:
         self._life.move(State.CLOSED)
-        self._turn.emit(fx.Refuse(verdict.code, verdict.message, verdict.remedy))
-        self._turn.emit(fx.Ended())
+        self._turn.emit_all([verdict, fx.Ended()])
 
     def _not_opened(self, code: Refusal, message: str, remedy: str) -> None:
         self._only_if_proved(self._ownership.commit.version, code, message, remedy)
@@ -310,19 +289,14 @@ class Claim:
         """A server that lags, or was deposed, may show a footer that has moved on: nobody is sent
         away because of it.
         """
-        self._verdict, self.checking, self.token = (
-            Verdict(code, message, remedy),
-            True,
-            self._turn.token(),
-        )
+        self._verdict, self.token = fx.Refuse(code, message, remedy), self._turn.token()
         self._turn.wait_for("ZooKeeper: is this footer the newest?")
         self._turn.emit(fx.CheckFooter(self.token, version))
 
     def on_checked(self) -> None:
         """The footer that was read is the committed one: the verdict holds."""
-        verdict = self._verdict
+        verdict, self._verdict = self._verdict, None
         assert verdict is not None
-        self.checking = False
         match verdict.code:
             case Refusal.FOOTER_LOST:
                 self._ownership.footer_lost()
@@ -331,27 +305,23 @@ class Claim:
             case _:
                 self._end(verdict)
 
-    def on_check_failed(self, reason: str = "") -> None:
-        """It was not the newest; or nobody said so (then there is a reason): read again, after a
-        pause.
-        """
-        self._verdict, self.checking, self.retry_at_s = (
-            None,
-            False,
-            self._turn.now + self._turn.delay_s(self.tries),
-        )
+    def on_check_failed(self) -> None:
+        """It was not the newest: read again, after a pause."""
+        self._verdict, self.retry_at_s = None, self._turn.now + self._turn.delay_s(self.tries)
         self.tries += 1
-        if reason:
-            self._turn.wait_for(f"ZooKeeper: {reason}")
+
+    def on_unknown(self, reason: str) -> None:
+        """Nobody said what the footer is, or whether it is the newest: read again later."""
+        self.on_check_failed()
+        self._turn.wait_for(f"ZooKeeper: {reason}")
 
     def join(self) -> None:
         """Somebody else wants the cursor, too: what those before him allowed is no reason to send
         him away.
         """
-        if (
-            self.checking
-            and self._verdict is not None
-            and self._verdict.code in (Refusal.OPEN_ELSEWHERE, Refusal.NOT_FOUND)
+        if self._verdict is not None and self._verdict.code in (
+            Refusal.OPEN_ELSEWHERE,
+            Refusal.NOT_FOUND,
         ):
             self.read(sync=False)
 

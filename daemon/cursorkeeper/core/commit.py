@@ -15,6 +15,7 @@ from cursorkeeper.core import effects as fx
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.shape import component, frozen
 from cursorkeeper.core.table import WRITE_PHASES, WritePhase
+from cursorkeeper.core.turn import Turn
 
 ABSENT = -1
 
@@ -43,11 +44,11 @@ class Outstanding:
     expected: int
     purpose: Purpose
     token: int
+    sent_at_s: float
+    """When it was sent first."""
     phase: WritePhase = WritePhase.SENT
     retry_at_s: float = 0.0
     tries: int = 1
-    sent_at_s: float = 0.0
-    """When it was sent first."""
 
     def move(self, phase: WritePhase) -> None:
         WRITE_PHASES.check(self.phase, phase)
@@ -77,10 +78,9 @@ Decision = Committed | Lost
 
 @component
 class FooterCommit:
-    """See the module. Backs off with doubled delays between `retry_min_s` and `retry_max_s`."""
+    """See the module."""
 
-    _retry_min_s: float
-    _retry_max_s: float
+    _turn: Turn
     committed: Footer | None = None
     version: int = ABSENT
     outstanding: Outstanding | None = None
@@ -93,21 +93,25 @@ class FooterCommit:
         """Whether the outstanding write is applied does not matter any more."""
         self.outstanding = None
 
-    def propose(self, footer: Footer, purpose: Purpose, token: int, now: float = 0.0) -> fx.Effect:
-        """Send a write, which says the version that it makes. Raises AssertionError if one is
-        outstanding.
-        """
-        if self.outstanding is not None:
-            raise AssertionError("one compare-and-set at a time")
-        footer = footer.written_at(self.version + 1)
-        self.outstanding = Outstanding(footer, self.version, purpose, token, sent_at_s=now)
-        return fx.WriteFooter(token, footer, self.version)
+    def propose(self, footer: Footer, purpose: Purpose) -> None:
+        """Sends a write, which says the version that it makes."""
+        assert self.outstanding is None, "one compare-and-set at a time"
+        turn, footer = self._turn, footer.written_at(self.version + 1)
+        self.outstanding = Outstanding(footer, self.version, purpose, turn.token(), turn.now)
+        self._ask(self.outstanding)
 
-    def sent(self, now: float) -> None:
+    def _ask(self, o: Outstanding) -> None:
+        self._turn.emit(
+            fx.WriteFooter(o.token, o.footer, o.expected)
+            if o.phase is WritePhase.SENT
+            else fx.ReadFooter(o.token, sync=True)
+        )
+
+    def sent(self) -> None:
         """The outstanding write has waited for its turn until now."""
         o = self._need()
         if o.tries == 1:
-            o.sent_at_s = now
+            o.sent_at_s = self._turn.now
 
     @property
     def retry_at_s(self) -> float | None:
@@ -117,67 +121,49 @@ class FooterCommit:
             o.retry_at_s if o and o.phase in (WritePhase.WAITING, WritePhase.READ_WAITING) else None
         )
 
-    def is_waiting_for(self, token: int) -> bool:
+    def awaits(self, token: int) -> bool:
         """Whether an answer with this token belongs to the outstanding write."""
         return self.outstanding is not None and self.outstanding.token == token
 
     def on_written(self, version: int) -> Decision:
-        o = self._take()
+        o = self._need()
         before, self.committed, self.version = self.committed, o.footer, version
+        self.outstanding = None
         return Committed(o.purpose, before, o.footer)
 
-    def on_unknown(self, now: float) -> None:
-        """The answer was lost: repeat later, the same bytes at the same version."""
+    def on_unknown(self, reason: str) -> None:
+        """The answer was lost, or nobody says whose write is there: the same again, later."""
         o = self._need()
-        o.move(WritePhase.WAITING)
-        o.retry_at_s = now + self._delay(o)
+        is_write = o.phase in (WritePhase.SENT, WritePhase.WAITING)
+        o.move(WritePhase.WAITING if is_write else WritePhase.READ_WAITING)
+        o.retry_at_s = self._turn.now + self._turn.delay_s(o.tries - 1)
+        self._turn.wait_for(f"ZooKeeper: {reason}")
 
-    def on_bad_version(self, token: int) -> fx.Effect:
+    def on_bad_version(self) -> None:
         """Final for this version. Who won? Ask after a sync."""
         o = self._need()
         o.move(WritePhase.READING)
-        o.token = token
-        return fx.ReadFooter(token, sync=True)
+        o.token = self._turn.token()
+        self._ask(o)
 
     def on_read(self, footer: Footer | None, version: int) -> Decision:
         """The answer to the question after a BadVersion."""
-        o = self._take()
+        o = self._need()
         if footer is not None and footer.is_same_write(o.footer):
-            before, self.committed, self.version = self.committed, o.footer, version
-            return Committed(o.purpose, before, o.footer)
+            return self.on_written(version)
+        self.outstanding = None
         return Lost(o.purpose, footer, version)
 
-    def on_read_failed(self, now: float) -> None:
-        o = self._need()
-        o.move(WritePhase.READ_WAITING)
-        o.retry_at_s = now + self._delay(o)
-
-    def on_time(self, now: float, token: int) -> fx.Effect | None:
-        """The write or the read that is due again, or None."""
-        o = self.outstanding
-        if (
-            o is None
-            or o.phase not in (WritePhase.WAITING, WritePhase.READ_WAITING)
-            or now < o.retry_at_s
-        ):
-            return None
+    def drive(self) -> None:
+        """Sends the write, or the question whose write was applied, that is due again."""
+        due, o = self.retry_at_s, self.outstanding
+        if o is None or due is None or self._turn.now < due:
+            return
         o.tries += 1
-        o.token = token
-        if o.phase is WritePhase.WAITING:
-            o.move(WritePhase.SENT)
-            return fx.WriteFooter(token, o.footer, o.expected)
-        o.move(WritePhase.READING)
-        return fx.ReadFooter(token, sync=True)
-
-    def _delay(self, o: Outstanding) -> float:
-        return min(self._retry_max_s, self._retry_min_s * 2.0 ** min(o.tries - 1, 16))
+        o.token = self._turn.token()
+        o.move(WritePhase.SENT if o.phase is WritePhase.WAITING else WritePhase.READING)
+        self._ask(o)
 
     def _need(self) -> Outstanding:
-        if self.outstanding is None:
-            raise AssertionError("no compare-and-set is outstanding")
+        assert self.outstanding is not None, "no compare-and-set is outstanding"
         return self.outstanding
-
-    def _take(self) -> Outstanding:
-        o = self._need()
-        self.outstanding = None
-        return o

@@ -18,7 +18,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.commit import Committed, Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.flow import Flow
-from cursorkeeper.core.footer import Footer, SnapshotBase
+from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.form import Form
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Owner, Ownership
@@ -229,14 +229,14 @@ class Ledgers:
             fx.ReadFooter(self._writer.ask(WriterPhase.CHECKING), sync=self._writer.missing)
         )
 
-    def is_checking(self, token: int) -> bool:
+    def awaits(self, token: int) -> bool:
         return self._writer.is_asking(WriterPhase.CHECKING, token)
 
-    def on_footer_read(self, footer: Footer | None) -> None:
+    def on_read(self, event: ev.FooterRead) -> None:
         """The footer is still ours: recovery decides what the ledger holds; one that is gone all
         the same is nothing to go on from.
         """
-        match self._ownership.owner(footer):
+        match self._ownership.owner(event.footer):
             case Owner.NOT_KNOWN:
                 self._turn.emit(fx.ReadFooter(self._writer.ask_again(), sync=True))
             case Owner.WE if self._writer.missing:
@@ -246,7 +246,7 @@ class Ledgers:
             case Owner.WE:
                 self._recover()
 
-    def on_footer_checked(self) -> None:
+    def on_checked(self) -> None:
         """A ledger is gone, and the committed footer names it: no new owner has replaced it."""
         assert self._writer.current is not None
         self._ownership.refuse(
@@ -255,7 +255,10 @@ class Ledgers:
             "find out who deleted it; open the cursor again afterwards",
         )
 
-    def on_footer_unknown(self, reason: str) -> None:
+    def on_check_failed(self) -> None:
+        self.on_unknown("the footer has moved on")
+
+    def on_unknown(self, reason: str) -> None:
         """The footer could not be read: again later."""
         self._writer.move(WriterPhase.FAILED)
         self._turn.wait_for(f"ZooKeeper: {reason}")

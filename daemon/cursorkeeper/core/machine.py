@@ -172,7 +172,7 @@ class CursorMachine:
         """Starts whatever is possible now: handlers record what happened, they do not chain into
         each other.
         """
-        self.ownership.repeat()
+        self.ownership.commit.drive()
         if self.life.state in OPENING:
             self.claim.drive()
         self.proof.drive()
@@ -203,8 +203,8 @@ class CursorMachine:
         self.turn.release(event.token)
         self.proof.turn_came()
         self.writer.asked_now(event.token)
-        if self.ownership.commit.is_waiting_for(event.token):
-            self.ownership.commit.sent(self.turn.now)
+        if self.ownership.commit.awaits(event.token):
+            self.ownership.commit.sent()
 
     def on_ledger_ended(self, event: ev.LedgerEnded) -> None:
         """Recovery answered: during the claim, or for a ledger that the writer leaves."""
@@ -238,46 +238,39 @@ class CursorMachine:
 
     # ---- answers of ZooKeeper: each belongs to the part that asked
 
+    def _asker(self, token: int) -> Proof | Claim | Ledgers | None:
+        """Who asks whose the footer is, or whether it is still ours, and waits for this answer."""
+        return next((p for p in (self.proof, self.claim, self.ledgers) if p.awaits(token)), None)
+
     def on_footer_read(self, event: ev.FooterRead) -> None:
         """An answer to a BadVersion's question, to a check that failed, to the claim's read, to the
         roll's check, or to the slow poll.
         """
-        token = event.token
-        if self.ownership.commit.is_waiting_for(token):
+        if self.ownership.commit.awaits(event.token):
             self._decide(self.ownership.commit.on_read(event.footer, event.version))
-        elif self.proof.is_reading(token):
-            self.proof.on_read(event)
-        elif self.claim.is_reading(token):
-            self.claim.on_read(event)
-        elif self.ledgers.is_checking(token):
-            self.ledgers.on_footer_read(event.footer)
-        elif self.ownership.is_looking(token):
+        elif asker := self._asker(event.token):
+            asker.on_read(event)
+        elif self.ownership.is_looking(event.token):
             self.ownership.on_looked(event.footer)
 
-    def on_footer_read_failed(self, event: ev.FooterReadFailed) -> None:
-        """ZooKeeper is away: ask again later."""
-        token, reason = event.token, event.reason
-        if self.ownership.commit.is_waiting_for(token):
-            self.ownership.commit.on_read_failed(self.turn.now)
-            self.turn.wait_for(f"ZooKeeper: {reason}")
-        elif self.proof.is_reading(token):
-            self.proof.on_unknown(reason)
-        elif self.claim.is_reading(token):
-            self.claim.on_read_failed(reason)
-        elif self.ledgers.is_checking(token):
-            self.ledgers.on_footer_unknown(reason)
-        elif self.ownership.is_looking(token):
+    def on_footer_unknown(
+        self, event: ev.FooterReadFailed | ev.FooterWriteUnknown | ev.FooterCheckUnknown
+    ) -> None:
+        """ZooKeeper is away, or its answer was lost: ask again later."""
+        asker = self._asker(event.token)
+        if self.ownership.commit.awaits(event.token):
+            self.ownership.commit.on_unknown(event.reason)
+        elif asker is not None:
+            asker.on_unknown(event.reason)
+        elif self.ownership.is_looking(event.token):
             self.ownership.on_look_failed()
 
     def on_footer_unreadable(self, event: ev.FooterUnreadable) -> None:
         """Bytes that are not a footer of this version: touch nothing."""
         token, ownership = event.token, self.ownership
-        others = (
-            self.proof.is_reading(token)
-            or self.ledgers.is_checking(token)
-            or ownership.is_looking(token)
-        )
-        if not (ownership.commit.is_waiting_for(token) or self.claim.is_reading(token) or others):
+        if not (
+            self._asker(token) or ownership.commit.awaits(token) or ownership.is_looking(token)
+        ):
             return
         if self.claim.is_read_again(token):
             return
@@ -297,30 +290,24 @@ class CursorMachine:
             ownership.refuse(Refusal.DAMAGED, f"its footer cannot be read: {event.reason}", remedy)
 
     def on_footer_written(self, event: ev.FooterWritten) -> None:
-        if self.ownership.commit.is_waiting_for(event.token):
+        if self.ownership.commit.awaits(event.token):
             self._decide(self.ownership.commit.on_written(event.version))
 
     def on_footer_bad_version(self, event: ev.FooterBadVersion) -> None:
         """Somebody's write was applied: whose?"""
-        if self.ownership.commit.is_waiting_for(event.token):
-            self.turn.emit(self.ownership.commit.on_bad_version(self.turn.token()))
-
-    def on_footer_write_unknown(self, event: ev.FooterWriteUnknown) -> None:
-        """The answer was lost: repeat."""
-        if self.ownership.commit.is_waiting_for(event.token):
-            self.ownership.commit.on_unknown(self.turn.now)
-            self.turn.wait_for(f"ZooKeeper: {event.reason}")
+        if self.ownership.commit.awaits(event.token):
+            self.ownership.commit.on_bad_version()
 
     def on_footer_gone(self, event: ev.FooterGone) -> None:
         """A footer once seen is never created again."""
-        if self.ownership.commit.is_waiting_for(event.token):
+        if self.ownership.commit.awaits(event.token):
             self.ownership.footer_lost()
 
     def on_footer_too_large(self, event: ev.FooterTooLarge) -> None:
         """It was not sent. A limit that the start-up checks should have caught; nothing is guessed,
         nothing is lost on disk.
         """
-        if self.ownership.commit.is_waiting_for(event.token):
+        if self.ownership.commit.awaits(event.token):
             reason = f"its footer does not fit a znode: {event.reason}"
             self.ownership.refuse(
                 Refusal.TOO_LARGE,
@@ -330,29 +317,12 @@ class CursorMachine:
 
     def on_footer_checked(self, event: ev.FooterChecked) -> None:
         """The footer is the one that was asked about."""
-        if self.claim.is_checking(event.token):
-            self.claim.on_checked()
-        elif self.ledgers.is_checking(event.token):
-            self.ledgers.on_footer_checked()
-        elif self.proof.is_checking(event.token):
-            self.proof.on_checked()
+        if asker := self._asker(event.token):
+            asker.on_checked()
 
     def on_footer_check_failed(self, event: ev.FooterCheckFailed) -> None:
-        if self.claim.is_checking(event.token):
-            self.claim.on_check_failed()
-        elif self.ledgers.is_checking(event.token):
-            self.ledgers.on_footer_unknown("the footer has moved on")
-        elif self.proof.is_checking(event.token):
-            self.proof.on_check_failed()
-
-    def on_footer_check_unknown(self, event: ev.FooterCheckUnknown) -> None:
-        """Nobody said so: again later."""
-        if self.claim.is_checking(event.token):
-            self.claim.on_check_failed(event.reason)
-        elif self.ledgers.is_checking(event.token):
-            self.ledgers.on_footer_unknown(event.reason)
-        elif self.proof.is_checking(event.token):
-            self.proof.on_unknown(event.reason)
+        if asker := self._asker(event.token):
+            asker.on_check_failed()
 
     def _decide(self, decision: Decision) -> None:
         """A footer write is decided."""
@@ -566,16 +536,16 @@ HANDLERS: dict[type, Callable[[CursorMachine, Any], None]] = {
     ev.Tick: lambda m, e: None,
     ev.Sent: CursorMachine.on_sent,
     ev.FooterRead: CursorMachine.on_footer_read,
-    ev.FooterReadFailed: CursorMachine.on_footer_read_failed,
+    ev.FooterReadFailed: CursorMachine.on_footer_unknown,
     ev.FooterUnreadable: CursorMachine.on_footer_unreadable,
     ev.FooterWritten: CursorMachine.on_footer_written,
     ev.FooterBadVersion: CursorMachine.on_footer_bad_version,
-    ev.FooterWriteUnknown: CursorMachine.on_footer_write_unknown,
+    ev.FooterWriteUnknown: CursorMachine.on_footer_unknown,
     ev.FooterGone: CursorMachine.on_footer_gone,
     ev.FooterTooLarge: CursorMachine.on_footer_too_large,
     ev.FooterChecked: CursorMachine.on_footer_checked,
     ev.FooterCheckFailed: CursorMachine.on_footer_check_failed,
-    ev.FooterCheckUnknown: CursorMachine.on_footer_check_unknown,
+    ev.FooterCheckUnknown: CursorMachine.on_footer_unknown,
     ev.FooterChanged: lambda m, e: m.ownership.changed(),
     ev.LedgerCreated: lambda m, e: m.ledgers.on_created(e),
     ev.LedgerCreateFailed: lambda m, e: m.ledgers.on_create_failed(e),

@@ -82,8 +82,7 @@ class Ownership:
     _is_synced: bool = False
 
     def __post_init__(self) -> None:
-        limits = self._turn.limits
-        self.commit = FooterCommit(limits.retry_min_ms / 1000, limits.retry_max_ms / 1000)
+        self.commit = FooterCommit(self._turn)
         self.fencing = Fencing(self.commit, self._handles, self._questions)
 
     # ---- footer writes
@@ -149,7 +148,7 @@ class Ownership:
 
     def propose(self, footer: Footer, purpose: Purpose) -> None:
         self._questions.write_sent(purpose)
-        self._turn.emit(self.commit.propose(footer, purpose, self._turn.token(), self._turn.now))
+        self.commit.propose(footer, purpose)
 
     def raise_token(self) -> bool:
         """Sends the write that raises the fencing token, and changes nothing else; True: it did.
@@ -160,14 +159,6 @@ class Ownership:
             return False
         self.propose(replace(footer, write=self.next_write(), fencing_token=token), Purpose.TOKEN)
         return True
-
-    def repeat(self) -> None:
-        """A write, or the question whose write was applied, that is due again."""
-        due, now = self.commit.retry_at_s, self._turn.now
-        if due is not None and now >= due:
-            again = self.commit.on_time(now, self._turn.token())
-            if again is not None:
-                self._turn.emit(again)
 
     # ---- what is decided
 

@@ -76,11 +76,8 @@ class Proof:
 
     # ---- answers
 
-    def is_checking(self, token: int) -> bool:
-        return self._phase is ProofPhase.CHECKING and token == self._token
-
-    def is_reading(self, token: int) -> bool:
-        return self._phase is ProofPhase.READING and token == self._token
+    def awaits(self, token: int) -> bool:
+        return self._phase is not ProofPhase.IDLE and token == self._token
 
     def on_checked(self) -> None:
         """Good for those who came before it was sent."""

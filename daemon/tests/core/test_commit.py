@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cursorkeeper.core import effects as fx
+from cursorkeeper.core import events as ev
 from cursorkeeper.core.commit import ABSENT, Committed, FooterCommit, Lost, Purpose
 from cursorkeeper.core.footer import (
     ChainLedger,
@@ -17,7 +18,10 @@ from cursorkeeper.core.footer import (
     Previous,
     SnapshotBase,
 )
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
+from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.values import Segment
 
 FOOTER = Footer("t", "s", FooterState.OPEN, 3, "me", 5, 1, FIRST, EmptyBase(FIRST))
@@ -25,82 +29,110 @@ NEXT = replace(FOOTER, write=6).written_at(18)
 """As it is sent over version 17: a write says the version that it makes."""
 
 
-def proposed() -> FooterCommit:
-    commit = FooterCommit(0.05, 5.0)
+class Commit(FooterCommit):
+    """One with a turn of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(Turn(CursorName("t", "s"), Limits(retry_max_ms=5_000), "me", 0.0))
+
+    def at(self, now: float) -> list[fx.Effect]:
+        """A turn begins; returns its effects."""
+        return self._turn.begin(ev.Tick(0), now)
+
+    def driven(self, now: float) -> list[fx.Effect]:
+        """What is sent again at this time."""
+        out = self.at(now)
+        self.drive()
+        return out
+
+
+def proposed() -> Commit:
+    commit = Commit()
     commit.adopt(FOOTER, 17)
-    assert commit.propose(replace(NEXT, written=None), Purpose.NAME_LEDGER, 1) == fx.WriteFooter(
-        1, NEXT, 17
-    )
+    out = commit.at(0.0)
+    commit.propose(replace(NEXT, written=None), Purpose.NAME_LEDGER)
+    assert out == [fx.WriteFooter(1, NEXT, 17)]
+    return commit
+
+
+def asked() -> Commit:
+    """One whose write met another version."""
+    commit = proposed()
+    out = commit.at(0.0)
+    commit.on_bad_version()
+    assert out == [fx.ReadFooter(2, sync=True)]
     return commit
 
 
 def test_ok_commits() -> None:
     commit = proposed()
-    assert commit.is_waiting_for(1) and not commit.is_waiting_for(2)
+    assert commit.awaits(1) and not commit.awaits(2)
     assert commit.on_written(18) == Committed(Purpose.NAME_LEDGER, FOOTER, NEXT)
     assert (commit.committed, commit.version, commit.outstanding) == (NEXT, 18, None)
 
 
 def test_only_one_at_a_time() -> None:
     with pytest.raises(AssertionError, match="one compare-and-set"):
-        proposed().propose(NEXT, Purpose.RESET, 2)
+        proposed().propose(NEXT, Purpose.RESET)
     with pytest.raises(AssertionError, match="no compare-and-set"):
-        FooterCommit(0.05, 5.0).on_written(1)
+        Commit().on_written(1)
 
 
 def test_unknown_repeats_the_same_bytes_at_the_same_version() -> None:
     commit = proposed()
     now = 10.0
-    for tries, delay in enumerate((0.05, 0.1, 0.2, 0.4), start=2):
-        commit.on_unknown(now)
+    for token, delay in enumerate((0.05, 0.1, 0.2, 0.4), start=2):
+        commit.at(now)
+        commit.on_unknown("away")
         assert commit.retry_at_s == pytest.approx(now + delay)
-        assert commit.on_time(now + delay / 2, tries) is None
+        assert commit.driven(now + delay / 2) == []
         now += delay
-        assert commit.on_time(now, tries) == fx.WriteFooter(tries, NEXT, 17)
-        assert commit.retry_at_s is None and not commit.is_waiting_for(tries - 1)
+        assert commit.driven(now) == [fx.WriteFooter(token, NEXT, 17)]
+        assert commit.retry_at_s is None and not commit.awaits(token - 1)
     assert commit.version == 17
 
 
 def test_the_delay_has_an_end() -> None:
     commit = proposed()
-    for token in range(2, 40):
-        commit.on_unknown(0.0)
+    for _ in range(2, 40):
+        commit.at(0.0)
+        commit.on_unknown("away")
         assert commit.retry_at_s is not None and commit.retry_at_s <= 5.0
-        commit.on_time(5.0, token)
+        assert commit.driven(5.0)
 
 
 def test_bad_version_asks_after_a_sync_and_mine_is_mine() -> None:
-    commit = proposed()
-    assert commit.on_bad_version(2) == fx.ReadFooter(2, sync=True)
+    commit = asked()
     assert commit.on_read(NEXT, 18) == Committed(Purpose.NAME_LEDGER, FOOTER, NEXT)
-    assert commit.version == 18
+    assert (commit.committed, commit.version, commit.outstanding) == (NEXT, 18, None)
 
 
 @pytest.mark.parametrize(
     "there", [replace(NEXT, epoch=4), replace(NEXT, writer="other"), replace(NEXT, write=5), None]
 )
 def test_mine_only_if_epoch_writer_and_write_are_equal(there: Footer | None) -> None:
-    commit = proposed()
-    commit.on_bad_version(2)
+    commit = asked()
     assert commit.on_read(there, 18) == Lost(Purpose.NAME_LEDGER, there, 18)
-    assert (commit.committed, commit.version) == (FOOTER, 17), (
+    assert (commit.committed, commit.version, commit.outstanding) == (FOOTER, 17, None), (
         "the version is never taken over without the content"
     )
 
 
 def test_a_question_that_fails_is_asked_again() -> None:
-    commit = proposed()
-    commit.on_bad_version(2)
-    commit.on_read_failed(10.0)
-    assert commit.on_time(10.01, 3) is None
-    assert commit.on_time(10.05, 3) == fx.ReadFooter(3, sync=True)
+    commit = asked()
+    commit.at(10.0)
+    commit.on_unknown("away")
+    assert commit.driven(10.01) == []
+    assert commit.driven(10.05) == [fx.ReadFooter(3, sync=True)]
 
 
 def test_decision_19_absent_is_a_version() -> None:
-    commit = FooterCommit(0.05, 5.0)
+    commit = Commit()
     commit.adopt(None, ABSENT)
     first = FOOTER.written_at(0)
-    assert commit.propose(FOOTER, Purpose.CLAIM, 1) == fx.WriteFooter(1, first, ABSENT)
+    out = commit.at(0.0)
+    commit.propose(FOOTER, Purpose.CLAIM)
+    assert out == [fx.WriteFooter(1, first, ABSENT)]
     assert commit.on_written(0) == Committed(Purpose.CLAIM, None, first)
 
 

@@ -105,7 +105,7 @@ def test_an_event_of_no_attempt_does_nothing(state: State, event: type) -> None:
     machine = CursorMachine(CursorName("t", "s"), Limits(), "w")
     machine.life.state, machine.ownership.epoch, machine.handles.attach = state, 3, 5
     if state in (State.CLOSING, State.DELETING):
-        machine.ownership.commit.propose(machine.form.footer(), Purpose.CLOSE, 1)
+        machine.ownership.commit.propose(machine.form.footer(), Purpose.CLOSE)
     out = machine.step(an(event), 0.0)
     assert machine.state is state or {machine.state, state} <= LIVE
     assert not [e for e in out if isinstance(e, fx.WriteFooter | fx.Append | fx.Confirm | fx.Ended)]

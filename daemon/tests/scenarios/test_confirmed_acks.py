@@ -94,10 +94,10 @@ def test_s02_an_earlier_write_of_my_own_is_not_the_one_i_ask_about() -> None:
     )
     a.unknown(commit)
     # A read that shows the claim's footer decides nothing, and confirms nothing
-    pending = FooterCommit(0.05, 5.0)
+    pending = FooterCommit(a.machine.turn)
     pending.adopt(claim, commit.expected_version)
-    pending.propose(commit.footer, Purpose.NAME_LEDGER, token=1)
-    pending.on_bad_version(token=2)
+    pending.propose(commit.footer, Purpose.NAME_LEDGER)
+    pending.on_bad_version()
     assert type(pending.on_read(claim, 0)).__name__ == "Lost"
     assert a.durable == 0
     # A crashes here

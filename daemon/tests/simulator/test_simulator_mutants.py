@@ -98,9 +98,7 @@ def rule_2_version_adopted_content_kept(patch: pytest.MonkeyPatch) -> None:
 @mutant
 def rule_3_mine_is_not_compared(patch: pytest.MonkeyPatch) -> None:
     def on_read(self: FooterCommit, footer: Any, version: int) -> Any:
-        o = self._take()
-        before, self.committed, self.version = self.committed, o.footer, version
-        return Committed(o.purpose, before, o.footer)
+        return self.on_written(version)
 
     patch.setattr(FooterCommit, "on_read", on_read)
 
@@ -109,7 +107,7 @@ def rule_3_mine_is_not_compared(patch: pytest.MonkeyPatch) -> None:
 def rule_4_unknown_is_taken_as_done(patch: pytest.MonkeyPatch) -> None:
     def unknown(m: CursorMachine, event: ev.FooterWriteUnknown) -> None:
         commit = m.ownership.commit
-        if commit.is_waiting_for(event.token):
+        if commit.awaits(event.token):
             m._decide(commit.on_written(commit.version + 1))
 
     patch.setitem(machine.HANDLERS, ev.FooterWriteUnknown, unknown)
