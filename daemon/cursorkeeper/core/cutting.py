@@ -9,14 +9,15 @@ them in at once; there is at least one part; no bitmap of the delta is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from dataclasses import field, replace
+from typing import NamedTuple
 
 from pyroaring import BitMap
 
 from cursorkeeper.core.bitmaps import between
-from cursorkeeper.core.positions import Position
+from cursorkeeper.core.joining import join
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.sizes import (
     COUNT_BYTES_MAX,
     EXPANSION_MAX,
@@ -33,34 +34,21 @@ from cursorkeeper.core.sizes import (
     mark_delete_properties_bytes,
     partial_bytes_max,
     set_bytes_max,
-    set_containers_max,
 )
-from cursorkeeper.core.values import (
-    CursorProperties,
-    Delta,
-    LayoutItem,
-    MarkDeleteProperties,
-    Partial,
-    PartialKey,
-)
+from cursorkeeper.core.values import Delta
 
 PART_SETS_MAX = 1_024
 """Ledgers and partly acked batches in one part: encoding it does not hold up anybody."""
 
 
-class _AckPiece(NamedTuple):
-    ledger: int
-    entries: BitMap
+class _Piece(NamedTuple):
+    """A piece of one field, as a delta. `size`: what it may take wherever it stands, without its
+    field's count.
+    """
 
-
-class _PartialPiece(NamedTuple):
-    key: PartialKey
-    partial: Partial
-
-
-P = TypeVar("P")
-
-_Piece = Position | MarkDeleteProperties | CursorProperties | LayoutItem | _AckPiece | _PartialPiece
+    field: str
+    delta: Delta
+    size: int
 
 
 def cut_delta(delta: Delta, body_bytes_max: int) -> tuple[Delta, ...]:
@@ -80,20 +68,14 @@ def cut_delta(delta: Delta, body_bytes_max: int) -> tuple[Delta, ...]:
         return (delta,)
     parts = [_Part()]
     for piece in _pieces(delta, body_bytes_max):
-        size, members, containers = (
-            _bytes_max(piece),
-            _piece_members(piece),
-            _piece_containers(piece),
-        )
-        if not parts[-1].has_room(piece, size, members, containers, body_bytes_max):
+        if not parts[-1].has_room(piece, body_bytes_max):
             parts.append(_Part())
-            if not parts[-1].has_room(piece, size, members, containers, body_bytes_max):
+            if not parts[-1].has_room(piece, body_bytes_max):
                 raise ValueError(
-                    f"{type(piece).__name__} may take {size} bytes, a record body has "
-                    f"{body_bytes_max}"
+                    f"{piece.field} may take {piece.size} bytes, a record body has {body_bytes_max}"
                 )
-        parts[-1].add(piece, size, members, containers)
-    return tuple(part.taken() for part in parts if part.pieces)
+        parts[-1].add(piece)
+    return tuple(join(part.pieces) for part in parts if part.pieces)
 
 
 def portion(delta: Delta, sets_max: int) -> tuple[Delta, Delta]:
@@ -111,109 +93,75 @@ def portion(delta: Delta, sets_max: int) -> tuple[Delta, Delta]:
 
 def _pieces(delta: Delta, body_bytes_max: int) -> Iterator[_Piece]:
     """Everything in the delta, in packing order, in pieces that are small enough."""
-    for head in (delta.mark_delete, delta.mark_delete_properties, delta.cursor_properties):
-        if head is not None:
-            yield head
-    yield from delta.layout
+    if (position := delta.mark_delete) is not None:
+        yield _Piece("mark_delete", Delta(position), mark_delete_bytes(position))
+    if (numbers := delta.mark_delete_properties) is not None:
+        yield _Piece(
+            "mark_delete_properties",
+            Delta(mark_delete_properties=numbers),
+            mark_delete_properties_bytes(numbers),
+        )
+    if (texts := delta.cursor_properties) is not None:
+        yield _Piece(
+            "cursor_properties", Delta(cursor_properties=texts), cursor_properties_bytes(texts)
+        )
+    for item in delta.layout:
+        yield _Piece("layout", Delta(layout=(item,)), LAYOUT_ITEM_BYTES_MAX)
     for ledger in sorted(delta.acks):
         yield from _ack_pieces(ledger, delta.acks[ledger], body_bytes_max)
     for key in sorted(delta.partials):
-        yield _PartialPiece(key, delta.partials[key])
+        partial = delta.partials[key]
+        yield _Piece("partials", Delta(partials={key: partial}), partial_bytes_max(partial))
 
 
-def _ack_pieces(ledger: int, entries: BitMap, body_bytes_max: int) -> Iterator[_AckPiece]:
+def _ack_pieces(ledger: int, entries: BitMap, body_bytes_max: int) -> Iterator[_Piece]:
     """Halves of halves, ascending. A single ack takes twenty bytes at most, so this ends."""
-    todo = [_AckPiece(ledger, entries)]
+    todo = [entries]
     while todo:
-        piece = todo.pop()
-        if (
-            len(piece.entries) == 1
-            or FIELD_BITS_BYTES + COUNT_BYTES_MAX + _bytes_max(piece) <= body_bytes_max
-        ):
-            yield piece
+        some = todo.pop()
+        size = LEDGER_BYTES_MAX + set_bytes_max(some)
+        if len(some) == 1 or FIELD_BITS_BYTES + COUNT_BYTES_MAX + size <= body_bytes_max:
+            yield _Piece("acks", Delta(acks={ledger: some}), size)
             continue
-        middle = piece.entries[len(piece.entries) // 2]
-        todo.append(_AckPiece(ledger, between(piece.entries, middle, piece.entries.max())))
-        todo.append(_AckPiece(ledger, between(piece.entries, piece.entries.min(), middle - 1)))
+        middle = some[len(some) // 2]
+        todo.append(between(some, middle, some.max()))
+        todo.append(between(some, some.min(), middle - 1))
 
 
-def _bytes_max(piece: _Piece) -> int:
-    """Of the piece alone, wherever it stands, without its field's count."""
-    if isinstance(piece, Position):
-        return mark_delete_bytes(piece)
-    if isinstance(piece, MarkDeleteProperties):
-        return mark_delete_properties_bytes(piece)
-    if isinstance(piece, CursorProperties):
-        return cursor_properties_bytes(piece)
-    if isinstance(piece, LayoutItem):
-        return LAYOUT_ITEM_BYTES_MAX
-    if isinstance(piece, _AckPiece):
-        return LEDGER_BYTES_MAX + set_bytes_max(piece.entries)
-    return partial_bytes_max(piece.partial)
-
-
-def _piece_members(piece: _Piece) -> int:
-    if isinstance(piece, _AckPiece):
-        return len(piece.entries)
-    return len(piece.partial.missing) if isinstance(piece, _PartialPiece) else 0
-
-
-def _piece_containers(piece: _Piece) -> int:
-    if isinstance(piece, _AckPiece):
-        return set_containers_max(piece.entries)
-    return set_containers_max(piece.partial.missing) if isinstance(piece, _PartialPiece) else 0
-
-
-@dataclass(slots=True)
+@component
 class _Part:
-    pieces: list[_Piece] = field(default_factory=list)
+    pieces: list[Delta] = field(default_factory=list)
+    fields: set[str] = field(default_factory=set)
     size: int = FIELD_BITS_BYTES
     members: int = 0
     containers: int = 0
     sets: int = 0
-    last_ledger: int = -1
 
-    def has_room(
-        self, piece: _Piece, size: int, members: int, containers: int, body_bytes_max: int
-    ) -> bool:
+    def has_room(self, piece: _Piece, body_bytes_max: int) -> bool:
         """Two pieces of one ledger's acks never share a part: their union has no bound by
         theirs.
         """
-        if isinstance(piece, _AckPiece) and piece.ledger == self.last_ledger:
+        if self.pieces and piece.delta.acks.keys() & self.pieces[-1].acks.keys():
             return False
+        containers = delta_containers_max(piece.delta)
         if containers and (
             self.sets >= PART_SETS_MAX or self.containers + containers > RECORD_CONTAINERS_MAX
         ):
             return False
         return (
-            self.size + self._count_bytes(piece) + size <= body_bytes_max
-            and self.members + members <= EXPANSION_MAX
+            self._size_with(piece) <= body_bytes_max
+            and self.members + delta_members(piece.delta) <= EXPANSION_MAX
         )
 
-    def add(self, piece: _Piece, size: int, members: int, containers: int) -> None:
-        self.size += self._count_bytes(piece) + size
-        self.members += members
+    def add(self, piece: _Piece) -> None:
+        containers = delta_containers_max(piece.delta)
+        self.size = self._size_with(piece)
+        self.members += delta_members(piece.delta)
         self.containers += containers
         self.sets += containers > 0
-        self.pieces.append(piece)
-        if isinstance(piece, _AckPiece):
-            self.last_ledger = piece.ledger
+        self.pieces.append(piece.delta)
+        self.fields.add(piece.field)
 
-    def _count_bytes(self, piece: _Piece) -> int:
-        counted = isinstance(piece, (LayoutItem, _AckPiece, _PartialPiece))
-        is_first = not self.pieces or type(self.pieces[-1]) is not type(piece)
-        return COUNT_BYTES_MAX if counted and is_first else 0
-
-    def taken(self) -> Delta:
-        return Delta(
-            mark_delete=next(iter(_of(self.pieces, Position)), None),
-            mark_delete_properties=next(iter(_of(self.pieces, MarkDeleteProperties)), None),
-            cursor_properties=next(iter(_of(self.pieces, CursorProperties)), None),
-            layout=tuple(_of(self.pieces, LayoutItem)),
-            acks={piece.ledger: piece.entries for piece in _of(self.pieces, _AckPiece)},
-            partials={piece.key: piece.partial for piece in _of(self.pieces, _PartialPiece)},
-        )
-
-
-def _of(pieces: Sequence[_Piece], kind: type[P]) -> list[P]:
-    return [piece for piece in pieces if isinstance(piece, kind)]
+    def _size_with(self, piece: _Piece) -> int:
+        count = 0 if piece.field in self.fields else COUNT_BYTES_MAX
+        return self.size + count + piece.size

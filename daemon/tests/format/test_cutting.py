@@ -120,7 +120,7 @@ def test_a_map_that_cannot_fit_is_named_with_its_numbers() -> None:
         mark_delete_properties=MarkDeleteProperties(Stamp(1, 1), {"k" * 500: 1}),
     )
     with pytest.raises(
-        ValueError, match="MarkDeleteProperties may take 506 bytes, a record body has 400"
+        ValueError, match="mark_delete_properties may take 506 bytes, a record body has 400"
     ):
         cut_delta(value, 400)
 
