@@ -6,9 +6,7 @@ offsets, containers. A container is an ascending array of u16 (at most 4,096), 1
 list of (first, length - 1) runs. So the words of a Java BitSet *are* containers, and a list of
 ranges is one after it was cut at multiples of 65,536.
 
-Bytes of others go through `checked`: CRoaring believes what a container says of itself (a
-cardinality, the order of its values), and reads and writes past the ends of its memory when that is
-not true.
+Bytes of others go through `checked`.
 """
 
 from __future__ import annotations
@@ -19,6 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
+
+from cursorkeeper.core.bitmaps import between
 
 Words = NDArray[np.uint64]
 Places = NDArray[np.int64]
@@ -198,129 +198,15 @@ def from_bits(first: int, body: bytes) -> BitMap:
 
 def checked(raw: bytes) -> BitMap:
     """The bitmap that `raw` serializes: exactly one, with nothing behind it. Raises ValueError for
-    what CRoaring must not be given: containers out of order, counts that are not those of the
-    content, values or runs that do not ascend.
+    anything else: CRoaring looks at every container before it believes what that says of itself.
     """
-    _check(np.frombuffer(raw, np.uint8))
-    return BitMap.deserialize(raw)
-
-
-def _check(data: NDArray[np.uint8]) -> None:
-    count, at, is_run = _read_head(data)
-    if data.size < at + 4 * count:
-        raise ValueError("its header is cut off")
-    pairs = data[at : at + 4 * count].view("<u2").astype(np.int64).reshape(count, 2)
-    keys, cards = pairs[:, 0], pairs[:, 1] + 1
-    if np.any(keys[1:] <= keys[:-1]):
-        raise ValueError("its containers do not ascend")
-    at += 4 * count
-    told = None
-    if count and (count >= _OFFSETS_FROM or not is_run.any()):
-        if data.size < at + 4 * count:
-            raise ValueError("its offsets are cut off")
-        told = data[at : at + 4 * count].view("<u4").astype(np.int64)
-        at += 4 * count
-    sizes = np.where(cards > _ARRAY_MAX, _CONTAINER_BYTES, 2 * cards)
-    starts = _starts(data, at, sizes, is_run, told)
-    over = data.size - int(starts[-1] + sizes[-1] if count else at)
+    if not raw:
+        raise ValueError("it is empty")
+    bitmap = BitMap.deserialize(raw)
+    over = len(raw) - len(bitmap.serialize())
     if over:
-        raise ValueError("it is cut off" if over < 0 else f"it has {over} bytes too many")
-    _check_arrays(
-        data, starts[~is_run & (cards <= _ARRAY_MAX)], cards[~is_run & (cards <= _ARRAY_MAX)]
-    )
-    for start, card in zip(
-        *(column[~is_run & (cards > _ARRAY_MAX)].tolist() for column in (starts, cards)),
-        strict=True,
-    ):
-        if (
-            int(np.bitwise_count(data[start : start + _CONTAINER_BYTES]).sum(dtype=np.int64))
-            != card
-        ):
-            raise ValueError("a container does not hold as many values as it says")
-    _check_runs(data, starts[is_run], cards[is_run])
-
-
-def _read_head(data: NDArray[np.uint8]) -> tuple[int, int, NDArray[np.bool_]]:
-    """Number of containers, place of their descriptions, and which of them hold runs."""
-    if data.size < 4:
-        raise ValueError("it is cut off")
-    cookie = int(data[:4].view("<u4")[0])
-    if cookie & 0xFFFF == _COOKIE_RUNS:
-        count = (cookie >> 16) + 1
-        flags = data[4 : 4 + (count + 7) // 8]
-        if flags.size < (count + 7) // 8:
-            raise ValueError("it is cut off")
-        return (
-            count,
-            4 + flags.size,
-            np.unpackbits(flags, bitorder="little")[:count].astype(np.bool_),
-        )
-    if cookie != _COOKIE or data.size < 8:
-        raise ValueError(f"it begins with {cookie:#x}, which is no portable bitmap")
-    count = int(data[4:8].view("<u4")[0])
-    if count > CONTAINERS_MAX:
-        raise ValueError(f"{count} containers")
-    return count, 8, np.zeros(count, np.bool_)
-
-
-def _starts(
-    data: NDArray[np.uint8], at: int, sizes: Places, is_run: NDArray[np.bool_], told: Places | None
-) -> Places:
-    """Where each container begins; `sizes` gets those of run containers, which say themselves how
-    many runs they have.
-    """
-    count = sizes.size
-    if told is not None:
-        if count and (int(told.min()) < at or int(told.max()) > data.size - 2):
-            raise ValueError("an offset leads out of it")
-        sizes[is_run] = 2 + 4 * (
-            data[told[is_run]].astype(np.int64) | data[told[is_run] + 1].astype(np.int64) << 8
-        )
-        starts = at + np.cumsum(sizes) - sizes
-        if not np.array_equal(starts, told):
-            raise ValueError("its offsets are not where its containers are")
-        return starts
-    starts = np.empty(count, np.int64)
-    for index in range(count):  # fewer than four
-        starts[index] = at
-        if is_run[index]:
-            if at + 2 > data.size:
-                raise ValueError("it is cut off")
-            sizes[index] = 2 + 4 * int(data[at : at + 2].view("<u2")[0])
-        at += int(sizes[index])
-    return starts
-
-
-def _content(data: NDArray[np.uint8], starts: Places, counts: Places) -> tuple[Places, Places]:
-    """All u16 of some containers one after the other, and which container each is of."""
-    owner = np.repeat(np.arange(counts.size), counts)
-    places = np.repeat(starts - 2 * (np.cumsum(counts) - counts), counts) + 2 * np.arange(
-        owner.size
-    )
-    return data[places].astype(np.int64) | data[places + 1].astype(np.int64) << 8, owner
-
-
-def _check_arrays(data: NDArray[np.uint8], starts: Places, cards: Places) -> None:
-    values, owner = _content(data, starts, cards)
-    if np.any((values[1:] <= values[:-1]) & (owner[1:] == owner[:-1])):
-        raise ValueError("the values of a container do not ascend")
-
-
-def _check_runs(data: NDArray[np.uint8], starts: Places, cards: Places) -> None:
-    if not starts.size:
-        return
-    counts = data[starts].astype(np.int64) | data[starts + 1].astype(np.int64) << 8
-    if not counts.all():
-        raise ValueError("a container without a run")
-    content, owner = _content(data, starts + 2, 2 * counts)
-    firsts, more, owner = content[::2], content[1::2], owner[::2]
-    lasts = firsts + more
-    if int(lasts.max()) >= CONTAINER_VALUES or np.any(
-        (firsts[1:] <= lasts[:-1]) & (owner[1:] == owner[:-1])
-    ):
-        raise ValueError("the runs of a container do not ascend")
-    if not np.array_equal(np.add.reduceat(more + 1, np.cumsum(counts) - counts), cards):
-        raise ValueError("a container does not hold as many values as it says")
+        raise ValueError(f"it has {over} bytes too many")
+    return bitmap
 
 
 def runs_of(bitmap: BitMap) -> tuple[Places, Places]:
@@ -360,9 +246,7 @@ def windows(bitmap: BitMap) -> Iterator[Words]:
 def _window(bitmap: BitMap, first_word: int, count: int) -> Words:
     """`count` words from a multiple of CONTAINER_WORDS on."""
     low = 64 * first_word
-    inside = BitMap()
-    inside.add_range(low, low + 64 * count)
-    inside &= bitmap
+    inside = between(bitmap, low, low + 64 * count - 1)
     out = np.zeros(-(-count // CONTAINER_WORDS) * CONTAINER_WORDS, np.uint64)
     if inside:
         _unpack(inside, low >> 16, out)
