@@ -22,6 +22,15 @@ PROPERTIES_BYTES_MAX: Final = 1 << 20
 MiB seconds.
 """
 
+PACKAGE: Final = pb.DESCRIPTOR.package
+_KEPT: Final = {
+    "SourceMessage": ("group", "open_cursor", "ack_batch", "set_cursor_properties"),
+    "SourceGroup": ("messages",),
+    "OpenCursor": ("cursor_properties",),
+    "AckBatch": ("properties",),
+    "SetCursorProperties": ("properties",),
+}
+
 
 async def messages_of(stream: AsyncIterator[bytes]) -> AsyncIterator[pb.SourceMessage]:
     """Raises ProtocolViolation, DecodeError."""
@@ -54,7 +63,7 @@ def _properties_bytes(outline: Any) -> int:
     if len(grouped) > GROUP_MESSAGES_MAX:
         raise too_many_grouped(len(grouped))
     maps = (
-        outline.open_cursor.properties,
+        outline.open_cursor.cursor_properties,
         outline.ack_batch.properties,
         outline.set_cursor_properties.properties,
     )
@@ -65,51 +74,20 @@ def _properties_bytes(outline: Any) -> int:
 
 def _outline() -> Any:
     """SourceMessage with its maps as plain bytes, and nothing else."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="cursorkeeper/outline.proto", package="cursorkeeper.outline", syntax="proto3"
-    )
-    theirs = pb.SourceMessage.DESCRIPTOR.fields_by_name
-    outline, group = file.message_type.add(name="Source"), file.message_type.add(name="Group")
-    many = {
-        "label": field.LABEL_REPEATED,
-        "number": pb.SourceGroup.DESCRIPTOR.fields_by_name["messages"].number,
-    }
-    group.field.add(
-        name="messages", type=field.TYPE_MESSAGE, type_name=".cursorkeeper.outline.Source", **many
-    )
-    outline.field.add(
-        name="group",
-        number=theirs["group"].number,
-        type=field.TYPE_MESSAGE,
-        type_name=".cursorkeeper.outline.Group",
-    )
-    acks, opens, sets = (
-        pb.AckBatch.DESCRIPTOR,
-        pb.OpenCursor.DESCRIPTOR,
-        pb.SetCursorProperties.DESCRIPTOR,
-    )
-    maps = {
-        "ack_batch": (acks, "properties"),
-        "open_cursor": (opens, "cursor_properties"),
-        "set_cursor_properties": (sets, "properties"),
-    }
-    for name, (kind, inside) in maps.items():
-        number = kind.fields_by_name[inside].number
-        file.message_type.add(name=name).field.add(
-            name="properties", number=number, type=field.TYPE_BYTES, label=field.LABEL_REPEATED
-        )
-        outline.field.add(
-            name=name,
-            number=theirs[name].number,
-            type=field.TYPE_MESSAGE,
-            type_name=f".cursorkeeper.outline.{name}",
-        )
+    file = descriptor_pb2.FileDescriptorProto(name="outline", package=PACKAGE, syntax="proto3")
+    for name, kept in _KEPT.items():
+        theirs = descriptor_pb2.DescriptorProto()
+        pb.DESCRIPTOR.message_types_by_name[name].CopyToProto(theirs)
+        message = file.message_type.add(name=name)
+        message.field.extend(field for field in theirs.field if field.name in kept)
+        for field in message.field:
+            field.ClearField("oneof_index")
+            if field.name.endswith("properties") and name != "SourceMessage":
+                field.type, field.label = field.TYPE_BYTES, field.LABEL_REPEATED
+                field.ClearField("type_name")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(
-        pool.FindMessageTypeByName("cursorkeeper.outline.Source")
-    )
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.SourceMessage"))
 
 
 _Outline = _outline()
