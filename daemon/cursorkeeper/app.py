@@ -177,8 +177,7 @@ class Daemon:
                 self.settings.ack_message_bytes_max,
                 hello_timeout_s=self.settings.hello_timeout_s,
             )
-            work = supervised(f"the subscription to {source}", subscriber.run, keeper.task_ended)
-            self._tasks.append(asyncio.create_task(work))
+            self._tasks.append(asyncio.create_task(subscriber.run()))
         if self.settings.gc_interval_s > 0:
             collecting = supervised(
                 "garbage collection", lambda: self._collect_garbage(keeper), keeper.task_ended

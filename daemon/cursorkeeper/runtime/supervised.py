@@ -19,10 +19,14 @@ longest.
 
 
 async def supervised(
-    what: str, work: Callable[[], Awaitable[None]], ended: Callable[[str, Exception | None], None]
+    what: str,
+    work: Callable[[], Awaitable[None]],
+    ended: Callable[[str, Exception | None], None],
+    min_s: float = PAUSE_MIN_S,
+    max_s: float = PAUSE_MAX_S,
 ) -> None:
     """Until cancelled. `ended` hears what ended, and by which exception; None: it returned."""
-    loop, back_off = asyncio.get_running_loop(), BackOff(PAUSE_MIN_S, PAUSE_MAX_S)
+    loop, back_off = asyncio.get_running_loop(), BackOff(min_s, max_s)
     while True:
         began_s, error = loop.time(), None
         try:
@@ -30,6 +34,6 @@ async def supervised(
         except Exception as e:  # whoever awaits this task, awaits it when the daemon stops
             error = e
         ended(what, error)
-        if loop.time() - began_s > PAUSE_MAX_S:
+        if loop.time() - began_s > max_s:
             back_off.reset()
         await asyncio.sleep(back_off.next_s())

@@ -14,6 +14,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.stream.outbox import OutboxFull
 from cursorkeeper.stream.session import ProtocolViolation, Session
 from cursorkeeper.stream.wire import messages_of
@@ -266,25 +267,23 @@ class Subscriber:
 
     async def run(self) -> None:
         """Connects again and again until it is cancelled."""
-        delay = RETRY_MIN_S
-        while True:
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            try:
-                await self._once()
-            except ProtocolViolation as e:
-                log.warning("source refused", source=self.address, problem=str(e))
-            except grpc.RpcError as e:
-                code = e.code() if hasattr(e, "code") else e
-                log.info("source away", source=self.address, problem=str(code))
-            except OutboxFull as e:
-                log.warning("source does not read", source=self.address, problem=str(e))
+        await supervised(self.address, self._once, self._ended, RETRY_MIN_S, RETRY_MAX_S)
+
+    def _ended(self, source: str, error: Exception | None) -> None:
+        self.connected = False
+        match error:
+            case ProtocolViolation():
+                log.warning("source refused", source=source, problem=str(error))
+            case grpc.RpcError():
+                code = error.code() if hasattr(error, "code") else error
+                log.info("source away", source=source, problem=str(code))
+            case OutboxFull():
+                log.warning("source does not read", source=source, problem=str(error))
             # the last place that knows this source: without it nobody would dial again
-            except Exception:
-                log.exception("bug: subscription ended; it is tried again", source=self.address)
-            self.connected = False
-            delay = RETRY_MIN_S if loop.time() - began > 5 else min(RETRY_MAX_S, delay * 2)
-            await asyncio.sleep(delay)
+            case Exception():
+                log.error(
+                    "bug: subscription ended; it is tried again", source=source, exc_info=error
+                )
 
     async def _once(self) -> None:
         session = self._sessions()
