@@ -95,7 +95,7 @@ class Cursor:
         """One message, until it is confirmed."""
         at = time.thread_time()
         message = pb.SourceMessage.FromString(data)
-        batch = codec.batch_of(message.ack_batch, self.name.display)
+        batch = codec.batch_of(message.ack_batch)
         self._spent["decode"] += time.thread_time() - at
         self._step("accept", ev.Acks(1, batch))
         self._do()

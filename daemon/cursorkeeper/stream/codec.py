@@ -47,36 +47,39 @@ _SHORT = 128
 """Up to so many numbers become a set faster from a list than from an array."""
 
 
+def refused(message: str, remedy: str, code: Refusal = Refusal.BAD_MESSAGE) -> RefusedError:
+    """Whoever has the message knows its cursor."""
+    return RefusedError(code, "", message, remedy)
+
+
 def generation_of(
-    message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb.ResetCursor, cursor: str
+    message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb.ResetCursor,
 ) -> int:
     """Raises RefusedError if it was forgotten: as an old generation the message would be dropped
     and confirmed.
     """
     if not message.generation:
-        raise RefusedError(
-            Refusal.BAD_MESSAGE, cursor, "generation is required", "use that of Opened or ResetDone"
-        )
+        raise refused("generation is required", "use that of Opened or ResetDone")
     return message.generation
 
 
-def fencing_token_of(
-    message: pb.OpenCursor | pb.DeleteCursor | pb.DeleteTopicRequest, cursor: str
-) -> int:
+def fencing_token_of(message: pb.OpenCursor | pb.DeleteCursor | pb.DeleteTopicRequest) -> int:
     """Raises RefusedError if it is more than a footer can say."""
     if message.fencing_token > LEDGER_ID_MAX:
-        text = f"fencing token {message.fencing_token}, at most {LEDGER_ID_MAX} is possible"
-        raise RefusedError(Refusal.BAD_MESSAGE, cursor, text, "use the id of a ledger")
+        raise refused(
+            f"fencing token {message.fencing_token}, at most {LEDGER_ID_MAX} is possible",
+            "use the id of a ledger",
+        )
     return message.fencing_token
 
 
-def checked_parts(message: pb.AckBatch, size_bytes: int, cursor: str) -> list[pb.LedgerAcks]:
+def checked_parts(message: pb.AckBatch, size_bytes: int) -> list[pb.LedgerAcks]:
     """Its data ledgers, before anything of them is looked at: a message must not cost more than
     Hello said. Raises RefusedError.
     """
     ledgers = len(message.ledgers)
     if ledgers > ACK_LEDGERS_MAX:
-        raise _too_many(cursor, ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
+        raise _too_many(ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
     parts = list(message.ledgers)
     if size_bytes <= ACK_PARTIALS_MAX * _PART_BYTES_MIN:
         return parts
@@ -88,23 +91,21 @@ def checked_parts(message: pb.AckBatch, size_bytes: int, cursor: str) -> list[pb
             for partial in part.partial[: ACK_PARTIALS_MAX + 1]
         )
     if partials > ACK_PARTIALS_MAX:
-        raise _too_many(
-            cursor, partials, "partly acked batches", ACK_PARTIALS_MAX, "ack_partials_max"
-        )
+        raise _too_many(partials, "partly acked batches", ACK_PARTIALS_MAX, "ack_partials_max")
     return parts
 
 
-def _too_many(cursor: str, count: int, what: str, limit: int, name: str) -> RefusedError:
+def _too_many(count: int, what: str, limit: int, name: str) -> RefusedError:
     text = f"a batch of acks with {count} {what}, {limit} are allowed ({name} of Hello)"
-    return RefusedError(Refusal.TOO_LARGE, cursor, text, "split it into several messages")
+    return refused(text, "split it into several messages", Refusal.TOO_LARGE)
 
 
-def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
+def batch_of(message: pb.AckBatch) -> AckBatch:
     """The acks of a message as columns. Raises RefusedError for what no state could take."""
     size_bytes = message.ByteSize()
-    parts = checked_parts(message, size_bytes, cursor)
-    generation = generation_of(message, cursor)
-    ledgers = tuple([_columns(part, cursor) for part in parts])
+    parts = checked_parts(message, size_bytes)
+    generation = generation_of(message)
+    ledgers = tuple([_columns(part) for part in parts])
     mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
     properties = dict(message.properties.values) if message.HasField("properties") else None
     return AckBatch(
@@ -118,7 +119,7 @@ def batch_of(message: pb.AckBatch, cursor: str) -> AckBatch:
     )
 
 
-def _columns(part: pb.LedgerAcks, cursor: str) -> LedgerColumns:
+def _columns(part: pb.LedgerAcks) -> LedgerColumns:
     ledger, entries, ranges, sent, roaring = (
         part.ledger_id,
         part.entries,
@@ -130,8 +131,8 @@ def _columns(part: pb.LedgerAcks, cursor: str) -> LedgerColumns:
         ledger,
         _set(entries) if entries else NO_ENTRIES,
         _u32(ranges) if ranges else NO_RANGES,
-        tuple([(p.entry, _partial(p, cursor, ledger)) for p in sent]) if sent else (),
-        _bitmap(roaring, cursor) if roaring else None,
+        tuple([(p.entry, _partial(p, ledger)) for p in sent]) if sent else (),
+        _bitmap(roaring) if roaring else None,
     )
 
 
@@ -153,86 +154,64 @@ def _u32(field: Any) -> U32:
     )
 
 
-def _bitmap(data: bytes, cursor: str) -> BitMap:
+def _bitmap(data: bytes) -> BitMap:
     try:
         return containers.checked(data)
     except ValueError as e:
-        raise RefusedError(
-            Refusal.BAD_MESSAGE,
-            cursor,
-            f"roaring: {e}",
-            "send one bitmap in the portable roaring format",
-        ) from e
+        raise refused(f"roaring: {e}", "send one bitmap in the portable roaring format") from e
 
 
-def _partial(message: pb.PartialAck, cursor: str, ledger: int) -> Partial:
+def _partial(message: pb.PartialAck, ledger: int) -> Partial:
     where = f"the batch at {ledger}:{message.entry}"
     size = message.batch_size
     if bool(message.ack_set) == bool(message.acked):
-        raise RefusedError(
-            Refusal.BAD_MESSAGE,
-            cursor,
-            f"{where}: exactly one of ack_set and acked is needed",
-            "send one of them",
-        )
+        raise refused(f"{where}: exactly one of ack_set and acked is needed", "send one of them")
     if size > BATCH_SIZE_MAX or len(message.ack_set) * _WORD > BATCH_SIZE_MAX:
-        raise RefusedError(
-            Refusal.BATCH_CONTRADICTS,
-            cursor,
+        raise refused(
             f"{where} has more than {BATCH_SIZE_MAX} messages",
             "check the batch size",
+            Refusal.BATCH_CONTRADICTS,
         )
     missing = (
         _missing_of_words(message.ack_set[:])
         if message.ack_set
-        else _missing_of_ranges(message, cursor, where)
+        else _missing_of_ranges(message, where)
     )
     if not missing:
-        raise RefusedError(
-            Refusal.BAD_MESSAGE,
-            cursor,
-            f"{where}: nothing is missing",
-            "send a wholly acked batch in `entries`",
-        )
+        raise refused(f"{where}: nothing is missing", "send a wholly acked batch in `entries`")
     if size and missing.max() >= size:
-        raise RefusedError(
-            Refusal.BATCH_CONTRADICTS,
-            cursor,
+        raise refused(
             f"{where} has {size} messages and no index {missing.max()}",
             "check the ack set against the batch size",
+            Refusal.BATCH_CONTRADICTS,
         )
     return Partial(size, missing)
 
 
 def _missing_of_words(words: Sequence[int]) -> BitMap:
     """Pulsar's words: bit b of word w set = index 64 w + b is still un-acked."""
-    if len(words) > 1:
-        return containers.from_words(np.array(words, np.uint64))
     whole = words[0]
-    if whole.bit_count() <= 16:
-        found = []
-        while whole:
-            low = whole & -whole
-            found.append(low.bit_length() - 1)
-            whole ^= low
-        return BitMap(found)
-    return containers.from_words(np.array(words, np.uint64))
+    if len(words) > 1 or whole.bit_count() > 16:
+        return containers.from_words(np.array(words, np.uint64))
+    found = []
+    while whole:
+        low = whole & -whole
+        found.append(low.bit_length() - 1)
+        whole ^= low
+    return BitMap(found)
 
 
-def _missing_of_ranges(message: pb.PartialAck, cursor: str, where: str) -> BitMap:
+def _missing_of_ranges(message: pb.PartialAck, where: str) -> BitMap:
     if not message.batch_size:
-        raise RefusedError(
-            Refusal.BAD_MESSAGE, cursor, f"{where}: acked ranges need batch_size", "send batch_size"
-        )
+        raise refused(f"{where}: acked ranges need batch_size", "send batch_size")
     missing = bitmaps.span(0, message.batch_size - 1)
     for part in message.acked:
         if part.first > part.last or part.last >= message.batch_size:
-            raise RefusedError(
-                Refusal.BATCH_CONTRADICTS,
-                cursor,
+            raise refused(
                 f"{where} of {message.batch_size} messages has no indexes "
                 f"{part.first}..{part.last}",
                 "check the range against the batch size",
+                Refusal.BATCH_CONTRADICTS,
             )
         missing.remove_range(part.first, part.last + 1)
     return missing
@@ -258,34 +237,27 @@ def position_to(position: Position) -> pb.Position:
     return pb.Position(ledger=position.ledger, entry=position.entry)
 
 
-def layout_of(message: pb.LayoutRun, cursor: str) -> tuple[LayoutItem, ...]:
+def layout_of(message: pb.LayoutRun) -> tuple[LayoutItem, ...]:
     """A run of data ledgers as it was sent. Raises RefusedError for a run that is too long, or
     whose columns differ in length.
     """
     if len(message.ids) > LAYOUT_RUN_LEDGERS_MAX:
-        raise RefusedError(
-            Refusal.TOO_LARGE,
-            cursor,
+        raise refused(
             f"a layout of {len(message.ids)} ledgers, {LAYOUT_RUN_LEDGERS_MAX} are allowed at "
             f"once (layout_ledgers_max of Hello)",
             "send several runs, each beginning with the last ledger of the one before: the first "
             "in OpenCursor, the others as Layout",
+            Refusal.TOO_LARGE,
         )
     if not len(message.ids) == len(message.states) == len(message.entries):
-        raise RefusedError(
-            Refusal.BAD_MESSAGE,
-            cursor,
-            "layout: columns of unequal length",
-            "send one state and one count per ledger id",
+        raise refused(
+            "layout: columns of unequal length", "send one state and one count per ledger id"
         )
     items = []
     for ledger, state, entries in zip(message.ids, message.states, message.entries, strict=True):
         if state not in _STATES:
-            raise RefusedError(
-                Refusal.BAD_MESSAGE,
-                cursor,
-                f"layout: ledger {ledger} has no known state",
-                "send CLOSED, OPEN or TRIMMED",
+            raise refused(
+                f"layout: ledger {ledger} has no known state", "send CLOSED, OPEN or TRIMMED"
             )
         items.append(
             LayoutItem(ledger, _STATES[state], entries if state == pb.LAYOUT_CLOSED else 0)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from cursorkeeper.core.errors import Refusal, RefusedError
+from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.limits import UNCONFIRMED_PARTS_MAX
+from cursorkeeper.stream.codec import refused
 
 MESSAGES_MAX = 100_000
 CONTROL_MESSAGES_MAX = 1_000
@@ -19,10 +20,9 @@ class Outstanding:
     cumulative.
     """
 
-    __slots__ = ("_control", "_cursor", "_parts", "_seqs")
+    __slots__ = ("_control", "_parts", "_seqs")
 
-    def __init__(self, cursor: str) -> None:
-        self._cursor = cursor
+    def __init__(self) -> None:
         self._seqs: deque[tuple[int, int]] = deque()
         self._parts = 0
         self._control: deque[int] = deque()
@@ -41,11 +41,10 @@ class Outstanding:
 
     def _check(self, waiting: int, limit: int, what: str) -> None:
         if waiting >= limit:
-            raise RefusedError(
-                Refusal.CREDIT_EXCEEDED,
-                self._cursor,
+            raise refused(
                 f"{waiting} {what} are not confirmed, {limit} are allowed",
                 "wait for Durable before sending more, and put more acks into one batch",
+                Refusal.CREDIT_EXCEEDED,
             )
 
     @property

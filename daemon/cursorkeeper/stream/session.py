@@ -9,7 +9,8 @@ for a while.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
@@ -56,7 +57,7 @@ class Handle(Listener):
     ) -> None:
         self.session, self.handle, self.name, self.attach = session, handle, name, attach
         self.credit = Credit(session.pool)
-        self.outstanding = Outstanding(name.display)
+        self.outstanding = Outstanding()
         self.live = False
         self.confirmed = 0
         self._opening = opening
@@ -139,25 +140,23 @@ class Handle(Listener):
         self._send(resume=pb.Resume(handle=self.handle))
 
     def on_refused(self, code: str, message: str, remedy: str, seq: int = 0) -> None:
-        self.session.drop(self)
-        self.opened(code)
+        self._end(code)
         self.session.refuse(self.handle, Refusal(code), self.name.display, message, remedy, seq)
 
     def on_deposed(self, epoch: int) -> None:
-        self.session.drop(self)
-        self.opened(OpenResult.DEPOSED)
-        self._send(deposed=pb.Deposed(handle=self.handle, epoch=epoch))
+        self._end(OpenResult.DEPOSED, deposed=pb.Deposed(handle=self.handle, epoch=epoch))
 
     def on_closed(self) -> None:
-        """Closed as asked, or by the daemon."""
-        self.session.drop(self)
-        self.opened(OpenResult.CLOSED)
-        self._send(closed=pb.Closed(handle=self.handle))
+        self._end(OpenResult.CLOSED, closed=pb.Closed(handle=self.handle))
 
     def on_deleted(self) -> None:
+        self._end(OpenResult.DELETED, deleted=pb.Deleted(handle=self.handle))
+
+    def _end(self, result: str, **message: object) -> None:
         self.session.drop(self)
-        self.opened(OpenResult.DELETED)
-        self._send(deleted=pb.Deleted(handle=self.handle))
+        self.opened(result)
+        if message:
+            self._send(**message)
 
 
 class Session:
@@ -175,45 +174,34 @@ class Session:
         self.outbox = Outbox(
             max(MESSAGES_MAX, MESSAGES_PER_CURSOR * keeper.keeper_limits.cursors_max),
             self.end,
-            self._is_asked,
+            lambda: bool(self._asking),
         )
         self.source = ""
         self._ended = False
-        self._greeted = False
+        self.greeted = False
+        """Its Hello came, and was right."""
         self._handles: dict[int, Handle] = {}
         self._asking: set[Handle] = set()
         """They wait for their state, or for a confirmation."""
-
-    def _is_asked(self) -> bool:
-        return bool(self._asking)
-
-    def asks(self, handle: Handle) -> None:
-        """It has opened, or sent something."""
-        self._asking.add(handle)
 
     def answered(self, handle: Handle) -> None:
         """It waits for nothing that takes its time."""
         self._asking.discard(handle)
 
-    @property
-    def greeted(self) -> bool:
-        """Whether its Hello came, and was right."""
-        return self._greeted
-
     def hello(self) -> pb.KeeperMessage:
         """Our own Hello."""
-        hello = pb.Hello(
-            name=self._name,
-            incarnation=self._incarnation,
-            protocol_versions=list(PROTOCOL_VERSIONS),
+        return pb.KeeperMessage(
+            hello=pb.Hello(
+                name=self._name,
+                incarnation=self._incarnation,
+                protocol_versions=PROTOCOL_VERSIONS,
+                ack_ledgers_max=ACK_LEDGERS_MAX,
+                ack_partials_max=ACK_PARTIALS_MAX,
+                group_messages_max=GROUP_MESSAGES_MAX,
+                unconfirmed_parts_max=UNCONFIRMED_PARTS_MAX,
+                layout_ledgers_max=LAYOUT_RUN_LEDGERS_MAX,
+            )
         )
-        hello.ack_ledgers_max, hello.ack_partials_max = ACK_LEDGERS_MAX, ACK_PARTIALS_MAX
-        hello.group_messages_max = GROUP_MESSAGES_MAX
-        hello.unconfirmed_parts_max, hello.layout_ledgers_max = (
-            UNCONFIRMED_PARTS_MAX,
-            LAYOUT_RUN_LEDGERS_MAX,
-        )
-        return pb.KeeperMessage(hello=hello)
 
     def end(self) -> None:
         """The stream is gone, or will be when its peer reads again."""
@@ -259,7 +247,7 @@ class Session:
         if not message.HasField("group"):
             return (message,)
         count = len(message.group.messages)
-        if not self._greeted:
+        if not self.greeted:
             raise ProtocolViolation("the first message must be Hello")
         if count > GROUP_MESSAGES_MAX:
             raise too_many_grouped(count)
@@ -273,15 +261,15 @@ class Session:
         if kind == "hello":
             self._hello(message.hello)
             return
-        if not self._greeted:
+        if not self.greeted:
             raise ProtocolViolation("the first message must be Hello")
         match kind:
             case "ack_batch":
                 self._ack_batch(message.ack_batch)
             case "open_cursor":
-                self._open(message.open_cursor)
+                self._begin(message.open_cursor)
             case "delete_cursor" if message.delete_cursor.topic:
-                self._delete_unopened(message.delete_cursor)
+                self._begin(message.delete_cursor)
             case "group":
                 raise ProtocolViolation("a group within a group: put its messages into one")
             case None:
@@ -289,10 +277,10 @@ class Session:
                     "an empty message, or one of a newer protocol: use a version that Hello named"
                 )
             case _:
-                self._control(kind, message)
+                self._control(kind, getattr(message, kind))
 
     def _hello(self, hello: pb.Hello) -> None:
-        if self._greeted:
+        if self.greeted:
             raise ProtocolViolation("a second Hello")
         if not set(hello.protocol_versions) & set(PROTOCOL_VERSIONS):
             raise ProtocolViolation(
@@ -303,50 +291,54 @@ class Session:
             raise ProtocolViolation(
                 f"the credentials of {hello.name!r} are wrong: give the source the keeper's token"
             )
-        self._greeted, self.source = True, f"{hello.name}/{hello.incarnation}"
+        self.greeted, self.source = True, f"{hello.name}/{hello.incarnation}"
         self.outbox.group_messages_max = min(hello.group_messages_max, GROUP_MESSAGES_MAX)
         self.outbox.put(self.hello())
 
-    def _open(self, message: pb.OpenCursor) -> None:
-        number = message.handle
-        display = f"{message.topic}|{message.subscription}"
-        if number in self._handles:
-            self.keeper.telemetry.opened(Refusal.ALREADY_OPEN)
-            self.refuse(
-                number,
-                Refusal.ALREADY_OPEN,
-                display,
-                f"handle {number} is in use on this stream",
-                "choose another handle",
-            )
-            return
+    def _begin(self, message: pb.OpenCursor | pb.DeleteCursor) -> None:
+        """Opens a cursor, or deletes one that is not open, for a new handle."""
+        number, opens = message.handle, isinstance(message, pb.OpenCursor)
         handle: Handle | None = None
         try:
+            if number in self._handles:
+                raise codec.refused(
+                    f"handle {number} is in use on this stream",
+                    "choose another handle",
+                    Refusal.ALREADY_OPEN,
+                )
             name = CursorName.checked(message.topic, message.subscription)
-            layout = codec.layout_of(message.layout, name.display)
-            request = ev.Open(
-                create=message.create,
-                takeover=message.takeover,
-                start=codec.position_of(message.start) if message.HasField("start") else None,
-                layout=layout,
-                cursor_properties=dict(message.cursor_properties) or None,
-                resume=ev.Resume(message.resume.epoch, message.resume.generation)
-                if message.HasField("resume")
-                else None,
-                source=self.source,
-                fencing_token=codec.fencing_token_of(message, name.display),
-            )
-            handle = Handle(self, number, name, self.keeper.attach_id())
-            self._handles[number] = handle
-            self.asks(handle)
-            self.keeper.open(name, request, handle.attach, handle)
+            request = self._request(message) if isinstance(message, pb.OpenCursor) else None
+            token = codec.fencing_token_of(message)
+            attach = self.keeper.attach_id() if opens else 0
+            handle = self._handles[number] = Handle(self, number, name, attach, opening=opens)
+            if request is None:
+                self.keeper.delete_unopened(name, handle, fencing_token=token)
+            else:
+                self._asking.add(handle)
+                self.keeper.open(name, replace(request, fencing_token=token), attach, handle)
         except RefusedError as e:
             if handle is not None:
                 self.drop(handle)
-            self.keeper.telemetry.opened(e.code)
-            self.refuse(number, e.code, e.cursor, e.message, e.remedy)
+            if opens:
+                self.keeper.telemetry.opened(e.code)
+            display = f"{message.topic}|{message.subscription}"
+            self.refuse(number, e.code, e.cursor or display, e.message, e.remedy)
 
-    def _live(self, number: int) -> Handle | None:
+    def _request(self, message: pb.OpenCursor) -> ev.Open:
+        resume = message.resume
+        return ev.Open(
+            create=message.create,
+            takeover=message.takeover,
+            start=codec.position_of(message.start) if message.HasField("start") else None,
+            layout=codec.layout_of(message.layout),
+            cursor_properties=dict(message.cursor_properties) or None,
+            resume=ev.Resume(resume.epoch, resume.generation)
+            if message.HasField("resume")
+            else None,
+            source=self.source,
+        )
+
+    def _known(self, number: int) -> Handle | None:
         handle = self._handles.get(number)
         if handle is None:
             self.refuse(
@@ -364,28 +356,24 @@ class Session:
         self.keeper.detach(handle.name, handle.attach)
 
     def _ack_batch(self, message: pb.AckBatch) -> None:
-        handle = self._live(message.handle)
+        handle = self._known(message.handle)
         if handle is None:
             return
         try:
-            batch = codec.batch_of(message, handle.name.display)
+            batch = codec.batch_of(message)
             if not handle.live:
-                raise RefusedError(
-                    Refusal.BAD_MESSAGE,
-                    handle.name.display,
-                    "acks before StateEnd",
-                    "wait for StateEnd and the first Credit",
+                raise codec.refused(
+                    "acks before StateEnd", "wait for StateEnd and the first Credit"
                 )
             if not handle.credit.spend(batch.size_bytes):
-                raise RefusedError(
-                    Refusal.CREDIT_EXCEEDED,
-                    handle.name.display,
+                raise codec.refused(
                     f"a batch of {batch.size_bytes} bytes, "
                     f"{handle.credit.granted - handle.credit.spent} were granted",
                     "wait for Credit before sending",
+                    Refusal.CREDIT_EXCEEDED,
                 )
             handle.outstanding.add(batch.seq, control=False, parts=batch.parts)
-            self.asks(handle)
+            self._asking.add(handle)
         except RefusedError as e:
             self._fail(handle, e, message.seq)
             return
@@ -396,9 +384,8 @@ class Session:
         if runner is not None:
             runner.dispatch(event)
 
-    def _control(self, kind: str, message: pb.SourceMessage) -> None:
-        body = getattr(message, kind)
-        handle = self._live(body.handle)
+    def _control(self, kind: str, message: Any) -> None:
+        handle = self._known(message.handle)
         if handle is None:
             return
         try:
@@ -406,70 +393,29 @@ class Session:
                 wish = ev.Close if kind == "close_cursor" else ev.Delete
                 self.keeper.end(handle.name, wish(handle.attach))
                 return
-            event = self._control_event(kind, message, handle)
-            if isinstance(event, ev.SetLayout | ev.SetProperties | ev.Reset):
-                handle.outstanding.add(event.seq, control=True)
-                self.asks(handle)
+            if not handle.live:
+                raise codec.refused(f"{kind} before StateEnd", "wait for StateEnd")
+            event = _event(handle.attach, message)
+            handle.outstanding.add(message.seq, control=True)
+            self._asking.add(handle)
         except RefusedError as e:
-            self._fail(handle, e, getattr(body, "seq", 0))
+            self._fail(handle, e, getattr(message, "seq", 0))
             return
         self._dispatch(handle, event)
 
-    def _control_event(self, kind: str, message: pb.SourceMessage, handle: Handle) -> ev.Event:
-        cursor = handle.name.display
-        if not handle.live:
-            raise RefusedError(
-                Refusal.BAD_MESSAGE, cursor, f"{kind} before StateEnd", "wait for StateEnd"
-            )
-        match kind:
-            case "layout":
-                body = message.layout
-                return ev.SetLayout(
-                    handle.attach,
-                    body.seq,
-                    codec.generation_of(body, cursor),
-                    codec.layout_of(body.run, cursor),
-                )
-            case "set_cursor_properties":
-                sent = message.set_cursor_properties
-                return ev.SetProperties(
-                    handle.attach,
-                    sent.seq,
-                    codec.generation_of(sent, cursor),
-                    dict(sent.properties.values),
-                )
-            case _:
-                reset = message.reset_cursor
-                if not reset.HasField("target"):
-                    raise RefusedError(
-                        Refusal.BAD_MESSAGE,
-                        cursor,
-                        "a reset without a target",
-                        "send the new mark-delete position",
-                    )
-                return ev.Reset(
-                    handle.attach,
-                    reset.seq,
-                    codec.generation_of(reset, cursor),
-                    codec.position_of(reset.target),
-                )
 
-    def _delete_unopened(self, message: pb.DeleteCursor) -> None:
-        number = message.handle
-        handle: Handle | None = None
-        try:
-            name = CursorName.checked(message.topic, message.subscription)
-            if number in self._handles:
-                raise RefusedError(
-                    Refusal.ALREADY_OPEN,
-                    name.display,
-                    f"handle {number} is in use on this stream",
-                    "choose another handle",
-                )
-            token = codec.fencing_token_of(message, name.display)
-            handle = self._handles[number] = Handle(self, number, name, 0, opening=False)
-            self.keeper.delete_unopened(name, handle, fencing_token=token)
-        except RefusedError as e:
-            if handle is not None:
-                self.drop(handle)
-            self.refuse(number, e.code, e.cursor, e.message, e.remedy)
+def _event(
+    attach: int, message: pb.Layout | pb.SetCursorProperties | pb.ResetCursor
+) -> ev.SetLayout | ev.SetProperties | ev.Reset:
+    """What a control message asks for. Raises RefusedError."""
+    seq = message.seq
+    if isinstance(message, pb.Layout):
+        generation = codec.generation_of(message)
+        return ev.SetLayout(attach, seq, generation, codec.layout_of(message.run))
+    if isinstance(message, pb.SetCursorProperties):
+        values = dict(message.properties.values)
+        return ev.SetProperties(attach, seq, codec.generation_of(message), values)
+    if not message.HasField("target"):
+        raise codec.refused("a reset without a target", "send the new mark-delete position")
+    target = codec.position_of(message.target)
+    return ev.Reset(attach, seq, codec.generation_of(message), target)

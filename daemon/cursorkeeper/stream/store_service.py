@@ -158,7 +158,7 @@ class CursorStoreService(rpc.CursorStoreServicer):
                 "the topic is empty: name the one whose cursors are to be deleted",
             )
         try:
-            token = codec.fencing_token_of(request, request.topic)
+            token = codec.fencing_token_of(request)
         except RefusedError as e:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{e.message}: {e.remedy}")
         try:

@@ -36,7 +36,7 @@ def individual(
     """AckType.Individual with one message id; `batch_size` 0: the command did not say."""
     ledger = pb.LedgerAcks(ledger_id=at[0])
     _put(ledger, at[1], words, batch_size)
-    return codec.batch_of(pb.AckBatch(seq=seq, generation=generation, ledgers=[ledger]), "c")
+    return codec.batch_of(pb.AckBatch(seq=seq, generation=generation, ledgers=[ledger]))
 
 
 def cumulative(
@@ -50,7 +50,7 @@ def cumulative(
     if words:
         ledger = message.ledgers.add(ledger_id=at[0])
         _put(ledger, at[1], words, batch_size)
-    return codec.batch_of(message, "c")
+    return codec.batch_of(message)
 
 
 def _put(ledger: pb.LedgerAcks, entry: int, words: list[int], batch_size: int) -> None:

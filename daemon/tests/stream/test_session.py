@@ -351,7 +351,7 @@ async def test_unconfirmed_ledgers_and_batches_are_bounded_beside_the_bytes(
     messages do not count against it.
     """
     monkeypatch.setattr(outstanding, "UNCONFIRMED_PARTS_MAX", 10)
-    held = outstanding.Outstanding("c")
+    held = outstanding.Outstanding()
     held.add(1, control=False, parts=30)
     held.add(2, control=True)
     with pytest.raises(
