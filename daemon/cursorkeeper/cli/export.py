@@ -9,11 +9,10 @@ from typing import Annotated
 
 import typer
 
-from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.frame import CursorOrTopic, Subscription, opened
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
-from cursorkeeper.terminal import options
+from cursorkeeper.terminal import cursor_name, options
 from cursorkeeper.terminal.files import whole_file
 from cursorkeeper.terminal.output import Bar, json_line, say
 from cursorkeeper.terminal.printable import printable_json

@@ -12,11 +12,10 @@ import secrets
 from typing import Any
 
 from cursorkeeper import connections
-from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.frame import Cursor, Yes, confirmed, not_written, opened
 from cursorkeeper.inspection.footer_view import footer_json, footer_lines
 from cursorkeeper.repair.token import Seen, forget, look
-from cursorkeeper.terminal import options
+from cursorkeeper.terminal import cursor_name, options
 from cursorkeeper.terminal.output import json_line, say
 
 

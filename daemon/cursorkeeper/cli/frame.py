@@ -14,11 +14,11 @@ from typing import Annotated
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import cursor_name
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import roots
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import cursor_name
 from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, say
 

@@ -4,31 +4,30 @@ fencing anything.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.frame import CursorOrTopic, Subscription, opened
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import reader, record_view, state_entries
-from cursorkeeper.inspection.footer_view import footer_json, footer_lines, ledger_json, roles
-from cursorkeeper.inspection.reader import End
-from cursorkeeper.inspection.record_view import RecordView
-from cursorkeeper.inspection.state_entries import StateEntry
-from cursorkeeper.runtime import pulsar_ledger
-from cursorkeeper.terminal import options
+from cursorkeeper.inspection.cursor_view import (
+    FooterView,
+    LedgerProblem,
+    LedgerView,
+    RawFooter,
+    rows,
+)
+from cursorkeeper.terminal import cursor_name, options, output
 from cursorkeeper.terminal.failure import NO
-from cursorkeeper.terminal.output import Bar, Table, json_line, say
+from cursorkeeper.terminal.output import Bar, Table, say
 from cursorkeeper.zookeeper import errors as zk
 
 PAGE_ROWS = 1_000
 """Records per table: a long chain is shown as it is read."""
-RAW_BYTES_MAX = 2_000
 
 
 async def show(
@@ -38,10 +37,18 @@ async def show(
     try:
         footer, version = await reader.read_footer(ports.footers, name)
     except DamageError:
-        await _show_raw(ports, name.path(root), as_json=as_json)
+        path = name.path(root)
+        with suppress(zk.ZooKeeperError):
+            output.show(RawFooter(path, await ports.zookeeper.get(path)), as_json=as_json)
         raise
     ends = await reader.ends_of(ports.ledgers, footer, missing_ok=True)
-    _show_footer(name, footer, version, ends, as_json=as_json)
+    if not as_json:
+        say(name.display, bold=True)
+    output.show(FooterView(name, footer, version), as_json=as_json)
+    table = Table(LedgerView.COLUMNS, right=LedgerView.NUMBERS, as_json=as_json)
+    for ledger, end in ends.items():
+        table.add(LedgerView.of(footer, ledger, end))
+    table.show(apart=True)
     if not records:
         return 0
     bar.grow(sum(end.last_entry + 1 for end in ends.values()))
@@ -50,134 +57,20 @@ async def show(
     for ledger, end in ends.items():
         if end.info is None:
             continue  # counted as missing
-        rows_of, kind = (_states, state_entries) if ledger in whole else (_records, record_view)
+        kind = state_entries if ledger in whole else record_view
+        page = Table(kind.COLUMNS, right=kind.NUMBERS, as_json=as_json)
         try:
-            rows = rows_of(ports, name, ledger, end, bar)
+            async for row in rows(ports, name, ledger, end, bar, is_whole=ledger in whole):
+                bad += not row.is_good
+                bar.advance()
+                page.add(row)
+                if len(page) == PAGE_ROWS:
+                    page.show()
         except DamageError as e:
             bad += 1
-            _show_problem(ledger, e.message, as_json=as_json)
-            continue
-        bad += await _show_rows(rows, kind.COLUMNS, kind.NUMBERS, bar, as_json=as_json)
+            output.show(LedgerProblem(ledger, e.message), as_json=as_json)
+        page.show(apart=True)
     return bad
-
-
-def _show_footer(
-    name: CursorName, footer: Footer, version: int, ends: dict[int, End], *, as_json: bool
-) -> None:
-    if as_json:
-        json_line({"type": "footer", "cursor": name.display, **footer_json(footer, version)})
-        for ledger, end in ends.items():
-            json_line(
-                {
-                    "type": "ledger",
-                    "ledger": ledger,
-                    "roles": roles(footer, ledger),
-                    **ledger_json(end.info, end.last_entry, is_final=end.is_final),
-                }
-            )
-        return
-    say(name.display, bold=True)
-    for label, text in footer_lines(footer, version):
-        say(f"  {label:<13} {text}")
-    if ends:
-        made = Table(
-            ("ledger", "named as", "last entry", "state", "bytes", "quorums"),
-            right=("ledger", "last entry", "bytes"),
-        )
-        for ledger, end in ends.items():
-            info = end.info
-            if info is None:
-                made.add_row(str(ledger), ", ".join(roles(footer, ledger)), "", "MISSING", "", "")
-                continue
-            last = str(end.last_entry) if end.is_final else f"{end.last_entry} or more"
-            quorums = f"{info.ensemble}/{info.write_quorum}/{info.ack_quorum} {info.digest.name}"
-            made.add_row(
-                str(ledger),
-                ", ".join(roles(footer, ledger)),
-                last,
-                info.state.name,
-                f"{info.length:,}",
-                quorums,
-            )
-        say("")
-        made.show()
-
-
-async def _records(
-    ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar
-) -> AsyncIterator[RecordView | StateEntry]:
-    async for entry, payload in reader.entries(ports.ledgers, ledger, end.last_entry, say=bar.say):
-        yield record_view.view(ledger, entry, payload, name.record_hash)
-
-
-def _states(
-    ports: Ports, name: CursorName, ledger: int, end: End, bar: Bar
-) -> AsyncIterator[RecordView | StateEntry]:
-    """Of a ledger of whole states: what each entry is, by its size and the footer behind it. Raises
-    DamageError.
-    """
-    assert end.info is not None
-    written = pulsar_ledger.written_by(end.info.custom_metadata, name)
-    entries = reader.entries(
-        ports.ledgers, ledger, end.last_entry, say=bar.say, unconfirmed=not end.is_final
-    )
-    return state_entries.StateEntries(ledger, written).views(entries)
-
-
-async def _show_rows(
-    rows: AsyncIterator[RecordView | StateEntry],
-    columns: Sequence[str],
-    numbers: Sequence[str],
-    bar: Bar,
-    *,
-    as_json: bool,
-) -> int:
-    """Each as it is read, in tables of some length; returns how many are bad."""
-    bad = 0
-    page = Table(columns, right=numbers)
-    async for shown in rows:
-        bad += not shown.is_good
-        bar.advance()
-        if as_json:
-            json_line(shown.as_json())
-            continue
-        page.add_row(*shown.as_row())
-        if len(page) == PAGE_ROWS:
-            page.show()
-            page = Table(columns, right=numbers)
-    if len(page):
-        say("")
-        page.show()
-    return bad
-
-
-def _show_problem(ledger: int, problem: str, *, as_json: bool) -> None:
-    if as_json:
-        json_line({"type": "ledger_problem", "ledger": ledger, "ok": False, "problem": problem})
-    else:
-        say(f"ledger {ledger}: {problem}")
-
-
-async def _show_raw(ports: Ports, path: str, *, as_json: bool) -> None:
-    """The bytes of a footer that cannot be read."""
-    try:
-        node = await ports.zookeeper.get(path)
-    except zk.ZooKeeperError:
-        return
-    text = node.data[:RAW_BYTES_MAX].decode(errors="backslashreplace")
-    if as_json:
-        json_line(
-            {
-                "type": "raw",
-                "path": path,
-                "version": node.version,
-                "bytes": len(node.data),
-                "text": text,
-            }
-        )
-    else:
-        say(f"{path}, version {node.version}, {len(node.data)} bytes:")
-        say(text)
 
 
 @options.command
@@ -201,11 +94,11 @@ async def inspect(
     name = cursor_name.parse(cursor, subscription)
     async with opened(settings, "reading records") as (ports, bar):
         bad = await show(ports, name, settings.root, bar, records=records, as_json=as_json)
-    if bad:
-        say(
-            f"{bad} record(s) or ledgers are bad. What to do: `cursorkeeper verify` says what "
-            f"that means for the cursor",
-            err=True,
-        )
-        return NO
-    return 0
+    if not bad:
+        return 0
+    say(
+        f"{bad} record(s) or ledgers are bad. What to do: `cursorkeeper verify` says what that "
+        "means for the cursor",
+        err=True,
+    )
+    return NO

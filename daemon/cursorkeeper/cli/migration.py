@@ -18,13 +18,13 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from cursorkeeper.cli import cursor_name
 from cursorkeeper.migration.cluster import Selection, SkippedPath
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.outcome import BEFORE, JOBS_MAX, Outcome
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.settings import Settings
+from cursorkeeper.terminal import cursor_name
 from cursorkeeper.terminal.failure import AWAY, NO, exit_code
 from cursorkeeper.terminal.output import Bar, json_line, say
 

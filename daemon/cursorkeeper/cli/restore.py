@@ -15,11 +15,10 @@ from typing import Annotated
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.frame import ended_at_once
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.export_file import run_import, scan
-from cursorkeeper.terminal import options
+from cursorkeeper.terminal import cursor_name, options
 from cursorkeeper.terminal.output import Bar, json_line, say
 
 

@@ -12,12 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.frame import Cursor, Yes, confirmed, ended_at_once, not_written, opened
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.repair.footer import ABSENT, Plan, look, write
-from cursorkeeper.terminal import options
+from cursorkeeper.terminal import cursor_name, options
 from cursorkeeper.terminal.output import Bar, json_line, say
 
 WRITES_MAX = 1_000_000

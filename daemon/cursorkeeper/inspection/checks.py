@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -73,6 +73,7 @@ class Finding(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, rename="camel"):
     """What `check` found of one cursor, as one line of `verify --json`."""
 
+    template: ClassVar[str] = "inspection/templates/report.txt"
     cursor: str
     state: str = ""
     at_least: bool = False

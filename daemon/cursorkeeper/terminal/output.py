@@ -1,5 +1,8 @@
-"""What goes to the screen: JSON lines for programs, tables for people, and a bar for whatever takes
-more than two seconds.
+"""What goes to the screen: JSON lines for programs, sentences and tables for people, and a bar for
+whatever takes more than two seconds.
+
+What is said is the engines': values that know their JSON and their row of a table, and templates of
+sentences that lie beside them.
 """
 
 from __future__ import annotations
@@ -7,11 +10,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import typer
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import (
@@ -31,6 +36,29 @@ ALIGNED_MAX = 100
 """Columns of a terminal."""
 
 
+class View(Protocol):
+    """What a command tells of one thing."""
+
+    @property
+    def template(self) -> str:
+        """Its lines for people: a file of this package, which knows the view as `it`."""
+        ...
+
+    def as_json(self) -> Mapping[str, Any]:
+        """Its line for programs."""
+        ...
+
+
+class Row(Protocol):
+    """What a command tells of one of many things."""
+
+    def as_json(self) -> Mapping[str, Any]: ...
+
+    def as_row(self) -> Sequence[str]:
+        """Its cells, in the order of the columns."""
+        ...
+
+
 def json_line(value: Mapping[str, Any] | msgspec.Struct) -> None:
     """One line of JSON on standard output."""
     sys.stdout.write(printable_json(msgspec.json.encode(value, enc_hook=str).decode()) + "\n")
@@ -43,30 +71,74 @@ def say(line: str, *, err: bool = False, bold: bool = False) -> None:
     typer.secho(printable(line), err=err, bold=bold or None)
 
 
+@cache
+def _templates() -> Environment:
+    found = Environment(
+        loader=PackageLoader("cursorkeeper", ""),
+        finalize=lambda value: printable(str(value)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    found.filters["n"] = "{:,}".format
+    return found
+
+
+def tell(template: str, *, err: bool = False, **values: object) -> None:
+    """The lines of a template, as `say` would say them: what comes from outside is in its values
+    alone.
+    """
+    for line in _templates().get_template(template).render(values).splitlines():
+        say(line, err=err)
+
+
+def show(view: View, *, as_json: bool) -> None:
+    """One line of JSON, or lines for people."""
+    if as_json:
+        json_line(view.as_json())
+    else:
+        tell(view.template, it=view)
+
+
 class Table:
     """Rows for people, a line each, as long as they are: nothing is cut or folded. The columns in
     `right` hold numbers. A cell that is longer than `ALIGNED_MAX` moves the rest of its own row and
-    no other's.
+    no other's. `as_json`: each row is a line for programs instead, at once.
     """
 
-    def __init__(self, columns: Sequence[str], *, right: Sequence[str] = ()) -> None:
+    def __init__(
+        self, columns: Sequence[str], *, right: Sequence[str] = (), as_json: bool = False
+    ) -> None:
+        self._columns, self._as_json = columns, as_json
         self._right = [name in right for name in columns]
-        self._rows: list[list[str]] = [list(columns)]
+        self._rows: list[list[str]] = []
 
     def __len__(self) -> int:
-        return len(self._rows) - 1
+        return len(self._rows)
+
+    def add(self, row: Row) -> None:
+        if self._as_json:
+            json_line(row.as_json())
+        else:
+            self.add_row(*row.as_row())
 
     def add_row(self, *cells: str) -> None:
         self._rows.append([printable(cell) for cell in cells])
 
-    def show(self) -> None:
-        """Prints the table on standard output; names are never cut."""
-        columns = zip_longest(*self._rows, fillvalue="")
+    def show(self, *, apart: bool = False) -> None:
+        """Prints the rows since the last time on standard output, under the names of the columns;
+        nothing if there are none. Names are never cut. `apart`: an empty line comes first.
+        """
+        if not self._rows:
+            return
+        if apart:
+            say("")
+        rows, self._rows = [list(self._columns), *self._rows], []
         widths = [
             max(width for cell in column if (width := cell_len(cell)) <= ALIGNED_MAX)
-            for column in columns
+            for column in zip_longest(*rows, fillvalue="")
         ]
-        for number, row in enumerate(self._rows):
+        for number, row in enumerate(rows):
             say("  ".join(map(self._padded, row, widths, self._right)).rstrip(), bold=number == 0)
 
     @staticmethod

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cursorkeeper.cli import cursor_name
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.problems import ProblemError
+from cursorkeeper.terminal import cursor_name
 
 TEXTS = st.text(alphabet="a|\\/: '%\n", min_size=1, max_size=12)
 

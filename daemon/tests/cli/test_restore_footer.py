@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.cli import cursor_name
 from cursorkeeper.cli.restore_footer import WRITES_MAX, as_json, bytes_of, show, verification
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import FooterState
@@ -20,6 +19,7 @@ from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.repair.footer import WRITES_PER_REQUEST, Plan, look, write
+from cursorkeeper.terminal import cursor_name
 from cursorkeeper.zookeeper import errors as zk
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.fakes.zookeeper.faults import Delay, UnknownDone, UnknownNotDone

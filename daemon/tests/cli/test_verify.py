@@ -9,11 +9,11 @@ from dataclasses import asdict
 
 import pytest
 
-from cursorkeeper.cli import verify
+from cursorkeeper.cli.verify import told
 from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as footer_bytes
-from cursorkeeper.inspection import checks
+from cursorkeeper.inspection import checks, verification
 from cursorkeeper.inspection.checks import Report, check
 from cursorkeeper.problems import Kind, NotFound, ProblemError
 from daemon.tests.cli.conftest import EAGER, CliWorld
@@ -145,7 +145,7 @@ async def test_a_lost_ledger_is_named(world: CliWorld) -> None:
     footer = await world.closed(l7=((1, 3),))
     world.bookkeeper.lose_ledger(footer.chain[0].ledger)
     ports = await world.ports()
-    report = await verify.verify_one(ports, NAME, world.bar)
+    report = await verification.verify(ports, NAME, world.bar)
     assert (
         f"ledger {footer.chain[0].ledger} does not exist" in report.findings[0].message
         and report.remedy
@@ -194,18 +194,14 @@ async def test_all(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
         await world.closed(name, l7=((1, 3),))
     await world.overwrite(names[1], b"{}")
     ports = await world.ports()
-    assert await verify.verify_all(
-        ports, verify.every_cursor(ports.footers), world.bar, as_json=True, every=True
-    ) == (3, 1)
+    assert await told(verification.verify_all(ports, world.bar), as_json=True) == (3, 1)
     found = {x["cursor"]: x for x in map(json.loads, capsys.readouterr().out.splitlines())}
     assert (
         not found[names[1].display]["ok"]
         and "version" in found[names[1].display]["damage"][0]["message"]
     )
     assert found[names[0].display]["ok"] and found[names[0].display]["totals"]["acked"] == 3
-    await verify.verify_all(
-        ports, verify.every_cursor(ports.footers), world.bar, as_json=False, every=True
-    )
+    await told(verification.verify_all(ports, world.bar), as_json=False)
     text = capsys.readouterr().out
     assert text.count("ok  ") == 2 and text.count("DAMAGED") == 1 and "What to do:" in text
 
@@ -213,7 +209,7 @@ async def test_all(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
 async def test_an_unknown_cursor_is_not_damage(world: CliWorld) -> None:
     ports = await world.ports()
     with pytest.raises(NotFound):
-        await verify.verify_all(ports, verify._given([NAME]), world.bar, as_json=False)
+        await told(verification.verify_some(ports, [NAME], world.bar), as_json=False)
 
 
 async def test_a_footer_that_is_older_than_its_ledgers(
@@ -233,12 +229,11 @@ async def test_a_footer_that_is_older_than_its_ledgers(
     await world.overwrite(NAME, footer_bytes.encode(older.written_at(version + 1)))
     capsys.readouterr()
     assert await all_verified(world) == (1, 1)
-    told = json.loads(capsys.readouterr().out)
-    assert "is of epoch 2" in told["damage"][0]["message"] and "restore-footer" in told["remedy"]
+    found = json.loads(capsys.readouterr().out)
+    assert "is of epoch 2" in found["damage"][0]["message"]
+    assert "restore-footer" in found["remedy"]
 
 
 async def all_verified(world: CliWorld) -> tuple[int, int]:
     ports = await world.ports()
-    return await verify.verify_all(
-        ports, verify.every_cursor(ports.footers), world.bar, as_json=True, every=True
-    )
+    return await told(verification.verify_all(ports, world.bar), as_json=True)

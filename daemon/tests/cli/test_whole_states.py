@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.cli import inspect, ls, verify
+from cursorkeeper.cli import inspect, ls
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.inspection.checks import Report, check
 from cursorkeeper.inspection.reader import read_state
+from cursorkeeper.terminal.output import show
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.support.whole import writer
@@ -101,7 +102,7 @@ async def test_a_live_cursor_is_seen_with_its_newest_state(
     assert at_least and answer.state.is_acked(7, 5_000)
     partial_found = {key: set(p.missing) for key, p in answer.state.iter_partials()}
     assert partial_found == {PartialKey(7, 9): {3}}
-    verify.show(report)
+    show(report, as_json=False)
     assert "ok" in capsys.readouterr().out
 
 
@@ -120,7 +121,7 @@ async def test_an_unfinished_tail_is_shown_and_no_damage(
     assert [x["entry"] for x in tail] == [whole, whole + 1]
     report = await checked(world)
     assert report.is_good and report.unfinished == 2, report.findings
-    verify.show(report)
+    show(report, as_json=False)
     assert "2 entries of a flush that was cut off" in capsys.readouterr().out
     again = Source(await world.keeper())
     told = await again.open()
@@ -179,7 +180,7 @@ async def test_truncation_is_visible_everywhere(capsys: pytest.CaptureFixture[st
     assert "pulsar, TRUNCATED" in capsys.readouterr().out
     report = await checked(world)
     assert report.truncated is not None and report.is_good
-    verify.show(report)
+    show(report, as_json=False)
     assert (
         "TRUNCATED by the operator's leave (managedLedgerMaxUnackedRangesToPersist=1): 2 acks"
         in capsys.readouterr().out
