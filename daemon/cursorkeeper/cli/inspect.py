@@ -14,18 +14,14 @@ from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import reader, record_view, state_entries
-from cursorkeeper.inspection.cursor_view import (
-    FooterView,
-    LedgerProblem,
-    LedgerView,
-    RawFooter,
-    rows,
-)
+from cursorkeeper.inspection.cursor_view import LedgerView, raw_json, rows
+from cursorkeeper.inspection.footer_view import footer_json, footer_lines
 from cursorkeeper.terminal import cursor_name, options, output
 from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, Table, say
 from cursorkeeper.zookeeper import errors as zk
 
+TEMPLATES = "inspection/templates"
 PAGE_ROWS = 1_000
 """Records per table: a long chain is shown as it is read."""
 
@@ -39,12 +35,15 @@ async def show(
     except DamageError:
         path = name.path(root)
         with suppress(zk.ZooKeeperError):
-            output.show(RawFooter(path, await ports.zookeeper.get(path)), as_json=as_json)
+            raw = raw_json(path, await ports.zookeeper.get(path))
+            output.show(raw, f"{TEMPLATES}/raw_footer.txt", as_json=as_json)
         raise
     ends = await reader.ends_of(ports.ledgers, footer, missing_ok=True)
-    if not as_json:
-        say(name.display, bold=True)
-    output.show(FooterView(name, footer, version), as_json=as_json)
+    if as_json:
+        head = {"type": "footer", "cursor": name.display}
+        output.json_line({**head, **footer_json(footer, version)})
+    else:
+        output.labelled(name.display, 13, footer_lines(footer, version))
     table = Table(LedgerView.COLUMNS, right=LedgerView.NUMBERS, as_json=as_json)
     for ledger, end in ends.items():
         table.add(LedgerView.of(footer, ledger, end))
@@ -68,7 +67,8 @@ async def show(
                     page.show()
         except DamageError as e:
             bad += 1
-            output.show(LedgerProblem(ledger, e.message), as_json=as_json)
+            told = {"type": "ledger_problem", "ledger": ledger, "ok": False, "problem": e.message}
+            output.show(told, f"{TEMPLATES}/ledger_problem.txt", as_json=as_json)
         page.show(apart=True)
     return bad
 

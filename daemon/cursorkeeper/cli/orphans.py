@@ -2,24 +2,31 @@
 topics were deleted by force.
 
 Who is an orphan, what may go and when a search is not believed: `cursorkeeper.orphans`. Owns the
-table, the words and the exit code.
+options and the exit code.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 import secrets
 import time
-from collections import Counter
 from contextlib import AsyncExitStack
-from typing import Annotated, Any
+from typing import Annotated
 
 from cursorkeeper import connections
 from cursorkeeper.cli import migration
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_settings
-from cursorkeeper.orphans.fleet import PERCENT_MAX, Fleet, Orphan
+from cursorkeeper.orphans.fleet import PERCENT_MAX, Fleet
+from cursorkeeper.orphans.listing import (
+    COLUMNS,
+    MAY_GO,
+    NUMBERS,
+    UNITS_S,
+    ended_json,
+    listed,
+    summary_json,
+)
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.orphans.removal import Ending, Removed, Remover
 from cursorkeeper.orphans.search import search
@@ -28,16 +35,10 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import AWAY, NO
-from cursorkeeper.terminal.output import Bar, Table, json_line, say
+from cursorkeeper.terminal.output import Bar, Table, say, show
 
-AT_ONCE = 8
-"""Orphans that are deleted at the same time."""
-COLUMNS = ("gone", "idle", "ledgers", "bytes", "verdict", "cursor")
-"""The name comes last: a terminal of any width folds it and nothing else."""
-NUMBERS = ("idle", "ledgers", "bytes")
-UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+TEMPLATES = "orphans/templates"
 _AGE = re.compile(r"(\d+(?:\.\d+)?) ?([smhd])")
-MAY_GO = "may go"
 WRONG_STORE = (
     "give the address and chroot of Pulsar's own ZooKeeper with --pulsar-zookeeper; "
     "other metadata stores are not read"
@@ -45,11 +46,6 @@ WRONG_STORE = (
 DOUBTED = (
     "check --pulsar-zookeeper and its chroot; if so many topics were deleted in truth, say "
     "so with --percent-max (100: none may be left)"
-)
-OPEN = (
-    "an open one is closed by its daemon (`writer` of --json) when its source has been away for "
-    "detached_cursor_max_ms; one whose daemon is gone for ever stays until a source deletes it by "
-    "name (DeleteCursor, with the `fencingToken` of --json)"
 )
 
 
@@ -61,105 +57,6 @@ def seconds(text: str) -> float:
             f"--age {text!r} is no age", "write a number and s, m, h or d, as in 24h", Kind.USAGE
         )
     return float(form[1]) * UNITS_S[form[2]]
-
-
-def rough(duration_s: float) -> str:
-    """As long as a cell is wide: 3d, 5h, 12m, 40s."""
-    for unit in "dhm":
-        if duration_s >= UNITS_S[unit]:
-            return f"{duration_s / UNITS_S[unit]:,.0f}{unit}"
-    return f"{duration_s:.0f}s"
-
-
-class Listing:
-    """What a search found, as people and programs see it. `now_ms` and `age_s` say who is young."""
-
-    def __init__(self, fleet: Fleet, *, now_ms: int, age_s: float, as_json: bool) -> None:
-        self.fleet, self._now_ms, self._age_s, self._as_json = fleet, now_ms, age_s, as_json
-        self.orphans = sorted(fleet.orphans, key=lambda orphan: orphan.name.canonical)
-        self.removed: Counter[Ending] = Counter()
-        self.ledgers_left = 0
-
-    @property
-    def deletable(self) -> list[Orphan]:
-        return [orphan for orphan in self.orphans if not orphan.stays(self._now_ms, self._age_s)]
-
-    def show(self) -> None:
-        """Each orphan, none deleted."""
-        table = Table(COLUMNS, right=NUMBERS)
-        for orphan in self.orphans:
-            stays, idle_s = orphan.stays(self._now_ms, self._age_s), orphan.idle_s(self._now_ms)
-            if self._as_json:
-                json_line({**orphan.as_json(), "idleS": round(idle_s), "verdict": stays or MAY_GO})
-            else:
-                numbers = (rough(idle_s), str(orphan.ledgers), f"{orphan.stored_bytes:,}")
-                table.add_row(str(orphan.why), *numbers, stays or MAY_GO, orphan.name.display)
-        if len(table):
-            table.show()
-
-    def ended(self, orphan: Orphan, removed: Removed) -> None:
-        """One that was to be deleted."""
-        self.removed[removed.ending] += 1
-        self.ledgers_left += removed.ledgers_left
-        if self._as_json:
-            told = {
-                "ending": str(removed.ending),
-                "said": removed.said,
-                "ledgersLeft": removed.ledgers_left,
-            }
-            json_line({**orphan.as_json(), **told})
-        else:
-            say(f"{removed.ending:>10}  {orphan.name}{f': {removed.said}' if removed.said else ''}")
-
-    def summary(self, doubt: str, *, deleting: bool) -> None:
-        """The last line, and what to do."""
-        fleet, verdicts = (
-            self.fleet,
-            Counter(o.stays(self._now_ms, self._age_s) or MAY_GO for o in self.orphans),
-        )
-        if self._as_json:
-            endings = {str(ending): count for ending, count in self.removed.items()}
-            counts: dict[str, Any] = {
-                **fleet.as_json(),
-                "listed": len(self.orphans),
-                "verdicts": dict(verdicts),
-                "endings": endings,
-            }
-            json_line(
-                {"summary": "orphans", **counts, "ledgersLeft": self.ledgers_left, "doubt": doubt}
-            )
-            return
-        which = (
-            f": {', '.join(f'{count:,} {verdict}' for verdict, count in verdicts.most_common())}"
-            if verdicts
-            else ""
-        )
-        foreign = (
-            f"; {fleet.foreign:,} are of no topic that Pulsar can have" if fleet.foreign else ""
-        )
-        say(f"{fleet.orphans_count:,} orphans among {fleet.cursors:,} cursors{which}{foreign}")
-        if fleet.orphans_count > len(self.orphans):
-            say(f"{len(self.orphans):,} of them are listed: run it again when these are deleted")
-        if deleting:
-            endings_said = (
-                ", ".join(f"{count:,} {ending}" for ending, count in self.removed.most_common())
-                or "none deleted"
-            )
-            say(
-                endings_said
-                + (
-                    f"; {self.ledgers_left:,} ledgers are left to garbage collection"
-                    if self.ledgers_left
-                    else ""
-                )
-            )
-        elif verdicts[MAY_GO] and not doubt:
-            say(
-                f"What to do: --delete deletes the {verdicts[MAY_GO]:,} that may go; Pulsar is "
-                f"asked again before each"
-            )
-        if verdicts["open"]:
-            say(f"Open: {OPEN}")
 
 
 async def look(footers: FooterStore, pulsar: PulsarStore, where: str, bar: Bar) -> Fleet:
@@ -175,46 +72,52 @@ async def look(footers: FooterStore, pulsar: PulsarStore, where: str, bar: Bar) 
     return await search(footers, pulsar, looked=bar.advance)
 
 
-async def delete_all(listing: Listing, remover: Remover, bar: Bar) -> None:
-    """What may go, some at a time. Raises ZooKeeperError where ZooKeeper refuses."""
-    chosen = listing.deletable
-    bar.grow(len(chosen))
-    for start in range(0, len(chosen), AT_ONCE):
-        some = chosen[start : start + AT_ONCE]
-        for orphan, removed in zip(
-            some, await asyncio.gather(*map(remover.remove, some)), strict=True
-        ):
-            listing.ended(orphan, removed)
-            bar.advance()
-
-
-async def report(listing: Listing, percent_max: float, remover: Remover | None, bar: Bar) -> int:
+async def report(
+    fleet: Fleet,
+    remover: Remover | None,
+    bar: Bar,
+    *,
+    now_ms: int,
+    age_s: float,
+    percent_max: float,
+    as_json: bool,
+) -> int:
     """Lists them, or with a remover deletes what may go; returns the exit code. Raises
     ProblemError, ZooKeeperError.
     """
-    doubt = listing.fleet.doubt(percent_max)
+    doubt = fleet.doubt(percent_max)
+    rows, removed = listed(fleet, now_ms, age_s), list[Removed]()
     if remover is None:
-        listing.show()
+        table = Table(COLUMNS, right=NUMBERS, as_json=as_json)
+        for row in rows:
+            table.add(row)
+        table.show()
     elif doubt:
         raise ProblemError(f"{doubt}: nothing was deleted", DOUBTED)
     else:
-        await delete_all(listing, remover, bar)
-    listing.summary(doubt, deleting=remover is not None)
+        chosen = [row.orphan for row in rows if row.verdict == MAY_GO]
+        bar.grow(len(chosen))
+        async for orphan, one in remover.remove_all(chosen):
+            removed.append(one)
+            show(ended_json(orphan, one), f"{TEMPLATES}/ended.txt", as_json=as_json)
+            bar.advance()
+    summary, deleting = summary_json(fleet, rows, removed, doubt), remover is not None
+    show(summary, f"{TEMPLATES}/summary.txt", as_json=as_json, deleting=deleting)
     if doubt:
         say(f"{doubt}: --delete would delete nothing. What to do: {DOUBTED}", err=True)
-    if listing.fleet.unreadable:
+    if fleet.unreadable:
         say(
-            f"{listing.fleet.unreadable:,} footer(s) cannot be read, and are left alone: "
-            f"`cursorkeeper ls` names them",
+            f"{fleet.unreadable:,} footer(s) cannot be read, and are left alone: `cursorkeeper ls` "
+            "names them",
             err=True,
         )
-    if listing.removed[Ending.UNDECIDED]:
+    if summary["endings"][Ending.UNDECIDED]:
         say(
             "What to do: run it again when ZooKeeper is back: what it lists then was not deleted",
             err=True,
         )
         return AWAY
-    return NO if doubt or listing.fleet.unreadable else 0
+    return NO if doubt or fleet.unreadable else 0
 
 
 @options.command
@@ -258,9 +161,16 @@ async def orphans(
             remover = Remover(theirs, footers, ledgers, lambda: new_writer(settings))
         with Bar("looking for orphans") as bar:
             fleet = await look(footers, theirs, pulsar.zookeeper, bar)
-        listing = Listing(fleet, now_ms=round(time.time() * 1000), age_s=age_s, as_json=as_json)
         with Bar("deleting orphans", 0) as bar:
-            return await report(listing, percent_max, remover, bar)
+            return await report(
+                fleet,
+                remover,
+                bar,
+                now_ms=round(time.time() * 1000),
+                age_s=age_s,
+                percent_max=percent_max,
+                as_json=as_json,
+            )
 
 
 def new_writer(settings: Settings) -> str:

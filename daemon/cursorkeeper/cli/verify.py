@@ -22,7 +22,7 @@ async def told(reports: AsyncIterator[Report], *, as_json: bool) -> tuple[int, i
     async for report in reports:
         count += 1
         damaged += not report.is_good
-        show(report, as_json=as_json)
+        show(report.as_json(), "inspection/templates/report.txt", as_json=as_json)
     return count, damaged
 
 

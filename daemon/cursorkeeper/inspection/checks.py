@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 
@@ -66,14 +66,10 @@ class Finding(msgspec.Struct, frozen=True):
             else f"ledger {self.ledger} entry {self.entry}"
         )
 
-    def __str__(self) -> str:
-        return f"{self.place}: {self.message}" if self.place else self.message
-
 
 class Report(msgspec.Struct, rename="camel"):
     """What `check` found of one cursor, as one line of `verify --json`."""
 
-    template: ClassVar[str] = "inspection/templates/report.txt"
     cursor: str
     state: str = ""
     at_least: bool = False
@@ -95,11 +91,6 @@ class Report(msgspec.Struct, rename="camel"):
     @property
     def is_good(self) -> bool:
         return self.findings_count == 0
-
-    @property
-    def mark_delete_text(self) -> str:
-        """As ledger:entry; empty where it is not known."""
-        return "" if self.mark_delete is None else "{}:{}".format(*self.mark_delete)
 
     def found(self, message: str, ledger: int | None = None, entry: int | None = None) -> None:
         """Adds a finding; beyond FINDINGS_MAX it is only counted."""

@@ -1,6 +1,4 @@
-"""Serves who inspects a cursor: its footer, its ledgers, and the rows of each, as people and
-programs read them.
-"""
+"""Serves who inspects a cursor: its ledgers, the rows of each, and bytes that are no footer."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import reader, record_view
-from cursorkeeper.inspection.footer_view import footer_json, footer_lines, ledger_json, roles
+from cursorkeeper.inspection.footer_view import ledger_json, roles
 from cursorkeeper.inspection.progress import Progress
 from cursorkeeper.inspection.reader import End
 from cursorkeeper.inspection.record_view import RecordView
@@ -21,24 +19,6 @@ from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.zookeeper.values import Node
 
 RAW_BYTES_MAX = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class FooterView:
-    """What a footer holds; `version` is the znode's."""
-
-    template: ClassVar[str] = "inspection/templates/footer.txt"
-    name: CursorName
-    footer: Footer
-    version: int
-
-    def as_json(self) -> dict[str, Any]:
-        head = {"type": "footer", "cursor": self.name.display}
-        return {**head, **footer_json(self.footer, self.version)}
-
-    @property
-    def lines(self) -> list[tuple[str, str]]:
-        return footer_lines(self.footer, self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +49,11 @@ class LedgerView:
         return [*named, last, info.state.name, f"{info.length:,}", quorums]
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerProblem:
-    """Why nothing in a ledger can be read."""
-
-    template: ClassVar[str] = "inspection/templates/ledger_problem.txt"
-    ledger: int
-    problem: str
-
-    def as_json(self) -> dict[str, Any]:
-        told = {"ledger": self.ledger, "ok": False, "problem": self.problem}
-        return {"type": "ledger_problem", **told}
-
-
-@dataclass(frozen=True, slots=True)
-class RawFooter:
+def raw_json(path: str, node: Node) -> dict[str, Any]:
     """The bytes of a footer that cannot be read."""
-
-    template: ClassVar[str] = "inspection/templates/raw_footer.txt"
-    path: str
-    node: Node
-
-    @property
-    def text(self) -> str:
-        return self.node.data[:RAW_BYTES_MAX].decode(errors="backslashreplace")
-
-    def as_json(self) -> dict[str, Any]:
-        size = {"version": self.node.version, "bytes": len(self.node.data)}
-        return {"type": "raw", "path": self.path, **size, "text": self.text}
+    text = node.data[:RAW_BYTES_MAX].decode(errors="backslashreplace")
+    size = {"version": node.version, "bytes": len(node.data)}
+    return {"type": "raw", "path": path, **size, "text": text}
 
 
 def rows(

@@ -23,7 +23,7 @@ earlier try may still arrive: a write at the same version, with the footer as it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -42,6 +42,8 @@ from cursorkeeper.zookeeper import errors as zk
 WAIT_S = 30.0
 """For ZooKeeper to decide about one orphan, from the first time that it does not answer."""
 PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 2.0
+AT_ONCE = 8
+"""Orphans that are deleted at the same time."""
 
 
 class Ending(StrEnum):
@@ -84,6 +86,14 @@ class Remover:
             return await removal.run()
         except _AwayError as e:
             return Removed(Ending.UNDECIDED, f"ZooKeeper: {e}")
+
+    async def remove_all(self, orphans: Sequence[Orphan]) -> AsyncIterator[tuple[Orphan, Removed]]:
+        """`AT_ONCE` of them at a time. Raises as `remove`."""
+        for start in range(0, len(orphans), AT_ONCE):
+            some = orphans[start : start + AT_ONCE]
+            removed = await asyncio.gather(*map(self.remove, some))
+            for each in zip(some, removed, strict=True):
+                yield each
 
 
 class _AwayError(Exception):

@@ -1,15 +1,16 @@
 """What goes to the screen: JSON lines for programs, sentences and tables for people, and a bar for
 whatever takes more than two seconds.
 
-What is said is the engines': values that know their JSON and their row of a table, and templates of
-sentences that lie beside them.
+What is said is the engines': values for JSON lines, rows of tables, and beside them templates,
+which make sentences of the same values.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import zip_longest
 from typing import Any, Protocol
@@ -34,19 +35,6 @@ from cursorkeeper.terminal.printable import printable, printable_json
 SHOW_AFTER_S = 2.0
 ALIGNED_MAX = 100
 """Columns of a terminal."""
-
-
-class View(Protocol):
-    """What a command tells of one thing."""
-
-    @property
-    def template(self) -> str:
-        """Its lines for people: a file of this package, which knows the view as `it`."""
-        ...
-
-    def as_json(self) -> Mapping[str, Any]:
-        """Its line for programs."""
-        ...
 
 
 class Row(Protocol):
@@ -80,24 +68,36 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    found.filters["n"] = "{:,}".format
+    found.filters |= {"n": "{:,}".format, "counts": counts}
     return found
 
 
-def tell(template: str, *, err: bool = False, **values: object) -> None:
-    """The lines of a template, as `say` would say them: what comes from outside is in its values
-    alone.
+def counts(found: Counter[Any]) -> str:
+    """How many of each, the most first."""
+    return ", ".join(f"{count:,} {what}" for what, count in found.most_common())
+
+
+def tell(template: str, values: Mapping[str, Any], *, err: bool = False) -> None:
+    """The lines of a template, a file of this package, as `say` would say them: what comes from
+    outside is in its values alone.
     """
     for line in _templates().get_template(template).render(values).splitlines():
         say(line, err=err)
 
 
-def show(view: View, *, as_json: bool) -> None:
-    """One line of JSON, or lines for people."""
+def show(value: Mapping[str, Any], template: str, *, as_json: bool, **more: object) -> None:
+    """One line of JSON, or the lines of a template, which knows its members, and `more`."""
     if as_json:
-        json_line(view.as_json())
+        json_line(value)
     else:
-        tell(view.template, it=view)
+        tell(template, {**value, **more})
+
+
+def labelled(title: str, width: int, lines: Iterable[tuple[str, str]]) -> None:
+    """A title, and (label, text) below it; the texts begin behind labels of `width`."""
+    say(title, bold=True)
+    for label, text in lines:
+        say(f"  {label:<{width}} {text}")
 
 
 class Table:

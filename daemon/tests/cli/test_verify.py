@@ -83,15 +83,17 @@ async def test_a_cursor_at_work_can_be_verified_again_and_again(world: CliWorld)
         assert report.is_good, report.findings
 
 
-async def test_a_damaged_delta_is_named_and_refused(world: CliWorld) -> None:
+async def test_a_damaged_delta_is_named_and_refused(
+    world: CliWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
     footer = await world.closed(l7=((1, 3),))
     ledger = footer.chain[0].ledger
     world.bookkeeper.damage(ledger, 1, Damage.FLIP)
     report = await checked(world)
     assert [(f.ledger, f.entry) for f in report.findings] == [(ledger, 1)]
-    assert "crc32c" in report.findings[0].message and str(report.findings[0]).startswith(
-        f"ledger {ledger} entry 1"
-    )
+    assert "crc32c" in report.findings[0].message
+    await told(verification.verify_all(await world.ports(), world.bar), as_json=False)
+    assert f"\n        ledger {ledger} entry 1: " in capsys.readouterr().out
     assert report.remedy == checks.REFUSES
 
 

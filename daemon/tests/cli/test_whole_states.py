@@ -44,6 +44,10 @@ async def shown(world: CliWorld, *, as_json: bool = True) -> int:
     )
 
 
+def shown_report(report: Report) -> None:
+    show(report.as_json(), "inspection/templates/report.txt", as_json=False)
+
+
 async def checked(world: CliWorld) -> Report:
     ports = await world.ports()
     before = {i: (x.state, list(x.entries)) for i, x in world.bookkeeper.ledgers.items()}
@@ -102,7 +106,7 @@ async def test_a_live_cursor_is_seen_with_its_newest_state(
     assert at_least and answer.state.is_acked(7, 5_000)
     partial_found = {key: set(p.missing) for key, p in answer.state.iter_partials()}
     assert partial_found == {PartialKey(7, 9): {3}}
-    show(report, as_json=False)
+    shown_report(report)
     assert "ok" in capsys.readouterr().out
 
 
@@ -121,7 +125,7 @@ async def test_an_unfinished_tail_is_shown_and_no_damage(
     assert [x["entry"] for x in tail] == [whole, whole + 1]
     report = await checked(world)
     assert report.is_good and report.unfinished == 2, report.findings
-    show(report, as_json=False)
+    shown_report(report)
     assert "2 entries of a flush that was cut off" in capsys.readouterr().out
     again = Source(await world.keeper())
     told = await again.open()
@@ -157,7 +161,7 @@ async def test_somebody_elses_ledger_is_told(capsys: pytest.CaptureFixture[str])
         f"belongs to another, not to {NAME.canonical}"
     ]
     report = await checked(world)
-    assert not report.is_good and "belongs to another" in str(report.findings[0])
+    assert not report.is_good and "belongs to another" in report.findings[0].message
 
 
 async def test_truncation_is_visible_everywhere(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +184,7 @@ async def test_truncation_is_visible_everywhere(capsys: pytest.CaptureFixture[st
     assert "pulsar, TRUNCATED" in capsys.readouterr().out
     report = await checked(world)
     assert report.truncated is not None and report.is_good
-    show(report, as_json=False)
+    shown_report(report)
     assert (
         "TRUNCATED by the operator's leave (managedLedgerMaxUnackedRangesToPersist=1): 2 acks"
         in capsys.readouterr().out

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from cursorkeeper.cli.orphans import Listing, look, report, rough, seconds
+from cursorkeeper.cli.orphans import look, report, seconds
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.orphans.listing import rough
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.terminal.failure import AWAY, NO, USAGE, exit_code
 from daemon.tests.fakes.zookeeper.faults import NotNow
@@ -45,8 +46,15 @@ class Told:
         try:
             fleet = await look((await world.ports()).footers, remover.pulsar, "zk:2181", world.bar)
             now_ms = max((orphan.written_ms for orphan in fleet.orphans), default=0) + 5_000
-            listing = Listing(fleet, now_ms=now_ms, age_s=age_s, as_json=as_json)
-            return await report(listing, percent_max, remover if delete else None, world.bar)
+            return await report(
+                fleet,
+                remover if delete else None,
+                world.bar,
+                now_ms=now_ms,
+                age_s=age_s,
+                percent_max=percent_max,
+                as_json=as_json,
+            )
         finally:
             captured = self._capsys.readouterr()
             self.out, self.err = captured.out, captured.err
