@@ -93,4 +93,4 @@ async def export_pulsar(
                 else None,
             )
             await export_all(exporting, chosen, reporter, jobs=jobs)
-            return reporter.summary(chosen, seconds=time.monotonic() - began_s)
+            return migration.ended(reporter, chosen, began_s)

@@ -12,27 +12,17 @@ import secrets
 from typing import Any
 
 from cursorkeeper import connections
-from cursorkeeper.cli.frame import Cursor, Yes, confirmed, not_written, opened
+from cursorkeeper.cli.frame import Cursor, Yes, not_written, opened, written_json
 from cursorkeeper.inspection.footer_view import footer_json, footer_lines
 from cursorkeeper.repair.token import Seen, forget, look
 from cursorkeeper.terminal import cursor_name, options
-from cursorkeeper.terminal.output import json_line, say
+from cursorkeeper.terminal.output import json_line, labelled, say
+from cursorkeeper.terminal.prompt import confirmed
 
 
 def as_json(seen: Seen, version: int | None) -> dict[str, Any]:
     head = {"cursor": seen.name.display, "fencingToken": seen.footer.fencing_token}
-    return {
-        **head,
-        "footer": footer_json(seen.footer, seen.version),
-        "written": version is not None,
-        "version": version,
-    }
-
-
-def show(seen: Seen) -> None:
-    say(str(seen.name), bold=True)
-    for label, text in footer_lines(seen.footer, seen.version):
-        say(f"  {label:<12} {text}")
+    return {**head, "footer": footer_json(seen.footer, seen.version), **written_json(version)}
 
 
 @options.command
@@ -56,7 +46,7 @@ async def forget_token(
     async with opened(settings, "reading", needs_id=True) as (ports, _):
         seen = await look(ports, name)
     if not json:
-        show(seen)
+        labelled(name.display, 12, footer_lines(seen.footer, seen.version))
     if not seen.footer.fencing_token:
         if json:
             json_line(as_json(seen, None))

@@ -4,12 +4,9 @@ for who waits.
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Annotated
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
 
 import typer
 
@@ -44,27 +41,11 @@ async def opened(
             yield ports, bar
 
 
-@contextmanager
-def ended_at_once() -> Iterator[None]:
-    """Ctrl-C ends what waits here for a person, or for standard input: the handler of asyncio only
-    cancels at the next await, and there is none.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def confirmed(question: str, *, yes: bool, as_json: bool) -> bool:
-    """A person may think for longer than a session of ZooKeeper lives: ask between two."""
-    with ended_at_once():
-        return yes or (not as_json and sys.stdin.isatty() and typer.confirm(question))
-
-
 def not_written(name: CursorName, why: str = "", remedy: str = "add --yes") -> int:
     say(f"cursorkeeper: {name}: nothing was written{why}\nWhat to do: {remedy}", err=True)
     return NO
+
+
+def written_json(version: int | None) -> dict[str, Any]:
+    """Whether a footer was written, and as which version of its znode."""
+    return {"written": version is not None, "version": version}

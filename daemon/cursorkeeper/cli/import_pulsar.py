@@ -73,4 +73,4 @@ async def import_pulsar(
                 patience,
             )
             await import_all(importing, chosen, reporter, jobs=jobs)
-            return reporter.summary(chosen, seconds=time.monotonic() - began_s)
+            return migration.ended(reporter, chosen, began_s)

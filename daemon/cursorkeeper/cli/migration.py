@@ -7,26 +7,25 @@ failed or were refused; 3 if all that failed did so because a system is away.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-from cursorkeeper.migration.cluster import Selection, SkippedPath
+from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.migration.journal import Journal
-from cursorkeeper.migration.outcome import BEFORE, JOBS_MAX, Outcome
+from cursorkeeper.migration.outcome import JOBS_MAX, Reporter
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import cursor_name
-from cursorkeeper.terminal.failure import AWAY, NO, exit_code
-from cursorkeeper.terminal.output import Bar, json_line, say
+from cursorkeeper.terminal.failure import AWAY, NO
+from cursorkeeper.terminal.output import Bar, say, show
 
 PANEL = {"rich_help_panel": "Which cursors"}
 _WHERE = {"rich_help_panel": "Where"}
@@ -46,8 +45,6 @@ Resume = Annotated[
     {"metavar": "FILE"},
 ]
 Jobs = Annotated[int, "Cursors at once.", {"min": 1, "max": JOBS_MAX}]
-
-T = TypeVar("T")
 
 
 def selection_of(
@@ -97,92 +94,18 @@ Chosen = Annotated[Selection, selection_of]
 # ---- the run
 
 
-class Reporter:
-    """Prints each outcome when it comes, keeps the journal, and counts."""
-
-    def __init__(self, bar: Bar, journal: Journal | None, *, as_json: bool) -> None:
-        self._bar, self._journal, self._as_json = bar, journal, as_json
-        self.counts: Counter[str] = Counter()
-        self.skipped = 0
-        self._codes: set[int] = set()
-        self._lock = asyncio.Lock()
-
-    def found(self) -> None:
-        self._bar.grow(1)
-
-    def skip(self, skipped: SkippedPath) -> None:
-        """A path that is no cursor of ours."""
-        self.skipped += 1
-        if self._as_json:
-            json_line({"skipped": skipped.path, "reason": skipped.reason})
-        else:
-            say(f"skipped {skipped.path}: {skipped.reason}")
-
-    def note(self, text: str) -> None:
-        """Of the run, and of no cursor."""
-        if self._as_json:
-            json_line({"note": text})
-        else:
-            say(text)
-
-    async def ended(self, outcome: Outcome) -> None:
-        """Tells one cursor's outcome, and remembers it for the sums and the exit code."""
-        self.counts[outcome.status] += 1
-        if not outcome.ok:
-            self._codes.add(exit_code(outcome.problem) if outcome.problem else NO)
-        if self._journal is not None and outcome.status != BEFORE:
-            async with self._lock:
-                await asyncio.to_thread(
-                    self._journal.finished,
-                    outcome.cursor,
-                    outcome.status,
-                    ok=outcome.ok,
-                    **outcome.numbers,
-                )
-        self._bar.advance()
-        self._print(outcome)
-
-    def _print(self, outcome: Outcome) -> None:
-        if self._as_json:
-            json_line(outcome.as_json())
-            return
-        problem = outcome.problem
-        said = problem.told if problem else outcome.text
-        say(f"{outcome.status:>12}  {outcome.cursor}: {said}")
-        for note in outcome.notes:
-            say(f"{'':>12}  - {note}")
-
-    def summary(self, selection: Selection, *, seconds: float) -> int:
-        """The last line; the exit code."""
-        total = sum(self.counts.values())
-        journal = str(self._journal.path) if self._journal is not None else None
-        if self._as_json:
-            counts = {"cursors": total, "statuses": dict(self.counts), "skippedPaths": self.skipped}
-            json_line(
-                {
-                    "summary": str(selection),
-                    **counts,
-                    "journal": journal,
-                    "seconds": round(seconds, 3),
-                }
-            )
-        else:
-            counted = (
-                ", ".join(f"{count:,} {status}" for status, count in self.counts.most_common())
-                or "none"
-            )
-            where = f"; journal: {journal}" if journal else ""
-            say(f"{selection}: {total:,} cursor(s): {counted}{where}")
-        if total == 0:
-            say(
-                "no cursor matches. What to do: check the names, and the chroot of "
-                "--pulsar-zookeeper",
-                err=True,
-            )
-            return NO
-        if not self._codes:
-            return 0
-        return AWAY if self._codes == {AWAY} else NO
+def ended(reporter: Reporter, chosen: Selection, began_s: float) -> int:
+    """The last line; the exit code."""
+    reporter.summary(chosen, time.monotonic() - began_s)
+    if not reporter.statuses:
+        say(
+            "no cursor matches. What to do: check the names, and the chroot of --pulsar-zookeeper",
+            err=True,
+        )
+        return NO
+    if not reporter.failures:
+        return 0
+    return AWAY if reporter.failures == {Kind.AWAY} else NO
 
 
 @contextmanager
@@ -233,4 +156,4 @@ def begun(
     lasting = journal_of(resume, command, chosen, target, dry_run=dry_run)
     with lasting as journal, Bar(doing, 0) as bar:
         patience = Patience(say=lambda what: bar.say(what or doing))
-        yield bar, journal, Reporter(bar, journal, as_json=as_json), patience
+        yield bar, journal, Reporter(bar, journal, partial(show, as_json=as_json)), patience

@@ -12,14 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli.frame import ended_at_once
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.export_file import run_import, scan
 from cursorkeeper.terminal import cursor_name, options
-from cursorkeeper.terminal.output import Bar, json_line, say
+from cursorkeeper.terminal.output import Bar, say, show
+from cursorkeeper.terminal.prompt import ended_at_once
 
 
 @contextmanager
@@ -67,15 +68,8 @@ async def restore(
                 say(new, err=True)
             with Bar("importing", plan.lines) as bar:
                 done = await run_import(ports, settings, plan, bar, replace=replace)
-    if as_json:
-        json_line(done)
-        return
-    say(
-        f"{done.cursor}: epoch {done.epoch}, generation {done.generation}, mark-delete "
-        f"{done.mark_delete[0]}:{done.mark_delete[1]}, {done.acked:,} acked, {done.partials:,} "
-        f"partial batches{' (replaced)' if done.replaced else ''}"
-    )
-    if plan.header.at_least:
+    show(msgspec.to_builtins(done), "migration/templates/imported.txt", as_json=as_json)
+    if plan.header.at_least and not as_json:
         say(
             "the export was of an open cursor: acks that were newer than it will be delivered "
             "again",

@@ -7,17 +7,18 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli.frame import Cursor, Yes, confirmed, ended_at_once, not_written, opened
+from cursorkeeper.cli.frame import Cursor, Yes, not_written, opened, written_json
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.problems import Kind, ProblemError
-from cursorkeeper.repair.footer import ABSENT, Plan, look, write
+from cursorkeeper.repair.footer import look, write
 from cursorkeeper.terminal import cursor_name, options
-from cursorkeeper.terminal.output import Bar, json_line, say
+from cursorkeeper.terminal.output import Bar, json_line, say, tell
+from cursorkeeper.terminal.prompt import confirmed, ended_at_once
 
 WRITES_MAX = 1_000_000
 LATEST = (
@@ -25,45 +26,6 @@ LATEST = (
     "restore`), else in ZooKeeper's newest copy. If there are none, --older takes these: what was "
     "confirmed since is forgotten, and delivered again"
 )
-
-
-def show(plan: Plan) -> None:
-    say(str(plan.name), bold=True)
-    where = (
-        "there is no znode" if plan.version == ABSENT else f"the znode has version {plan.version}"
-    )
-    said = (
-        "an earlier release"
-        if plan.given.written_as is None
-        else f"version {plan.given.written_as}"
-    )
-    is_problem = plan.problem_there and plan.version != ABSENT
-    say(f"  {where}{f'; {plan.problem_there}' if is_problem else ''}")
-    say(f"  the bytes were written as {said}")
-    for key, (there, given) in plan.differences().items():
-        say(f"  {key:<11} there: {there}")
-        say(f"  {'':<11} bytes: {given}")
-    for note in plan.notes:
-        say(f"  note: {note}")
-    for problem in plan.problems:
-        say(f"  NOT THE LATEST: {problem}")
-
-
-def as_json(plan: Plan, written: int | None) -> dict[str, Any]:
-    return {
-        "cursor": plan.name.display,
-        "znodeVersion": None if plan.version == ABSENT else plan.version,
-        "problemThere": plan.problem_there,
-        "writtenAs": plan.given.written_as,
-        "differences": {
-            key: {"there": there, "bytes": given}
-            for key, (there, given) in plan.differences().items()
-        },
-        "notTheLatest": plan.problems,
-        "notes": plan.notes,
-        "written": written is not None,
-        "version": written,
-    }
 
 
 def verification(name: CursorName) -> str:
@@ -113,7 +75,8 @@ async def restore_footer(
     async with opened(settings, "reading", needs_id=True) as (ports, _):
         plan = await look(ports, name, settings.root, data)
     if not json:
-        show(plan)
+        say(name.display, bold=True)
+        tell("repair/templates/plan.txt", plan.as_json())
     plan.check_writes(writes_max)
     written, may = None, older or not plan.problems
     if may and confirmed("write this?", yes=yes, as_json=json):
@@ -121,7 +84,7 @@ async def restore_footer(
             with Bar("writing", plan.version_wanted - plan.version) as bar:
                 written = await write(ports, plan, settings.root, bar)
     if json:
-        json_line(as_json(plan, written))
+        json_line({**plan.as_json(), **written_json(written)})
     elif written is not None:
         say(f"written as version {written}; `{verification(name)}` says what a recovery finds")
     if written is not None:

@@ -1,19 +1,22 @@
-"""Serves who migrates many cursors: what became of each, and a bounded number of them at once. One
-that fails harms no other.
+"""Serves who migrates many cursors: what became of each, told, kept in the journal and counted, and
+a bounded number of them at once. One that fails harms no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.core.errors import CursorKeeperError
 from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.inspection.progress import Progress
 from cursorkeeper.migration.cluster import SkippedPath
+from cursorkeeper.migration.journal import Journal
 from cursorkeeper.problems import Kind, Problem, problem_of
 from cursorkeeper.pulsar_broker.model import count, range_count
 from cursorkeeper.zookeeper.errors import ZooKeeperError
@@ -23,18 +26,7 @@ T = TypeVar("T")
 
 JOBS_MAX = 64
 """Cursors at once."""
-
-
-class Reporter(Protocol):
-    """Is told what a run over many cursors finds and does."""
-
-    def found(self) -> None: ...
-
-    def skip(self, skipped: SkippedPath) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    async def ended(self, outcome: Outcome) -> None: ...
+TEMPLATES = "migration/templates"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +96,62 @@ FORESEEN = (CursorKeeperError, GatewayError, ZooKeeperError)
 
 BEFORE = "done before"
 """Status of a cursor that the journal says is done."""
+
+
+class Reporter:
+    """Of one run. `tell` prints a value, or the lines of a template that knows it."""
+
+    def __init__(
+        self, progress: Progress, journal: Journal | None, tell: Callable[..., None]
+    ) -> None:
+        self._progress, self._journal, self._tell = progress, journal, tell
+        self.statuses: Counter[str] = Counter()
+        self.failures: set[Kind] = set()
+        """Of the cursors that are not done."""
+        self._skipped = 0
+        self._lock = asyncio.Lock()
+
+    def found(self) -> None:
+        self._progress.grow(1)
+
+    def skip(self, skipped: SkippedPath) -> None:
+        """A path that is no cursor of ours."""
+        self._skipped += 1
+        self._tell({"skipped": skipped.path, "reason": skipped.reason}, f"{TEMPLATES}/skipped.txt")
+
+    def note(self, text: str) -> None:
+        """Of the run, and of no cursor."""
+        self._tell({"note": text}, f"{TEMPLATES}/note.txt")
+
+    async def ended(self, outcome: Outcome) -> None:
+        """Tells one cursor's outcome, and remembers it for the sums."""
+        self.statuses[outcome.status] += 1
+        if not outcome.ok:
+            self.failures.add(outcome.problem.kind if outcome.problem else Kind.FAILED)
+        if self._journal is not None and outcome.status != BEFORE:
+            async with self._lock:
+                await asyncio.to_thread(
+                    self._journal.finished,
+                    outcome.cursor,
+                    outcome.status,
+                    ok=outcome.ok,
+                    **outcome.numbers,
+                )
+        self._progress.advance()
+        said = outcome.problem.told if outcome.problem else outcome.text
+        self._tell(outcome.as_json(), f"{TEMPLATES}/outcome.txt", said=said)
+
+    def summary(self, selection: object, seconds: float) -> None:
+        """The last line."""
+        told: dict[str, Any] = {
+            "summary": str(selection),
+            "cursors": self.statuses.total(),
+            "statuses": self.statuses,
+            "skippedPaths": self._skipped,
+            "journal": self._journal and str(self._journal.path),
+            "seconds": round(seconds, 3),
+        }
+        self._tell(told, f"{TEMPLATES}/summary.txt")
 
 
 async def run_all(

@@ -95,6 +95,21 @@ class Plan:
         )
         return {key: (there[key], given[key]) for key in SHOWN if there[key] != given[key]}
 
+    def as_json(self) -> dict[str, Any]:
+        """What is to be seen before it is written."""
+        return {
+            "cursor": self.name.display,
+            "znodeVersion": None if self.version == ABSENT else self.version,
+            "problemThere": self.problem_there,
+            "writtenAs": self.given.written_as,
+            "differences": {
+                key: {"there": there, "bytes": given}
+                for key, (there, given) in self.differences().items()
+            },
+            "notTheLatest": self.problems,
+            "notes": self.notes,
+        }
+
     def footer(self) -> Footer:
         """What is written. Older bytes become a footer of their own, so that no epoch has two
         owners.

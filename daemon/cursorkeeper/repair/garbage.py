@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
@@ -39,30 +40,34 @@ class Swept:
     """Kept: older than the znode of their footer, which was made anew, or put back after it was
     lost.
     """
+    dry_run: bool
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.report.as_fields(),
+            "dryRun": self.dry_run,
+            "ledgers": [{"ledger": g.ledger, "cursor": g.cursor.display} for g in self.garbage],
+            "doubts": [{"cursor": d.cursor.display, "problem": d.why} for d in self.doubts],
+            "olderThanFooter": [
+                {"ledger": g.ledger, "cursor": g.cursor.display} for g in self.older
+            ],
+        }
 
 
 async def sweep(ports: Ports, progress: Progress, *, dry_run: bool) -> Swept:
     """One pass. Raises GatewayError, ZooKeeperError."""
-    found: list[Garbage] = []
-    doubts: list[Doubt] = []
-    older: list[Garbage] = []
+    found, older, doubts = list[Garbage](), list[Garbage](), list[Doubt]()
 
     def garbage(ledger: int, cursor: CursorName) -> None:
         found.append(Garbage(ledger, cursor))
         progress.advance()
-
-    def doubt(cursor: CursorName, why: str) -> None:
-        doubts.append(Doubt(cursor, why))
-
-    def kept(ledger: int, cursor: CursorName) -> None:
-        older.append(Garbage(ledger, cursor))
 
     report = await collect(
         ports.ledgers,
         ports.footers,
         dry_run=dry_run,
         on_garbage=garbage,
-        on_doubt=doubt,
-        on_older=kept,
+        on_doubt=lambda cursor, why: doubts.append(Doubt(cursor, why)),
+        on_older=lambda ledger, cursor: older.append(Garbage(ledger, cursor)),
     )
-    return Swept(report, found, doubts, older)
+    return Swept(report, found, doubts, older, dry_run)

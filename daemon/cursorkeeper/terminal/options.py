@@ -5,7 +5,7 @@ commands share, and the settings that follow from them. Loads the settings only 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,23 +78,17 @@ Here = Annotated["Settings", settings_of]
 def command(function: Callable[..., Any]) -> Callable[..., None]:
     """A function, maybe a coroutine, as typer takes it. What it returns is the exit code; nothing
     is 0. The annotation of a parameter may carry a sentence, and is an option of the parameter's
-    name then; or a function that makes it, whose own parameters are the options. `--debug` is the
-    last. Who also wants one of a maker's options as it was given has a parameter of its name.
+    name then; or a function that makes it, whose own parameters are declared in the same way.
+    `--debug` is the last. Who also wants one of a maker's options as it was given has a parameter
+    of its name.
     """
-    asked = _parameters(function)
-    makers = {name: _said(one) for name, one in asked.items() if inspect.isfunction(_said(one))}
     options: dict[str, inspect.Parameter] = {}
-    for name, one in asked.items():
-        for each in _parameters(makers[name]).values() if name in makers else [one]:
-            options.setdefault(each.name, _as_option(each))
+    for one in _options(function):
+        options.setdefault(one.name, one)
 
     @wraps(function)
     def run(**given: Any) -> None:
-        made = {
-            name: maker(**{each: given[each] for each in _parameters(maker)})
-            for name, maker in makers.items()
-        }
-        code = function(**made, **{name: given[name] for name in asked if name not in makers})
+        code = _called(function, given)
         if inspect.iscoroutine(code):
             import asyncio
 
@@ -111,19 +105,29 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
     return run
 
 
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(function, eval_str=True).parameters
+def _declared(function: Callable[..., Any]) -> Iterator[tuple[inspect.Parameter, Any]]:
+    """Each parameter, and what its annotation carries first."""
+    for one in inspect.signature(function, eval_str=True).parameters.values():
+        yield one, getattr(one.annotation, "__metadata__", [None])[0]
 
 
-def _said(one: inspect.Parameter) -> Any:
-    """What the annotation carries first."""
-    return getattr(one.annotation, "__metadata__", [None])[0]
+def _options(function: Callable[..., Any]) -> Iterator[inspect.Parameter]:
+    for one, said in _declared(function):
+        if inspect.isfunction(said):
+            yield from _options(said)
+            continue
+        annotation = one.annotation
+        if isinstance(said, str):
+            more = annotation.__metadata__[1] if len(annotation.__metadata__) > 1 else {}
+            option = typer.Option(f"--{one.name.replace('_', '-')}", help=said, **more)
+            annotation = Annotated[annotation.__origin__, option]
+        yield one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
 
 
-def _as_option(one: inspect.Parameter) -> inspect.Parameter:
-    annotation, said = one.annotation, _said(one)
-    if isinstance(said, str):
-        more = annotation.__metadata__[1] if len(annotation.__metadata__) > 1 else {}
-        option = typer.Option(f"--{one.name.replace('_', '-')}", help=said, **more)
-        annotation = Annotated[annotation.__origin__, option]
-    return one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+def _called(function: Callable[..., Any], given: Mapping[str, Any]) -> Any:
+    return function(
+        **{
+            one.name: _called(said, given) if inspect.isfunction(said) else given[one.name]
+            for one, said in _declared(function)
+        }
+    )

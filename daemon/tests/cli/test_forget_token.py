@@ -23,6 +23,7 @@ from cursorkeeper.migration.cursor_maker import make_cursor
 from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.repair import footer, token
 from cursorkeeper.terminal.failure import NO, exit_code
+from cursorkeeper.terminal.output import labelled
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.support.world import NAME, Recorder, Source, acks
 
@@ -147,7 +148,7 @@ async def test_a_cursor_that_is_not_there(world: CliWorld) -> None:
 async def test_what_is_shown(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
     await fenced(world)
     seen = await looked(world)
-    forget_token.show(seen)
+    labelled(NAME.display, 12, footer_view.footer_lines(seen.footer, seen.version))
     shown = capsys.readouterr().out
     assert (
         f"fencing token {TOKEN}: who comes with a lower one is refused" in shown

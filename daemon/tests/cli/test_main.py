@@ -252,7 +252,7 @@ def test_json_lines_are_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 WAITS = """
 import asyncio, os, signal
-from cursorkeeper.cli.frame import ended_at_once
+from cursorkeeper.terminal.prompt import ended_at_once
 
 async def command():
     with ended_at_once():

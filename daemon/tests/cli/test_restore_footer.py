@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.cli.restore_footer import WRITES_MAX, as_json, bytes_of, show, verification
+from cursorkeeper.cli.restore_footer import WRITES_MAX, bytes_of, verification
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import ROOT, CursorName
@@ -20,6 +20,7 @@ from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.repair.footer import WRITES_PER_REQUEST, Plan, look, write
 from cursorkeeper.terminal import cursor_name
+from cursorkeeper.terminal.output import tell
 from cursorkeeper.zookeeper import errors as zk
 from daemon.tests.cli.conftest import CliWorld
 from daemon.tests.fakes.zookeeper.faults import Delay, UnknownDone, UnknownNotDone
@@ -64,9 +65,9 @@ async def test_the_latest_bytes_are_put_back(
     assert not plan.problems and "its znode has version" in plan.problem_there
     differences = plan.differences()
     assert differences["epoch"] == (1, 2) and {"writer", "chain"} <= differences.keys()
-    show(plan)
+    tell("repair/templates/plan.txt", plan.as_json())
     shown = capsys.readouterr().out
-    assert NAME.display in shown and "epoch       there: 1\n" in shown and "bytes: 2\n" in shown
+    assert "epoch       there: 1\n" in shown and "bytes: 2\n" in shown
     version = await restored(world, latest)
     node = world.zookeeper.tree.get(NAME.path())
     assert node.version == version and footer_bytes.decode(node.data, NAME, version).epoch == 2
@@ -83,8 +84,7 @@ async def test_older_bytes_are_refused_and_nothing_is_written(world: CliWorld) -
     plan = await looked(world, older)
     newest = footer_bytes.decode(latest).chain[-1].ledger
     assert any(f"ledger {newest} is of epoch 2" in problem for problem in plan.problems)
-    said = as_json(plan, None)
-    assert said["written"] is False and said["notTheLatest"] == plan.problems
+    assert plan.as_json()["notTheLatest"] == plan.problems
 
 
 async def test_older_bytes_that_somebody_wants_have_an_epoch_of_their_own(world: CliWorld) -> None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cursorkeeper.cli import migration
-from cursorkeeper.cli.migration import Reporter
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey, Stamp
@@ -38,14 +38,14 @@ from cursorkeeper.migration.importer import (
     source_of,
 )
 from cursorkeeper.migration.journal import Journal
-from cursorkeeper.migration.outcome import Outcome
+from cursorkeeper.migration.outcome import Outcome, Reporter
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_systems import pulsar_settings
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings, load
 from cursorkeeper.terminal.failure import AWAY, NO, exit_code
-from cursorkeeper.terminal.output import Bar
+from cursorkeeper.terminal.output import Bar, show
 from daemon.tests.fakes.zookeeper.faults import Delay, Meanwhile, UnknownNotDone
 from daemon.tests.migration.pulsar_world import REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks
@@ -473,9 +473,9 @@ async def run(
 ) -> tuple[int, str]:
     """Exit code and output of a run."""
     importing: Import = await world.importing(**options)
-    reporter = Reporter(Bar("test", 0), importing.journal, as_json=False)
+    reporter = Reporter(Bar("test", 0), importing.journal, partial(show, as_json=False))
     await import_all(importing, selection, reporter, jobs=3)
-    code = reporter.summary(selection, seconds=0)
+    code = migration.ended(reporter, selection, 0.0)
     return code, capsys.readouterr().out
 
 
@@ -625,9 +625,8 @@ async def test_a_report_that_nobody_reads_ends_the_run_as_a_broken_pipe(
     nobody = os.fdopen(write, "w", buffering=1)
     monkeypatch.setattr("sys.stdout", nobody)
     with pytest.raises(BrokenPipeError) as raised:
-        await import_all(
-            importing, Selection.everything(), Reporter(Bar("test", 0), None, as_json=True), jobs=2
-        )
+        reporter = Reporter(Bar("test", 0), None, partial(show, as_json=True))
+        await import_all(importing, Selection.everything(), reporter, jobs=2)
     assert raised.value.errno == errno.EPIPE
     with suppress(BrokenPipeError):
         nobody.close()
@@ -638,7 +637,7 @@ async def test_names_on_the_screen_are_one_line(
 ) -> None:
     await world.topic(TOPIC)
     await world.in_znode(state(), ref=PulsarCursorRef(TOPIC, "two\nlines\x1b[31m"))
-    reporter = Reporter(Bar("test", 0), None, as_json=False)
+    reporter = Reporter(Bar("test", 0), None, partial(show, as_json=False))
     await import_all(await world.importing(), Selection.everything(), reporter, jobs=2)
     assert f"imported  {TOPIC}|two\\x0alines\\x1b[31m: mark-delete" in capsys.readouterr().out
 
