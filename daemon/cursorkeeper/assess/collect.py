@@ -103,7 +103,11 @@ class Assessment:
         """Rows of one topic's cursors; `others` hears of what only the broker has: nothing of it is
         stored, so nothing is at risk.
         """
-        told = await self.memory.topic(refs[0].topic)
+        told: Told | InternalsError
+        try:
+            told = await self.memory.topic(refs[0].topic)
+        except InternalsError as error:
+            told = error
         rows = [await self._cursor(ref, told) for ref in refs]
         if isinstance(told, TopicInternals):
             known = {
@@ -113,8 +117,10 @@ class Assessment:
                 others(SkippedPath(f"{refs[0].topic}|{name}", NOT_IN_ZOOKEEPER))
         return rows
 
-    async def _cursor(self, ref: PulsarCursorRef, told: Told) -> Row:
+    async def _cursor(self, ref: PulsarCursorRef, told: Told | InternalsError) -> Row:
         try:
+            if isinstance(told, InternalsError):
+                raise told
             memory = _memory_of(ref, told)
             cursor = await self._read(ref)
             return await asyncio.to_thread(self._judged, cursor, memory, told)
@@ -170,8 +176,6 @@ class Assessment:
 def _memory_of(ref: PulsarCursorRef, told: Told) -> PositionInfo | None:
     if told is None:
         return None
-    if isinstance(told, InternalsError):
-        raise told
     found = told.cursors.get(ref.subscription) or told.cursors.get(encode_name(ref.subscription))
     if found is None:
         raise InternalsError(NOT_IN_MEMORY)

@@ -1,8 +1,8 @@
 """Where the broker's word comes from: its admin REST, saved answers of it, or nowhere.
 
 Owns the request, its limits, and how saved files are named. Only GET; a broker that does not own a
-topic redirects to the one that does. What is wrong with one topic's answer is returned as that
-topic's InternalsError; `AdminAway` is raised only when the address does not answer at all.
+topic redirects to the one that does. What is wrong with one topic's answer is that topic's
+InternalsError; `AdminAway` is raised only when the address does not answer at all.
 """
 
 from __future__ import annotations
@@ -28,10 +28,8 @@ ANSWER_BYTES_MAX: Final = 512 << 20
 """Room for ten million ranges."""
 TIMEOUT_S: Final = 60.0
 
-Told = TopicInternals | InternalsError | None
-"""A topic's answer; why it cannot be used; None: nobody was asked, or the topic is not loaded by
-any broker.
-"""
+Told = TopicInternals | None
+"""A topic's answer; None: nobody was asked, or the topic is not loaded by any broker."""
 
 
 class AdminAway(Exception):
@@ -49,7 +47,7 @@ class Memory(Protocol):
     """For people: what to do about an answer that cannot be used."""
 
     async def topic(self, topic: str) -> Told:
-        """Raises AdminAway."""
+        """Raises InternalsError, AdminAway."""
         ...
 
 
@@ -97,16 +95,14 @@ class Broker:
                 data = answer.read(ANSWER_BYTES_MAX + 1)
         except urllib.error.HTTPError as error:
             with error:
-                return (
-                    None
-                    if error.code == 404
-                    else InternalsError(self._refusal(error, request.full_url))
-                )
+                if error.code == 404:
+                    return None
+                raise InternalsError(self._refusal(error, request.full_url)) from None
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise AdminAway(f"{self._url}: {getattr(error, 'reason', error)}") from error
         if len(data) > ANSWER_BYTES_MAX:
-            return InternalsError(f"the broker's answer is over {ANSWER_BYTES_MAX:,} bytes")
-        return _parsed(data, "the broker's answer")
+            raise InternalsError(f"the broker's answer is over {ANSWER_BYTES_MAX:,} bytes")
+        return parse(read_json(data, "the broker's answer"))
 
     def _refusal(self, error: urllib.error.HTTPError, asked: str) -> str:
         said = f"the broker answers {error.code} {error.reason}"
@@ -154,31 +150,15 @@ class Saved:
 
     async def topic(self, topic: str) -> Told:
         if self._folder is None:
-            value = self._by_topic.get(topic)
-            return (
-                InternalsError("the saved answers do not have this topic")
-                if value is None
-                else _guarded(value)
-            )
+            if topic not in self._by_topic:
+                raise InternalsError("the saved answers do not have this topic")
+            return parse(self._by_topic[topic])
         file = self._folder / saved_name(topic)
         try:
-            return _parsed(await asyncio.to_thread(file.read_bytes), str(file))
+            data = await asyncio.to_thread(file.read_bytes)
         except OSError as error:
-            return InternalsError(f"{file}: {error.strerror}")
-
-
-def _parsed(data: bytes, what: str) -> TopicInternals | InternalsError:
-    try:
-        return parse(read_json(data, what))
-    except InternalsError as error:
-        return error
-
-
-def _guarded(value: Any) -> TopicInternals | InternalsError:
-    try:
-        return parse(value)
-    except InternalsError as error:
-        return error
+            raise InternalsError(f"{file}: {error.strerror}") from None
+        return parse(read_json(data, str(file)))
 
 
 def saved_name(topic: str) -> str:

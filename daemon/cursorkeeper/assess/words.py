@@ -1,5 +1,5 @@
-"""What people are told of a verdict: reasons, remedies and where they come from, in one place for
-table and page.
+"""What people are told of a verdict, in one place for table and page; what the page alone says of
+reasons and remedies is in its templates.
 """
 
 from __future__ import annotations
@@ -28,57 +28,6 @@ SHORT = {
     Reason.WINDOW: "not flushed yet",
 }
 """Reasons in a few words, for table cells and the plot."""
-
-
-def long_reason(reason: Reason, settings: PulsarSettings) -> str:
-    """A sentence for the page."""
-    return {
-        Reason.ENTRY_CAP: (
-            f"Pulsar stops writing acknowledged messages once more than {settings.ranges_max:,} of "
-            "them are written. The setting is documented as a number of ranges, but in the "
-            "compact form (long array) it is compared with the number of messages. Nothing warns."
-        ),
-        Reason.RANGE_CAP: f"Pulsar writes at most {settings.ranges_max:,} ranges of acknowledged "
-        f"messages; later ones stay in memory only.",
-        Reason.BATCH_CAP: f"Pulsar writes at most {settings.batches_max:,} partly acknowledged "
-        f"batches; the others stay in memory only.",
-        Reason.FRAME: (
-            f"The whole state is written as one entry, and it is larger than BookKeeper accepts "
-            f"({settings.frame_bytes_max:,} bytes). "
-            "The copy in ZooKeeper does not fit either, so nothing is written any more."
-        ),
-        Reason.ZNODE: f"ZooKeeper does not take it ({settings.znode_bytes_max:,} bytes), or "
-        f"Pulsar does not read it back from there.",
-        Reason.LEDGER_GONE: "The ledger that holds the bookmark is gone; Pulsar goes back to the "
-        "last position in ZooKeeper and forgets the rest.",
-        Reason.WINDOW: (
-            f"Acknowledged since the last write. Pulsar writes about every {settings.window_s:g} s "
-            f"while acknowledgements arrive, and within {settings.idle_window_s:g} s after they "
-            "stop."
-        ),
-    }[reason]
-
-
-def remedy(reason: Reason, settings: PulsarSettings) -> str:
-    """What an operator can do within Pulsar, and where that ends."""
-    return {
-        Reason.ENTRY_CAP: (
-            "Raise managedLedgerMaxUnackedRangesToPersist to the largest number of messages that "
-            "can be acknowledged out of order (tens of millions). It helps up to about 30 million "
-            "messages of backlog; then the entry no longer fits BookKeeper."
-        ),
-        Reason.RANGE_CAP: "Raise managedLedgerMaxUnackedRangesToPersist, or turn "
-        "managedLedgerPersistIndividualAckAsLongArray on.",
-        Reason.BATCH_CAP: "Raise managedLedgerMaxBatchDeletedIndexToPersist.",
-        Reason.FRAME: "Find the consumer that leaves the oldest message unacknowledged; raise "
-        "the frame on brokers and bookies alike; or move the state out of Pulsar.",
-        Reason.ZNODE: "Set managedCursorInfoCompressionType=LZ4 or ZSTD; lower "
-        "managedLedgerMaxUnackedRangesToPersistInMetadataStore so that BookKeeper is used.",
-        Reason.LEDGER_GONE: "Do not restart or unload these topics: while the broker lives it "
-        "knows more. Restore the ledger, or let the backlog be consumed first.",
-        Reason.WINDOW: "Part of Pulsar's design: small and passing. A larger "
-        "managedLedgerDefaultMarkDeleteRateLimit makes it shorter and writes more.",
-    }[reason]
 
 
 def number(verdict: Verdict) -> str:

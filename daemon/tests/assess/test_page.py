@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -198,12 +199,13 @@ def test_names_and_errors_are_escaped() -> None:
 
 
 def test_every_reason_has_its_words_and_colour() -> None:
+    told: Any = words.PAGES.get_template("reasons.html").make_module({"settings": DEFAULT})
     for reason in Reason:
         assert (
             words.SHORT[reason]
-            and words.long_reason(reason, DEFAULT)
-            and words.remedy(reason, DEFAULT)
-            and html.COLOURS[reason]
+            and told.long_reason(reason).strip()
+            and told.remedy(reason).strip()
+            and told.colours[reason]
         )
 
 

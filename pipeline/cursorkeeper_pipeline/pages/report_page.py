@@ -13,7 +13,6 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, PackageLoader
 
-from cursorkeeper.assess.html import GLOSSARY
 from cursorkeeper.assess.words import PAGES
 from cursorkeeper_pipeline.pages import plots
 
@@ -25,7 +24,7 @@ def page(facts: Facts) -> str:
     pages = PAGES.overlay(loader=ChoiceLoader(loaders), keep_trailing_newline=True)
     pages.filters = {**PAGES.filters, "cell": _cell}
     pages.tests = {**PAGES.tests, "is_number_in": _is_number_in}
-    told = {"sentences": sentences(facts), "plots": plots, "glossary": GLOSSARY}
+    told = {"sentences": sentences(facts), "plots": plots}
     return pages.get_template("report.html").render(facts, **told)
 
 
