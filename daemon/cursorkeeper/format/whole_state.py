@@ -6,7 +6,7 @@ Implements `core.whole_form.StateWriter`. Owns the limits that Pulsar names and 
 properties, the producers' last sequence ids, acks; the oldest acks are kept), which is off unless
 the operator turns it on. Does not own the bytes (`format.pulsar`).
 
-Invariant: sizes are known before anything is encoded (`position_info.encoded_bytes`); only whether
+Invariant: sizes are known before acked entries are encoded (`position_info.Writing`); only whether
 a compressed state fits one entry needs the compressed bytes, and that too is known before anything
 is sent.
 """
@@ -28,6 +28,7 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.core.whole_form import DoesNotFit, Taken
 from cursorkeeper.format.pulsar import chunks, cursor_info, position_info, ranges
+from cursorkeeper.format.pulsar.position_info import Writing
 from cursorkeeper.format.pulsar.states import from_ack_state
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
 
@@ -108,17 +109,18 @@ class PulsarStateWriter:
         """The entries of the state, or of the part of it that fits where that is allowed."""
         info = from_ack_state(state, form=self.settings.form)
         beside = _properties_bytes(state)
-        size = position_info.encoded_bytes(info, self.settings.form) + beside
+        writing = Writing(info, self.settings.form)
+        size = writing.size() + beside
         problem = self._problem(info, size, beside)
         if not problem:
-            made = self._entries(info, size)
+            made = self._entries(writing, size)
             if isinstance(made, Taken) or not self.settings.truncate:
                 return made
             problem = made.reason
         if not self.settings.truncate:
             return DoesNotFit(problem, size)
         part, truncated = self._part(info, beside, problem)
-        made = self._entries(part, size)
+        made = self._entries(Writing(part, self.settings.form), size)
         return replace(made, truncated=truncated) if isinstance(made, Taken) else made
 
     def inline(self, state: AckState, bytes_max: int) -> bytes | None:
@@ -183,11 +185,10 @@ class PulsarStateWriter:
             f"{MULTIPLE_SETTING} = true writes it as several, or let more be acked"
         )
 
-    def _entries(self, info: PositionInfo, size: int) -> Taken | DoesNotFit:
+    def _entries(self, writing: Writing, size: int) -> Taken | DoesNotFit:
         settings = self.settings
-        raw = position_info.encode(info, settings.form)
         entries = chunks.entries_of(
-            raw,
+            writing.join(),
             compression=self._ledger_compression,
             max_entry_bytes=settings.max_entry_bytes,
             multiple=settings.multiple,

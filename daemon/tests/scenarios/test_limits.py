@@ -196,13 +196,13 @@ def test_r23_the_size_is_checked_before_anything_is_sent(
     a.go()
     flushes, created = a.machine.counters.flushes, len(a.did(fx.CreateLedger))
     encoded: list[int] = []
-    real = position_info.encode
+    real = position_info.Writing.join
 
-    def counting(*given: Any) -> bytes:
+    def counting(writing: position_info.Writing) -> bytes:
         encoded.append(1)
-        return real(*given)
+        return real(writing)
 
-    monkeypatch.setattr(position_info, "encode", counting)
+    monkeypatch.setattr(position_info.Writing, "join", counting)
     for entry in range(2, 40):
         a.ack(entry * 500)
         a.go()

@@ -1,5 +1,4 @@
-"""What PositionInfo and ManagedCursorInfo have in common: acked entries, partly acked batches,
-properties.
+"""What PositionInfo and ManagedCursorInfo have in common: acked entries and partly acked batches.
 
 `AcksReader` takes the fields of either message in any order and gives one tidy state: nothing at or
 below mark-delete, no empty set, ledgers ascending, an entry acked or partly acked but not both.
@@ -9,8 +8,6 @@ because it is damaged is damage.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator, Mapping
 
 from pyroaring import BitMap
 
@@ -22,18 +19,7 @@ from cursorkeeper.format.pulsar.errors import PulsarFormatError, too_new
 from cursorkeeper.format.pulsar.long_array import Element
 from cursorkeeper.format.pulsar.ranges import RangeReader
 from cursorkeeper.format.pulsar.values import CrossingRange, Form
-from cursorkeeper.format.pulsar.wire import (
-    Field,
-    Kind,
-    Once,
-    append_bytes,
-    append_number,
-    expect,
-    fields,
-    read_field,
-    read_text,
-    varint_bytes,
-)
+from cursorkeeper.format.pulsar.wire import Field, Kind, Message, Reader, expect, read_field
 
 
 @frozen
@@ -46,64 +32,36 @@ class Acks:
     form: Form | None
 
 
-@frozen
-class Message:
-    """Which numbers the fields have that either message has; `numbers` of those that are numbers
-    and there at most once.
+class AcksReader:
+    """Reads either message. `ranges`, `batches` and `long_arrays` are the numbers of the fields of
+    acks; the values of all others are in `rest`.
     """
 
-    name: str
-    numbers: Mapping[int, str]
-    ranges: int
-    properties: int
-    batches: int
-
-
-class AcksReader:
-    def __init__(self, data: bytes, message: Message) -> None:
-        self._data, self._message = data, message
-        self.numbers = Once(message.name)
-        self.properties: dict[str, int] = {}
-        self.unknown = bytearray()
+    def __init__(
+        self, data: bytes, message: Message, ranges: int, batches: int, long_arrays: int = 0
+    ) -> None:
+        """Raises PulsarFormatError."""
+        self._data = data
         self.newer: list[str] = []
         self.notes: list[str] = []
-        self.ranges = RangeReader(data, message.ranges, self.newer)
+        self.rest = Reader(data, message, self.newer)
+        self.ranges = RangeReader(data, ranges, self.newer)
         self._elements: list[Element] = []
         self._batches: dict[Position, BitMap] = {}
         self._empty_batches = self._double_batches = 0
-
-    def others(self) -> Iterator[Field]:
-        """Reads the message; gives the fields that it does not share with the other one. Raises
-        PulsarFormatError.
-        """
-        data, message = self._data, self._message
         pos, end = 0, len(data)
-        while pos < end:
-            pos = self.ranges.take(pos, end)
-            if pos == end:
-                break
+        while (pos := self.ranges.take(pos, end)) < end:
             field = read_field(data, pos, end)
             pos = field.end
-            if field.number == message.ranges:
+            if field.number == ranges:
                 self.ranges.add(field)
-            elif field.number == message.batches:
+            elif field.number == batches:
                 self.take_batch(field)
-            elif field.number == message.properties:
-                name, value = read_number_property(data, field, self.newer)
-                self.properties[name] = value
-            elif field.number in message.numbers:
-                self.numbers.put(field, message.numbers[field.number])
+            elif field.number == long_arrays:
+                expect(field, Kind.LEN, "individualDeletedMessageRanges")
+                self._elements.append(Element(field.start, field.end))
             else:
-                yield field
-
-    def keep(self, field: Field) -> None:
-        """A field of a newer version."""
-        self.unknown += self._data[field.at : field.end]
-
-    def take_long_array(self, field: Field) -> None:
-        """A LongListMap field."""
-        expect(field, Kind.LEN, "individualDeletedMessageRanges")
-        self._elements.append(Element(field.start, field.end))
+                self.rest.take(field)
 
     def take_batch(self, field: Field) -> None:
         """A BatchedEntryDeletionIndexInfo field."""
@@ -247,72 +205,3 @@ def checked_mark_delete(ledger: int, entry: int) -> Position:
             f"release can hold"
         )
     return Position(ledger, entry)
-
-
-# ---- properties
-
-
-def read_number_property(data: bytes, field: Field, newer: list[str]) -> tuple[str, int]:
-    """A LongProperty. Raises PulsarFormatError."""
-    expect(field, Kind.LEN, "properties")
-    once, name = Once("LongProperty"), None
-    for inner in fields(data, field.start, field.end):
-        if inner.number == 1:
-            name = read_text(data, inner, "LongProperty.name")
-        elif inner.number == 2:
-            once.put(inner, "value")
-        else:
-            newer.append(f"field {inner.number} in a property")
-    if name is None:
-        raise PulsarFormatError(f"byte {field.at}: LongProperty.name is missing")
-    return name, once.required("value")
-
-
-def read_text_property(data: bytes, field: Field, newer: list[str]) -> tuple[str, str]:
-    """A StringProperty or a KeyValue: two strings. Raises PulsarFormatError."""
-    expect(field, Kind.LEN, "a property")
-    found: dict[int, str] = {}
-    for inner in fields(data, field.start, field.end):
-        if inner.number in (1, 2):
-            found[inner.number] = read_text(
-                data,
-                inner,
-                "the name of a property" if inner.number == 1 else "the value of a property",
-            )
-        else:
-            newer.append(f"field {inner.number} in a property")
-    if len(found) < 2:
-        raise PulsarFormatError(
-            f"byte {field.at}: a property without {'value' if 1 in found else 'name'}"
-        )
-    return found[1], found[2]
-
-
-def append_number_properties(out: bytearray, number: int, properties: Mapping[str, int]) -> None:
-    """LongProperty fields, in the map's order. Raises ValueError: a value beyond int64."""
-    for name, value in properties.items():
-        if not -(1 << 63) <= value < 1 << 63:
-            raise ValueError(f"property {name!r} = {value} is no int64")
-        content = bytearray()
-        append_bytes(content, 1, name.encode())
-        append_number(content, 2, value)
-        append_bytes(out, number, content)
-
-
-def append_text_properties(out: bytearray, number: int, properties: Mapping[str, str]) -> None:
-    """StringProperty or KeyValue fields, in the map's order."""
-    for name, value in properties.items():
-        content = bytearray()
-        append_bytes(content, 1, name.encode())
-        append_bytes(content, 2, value.encode())
-        append_bytes(out, number, content)
-
-
-def number_properties_bytes(properties: Mapping[str, int]) -> int:
-    """What `append_number_properties` takes, for any field number below 16."""
-    total = 0
-    for name, value in properties.items():
-        size = len(name.encode())
-        content = 1 + varint_bytes(size) + size + 1 + varint_bytes(value)
-        total += 1 + varint_bytes(content) + content
-    return total

@@ -6,7 +6,7 @@ batch is not stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -17,19 +17,8 @@ from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
-from cursorkeeper.format.pulsar.ranges import read_position
-from cursorkeeper.format.pulsar.wire import (
-    Field,
-    Kind,
-    append_bytes,
-    append_number,
-    append_varint,
-    expect,
-    fields,
-    read_varint,
-    signed,
-    varint_bytes,
-)
+from cursorkeeper.format.pulsar.messages import BATCH
+from cursorkeeper.format.pulsar.wire import Field, Kind, expect, read, read_varint, signed
 
 WORDS_MAX: Final = BATCH_SIZE_MAX // 64
 _FEW: Final = 24
@@ -41,36 +30,9 @@ def decode(data: bytes, field: Field, newer: list[str]) -> tuple[Position, BitMa
     PulsarFormatError.
     """
     expect(field, Kind.LEN, "batchedEntryDeletionIndexInfo")
-    plain = _decode_plain(data, field.start, field.end)
-    if plain is not None:
-        return plain[0], _indexes(plain[0], plain[1])
-    position: Position | None = None
-    words: list[int] = []
-    for inner in fields(data, field.start, field.end):
-        if inner.number == 1:
-            expect(inner, Kind.LEN, "BatchedEntryDeletionIndexInfo.position")
-            if position is not None:
-                raise PulsarFormatError(
-                    f"byte {inner.at}: BatchedEntryDeletionIndexInfo.position is there twice"
-                )
-            position = read_position(
-                data, inner.start, inner.end, "BatchedEntryDeletionIndexInfo.position", newer
-            )
-        elif inner.number == 2 and inner.kind == Kind.LEN:
-            at = inner.start
-            while at < inner.end:
-                word, at = read_varint(data, at, inner.end)
-                words.append(word)
-        elif inner.number == 2:
-            words.append(
-                expect(inner, Kind.VARINT, "BatchedEntryDeletionIndexInfo.deleteSet").value
-            )
-        else:
-            newer.append(f"field {inner.number} in a partly acked batch")
-    if position is None:
-        raise PulsarFormatError(
-            f"byte {field.at}: BatchedEntryDeletionIndexInfo.position is missing"
-        )
+    position, words = _decode_plain(data, field.start, field.end) or read(
+        data, field.start, field.end, BATCH, newer
+    )
     return position, _indexes(position, words)
 
 
@@ -105,7 +67,7 @@ def _indexes(position: Position, words: list[int]) -> BitMap:
             f"{BATCH_SIZE_MAX:,} messages"
         )
     del words[WORDS_MAX:]
-    if len(words) > 1 or (words and words[0].bit_count() > _FEW):
+    if len(words) > 1:
         bits = np.unpackbits(np.array(words, "<u8").view(np.uint8), bitorder="little")
         return bitmaps.from_sorted(np.flatnonzero(bits).astype(np.uint32))
     found = []
@@ -133,37 +95,8 @@ def _words(indexes: BitMap) -> list[int]:
     return words
 
 
-def encode(out: bytearray, number: int, batches: Mapping[PartialKey, BitMap]) -> None:
-    """All of them, ascending. Raises ValueError: an index no batch has."""
+def rows(batches: Mapping[PartialKey, BitMap]) -> Iterator[tuple[PartialKey, list[int]]]:
+    """The values of a BATCH for each, ascending. Raises ValueError: an index no batch has."""
     for key in sorted(batches):
         if batches[key]:
-            append_bytes(out, number, _content(key, _words(batches[key])))
-
-
-def append_position(out: bytearray, number: int, position: tuple[int, int]) -> None:
-    """A NestedPositionInfo field."""
-    inner = bytearray()
-    append_number(inner, 1, position[0])
-    append_number(inner, 2, position[1])
-    append_bytes(out, number, inner)
-
-
-def _content(key: PartialKey, words: list[int]) -> bytearray:
-    content = bytearray()
-    append_position(content, 1, key)
-    for word in words:
-        content.append(2 << 3)
-        append_varint(content, word)
-    return content
-
-
-def encoded_bytes(batches: Mapping[PartialKey, BitMap]) -> int:
-    """What `encode` takes, for any field number below 16."""
-    total = 0
-    for key, missing in batches.items():
-        if missing:
-            words = _words(missing)
-            inner = 2 + varint_bytes(key.ledger) + varint_bytes(key.entry)
-            content = 2 + inner + len(words) + sum(map(varint_bytes, words))
-            total += 1 + varint_bytes(content) + content
-    return total
+            yield key, _words(batches[key])

@@ -12,41 +12,20 @@ import struct
 from typing import Final
 
 from cursorkeeper.format.pulsar import acks, batches, ranges
-from cursorkeeper.format.pulsar.acks import AcksReader, Message
+from cursorkeeper.format.pulsar.acks import AcksReader
 from cursorkeeper.format.pulsar.compression import compress, expand
 from cursorkeeper.format.pulsar.errors import PulsarFormatError, too_new
+from cursorkeeper.format.pulsar.messages import COMPRESSION_HEADER, CURSOR_INFO
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
-from cursorkeeper.format.pulsar.wire import append_number, read_numbers
+from cursorkeeper.format.pulsar.wire import read, write
 
 MAGIC: Final = b"\x47\x78"
 _HEADER: Final = struct.Struct(">2si")
 _INT32_MAX: Final = (1 << 31) - 1
 _KINDS: Final = frozenset(map(int, Compression))
 
-(
-    CURSORS_LEDGER,
-    MARK_DELETE_LEDGER,
-    MARK_DELETE_ENTRY,
-    RANGES,
-    PROPERTIES,
-    LAST_ACTIVE,
-    BATCHES,
-    CURSOR_PROPERTIES,
-) = range(1, 9)
-"""Field numbers. 9 is `idleSince` since Pulsar 5.0.1, kept as unknown."""
-_MESSAGE: Final = Message(
-    "ManagedCursorInfo",
-    {
-        CURSORS_LEDGER: "cursorsLedgerId",
-        MARK_DELETE_LEDGER: "markDeleteLedgerId",
-        MARK_DELETE_ENTRY: "markDeleteEntryId",
-        LAST_ACTIVE: "lastActive",
-    },
-    RANGES,
-    PROPERTIES,
-    BATCHES,
-)
-_HEADER_NUMBERS: Final = {1: "compressionType", 2: "uncompressedSize"}
+RANGES, BATCHES = 4, 7
+"""Field numbers."""
 
 
 def encode(info: ManagedCursorInfo) -> bytes:
@@ -55,17 +34,14 @@ def encode(info: ManagedCursorInfo) -> bytes:
     """
     if info.mark_delete is None and (info.acked or info.batches or info.crossing):
         raise ValueError("individual acks without a mark-delete position")
-    head = bytearray()
-    append_number(head, CURSORS_LEDGER, info.cursors_ledger)
-    if info.mark_delete is not None:
-        append_number(head, MARK_DELETE_LEDGER, info.mark_delete.ledger)
-        append_number(head, MARK_DELETE_ENTRY, info.mark_delete.entry)
-    tail = bytearray()
-    acks.append_number_properties(tail, PROPERTIES, info.properties)
-    if info.last_active_ms is not None:
-        append_number(tail, LAST_ACTIVE, info.last_active_ms)
-    batches.encode(tail, BATCHES, info.batches)
-    acks.append_text_properties(tail, CURSOR_PROPERTIES, info.cursor_properties)
+    head = write(CURSOR_INFO, (info.cursors_ledger, *(info.mark_delete or ())))
+    others = (
+        info.properties.items(),
+        info.last_active_ms,
+        batches.rows(info.batches),
+        info.cursor_properties.items(),
+    )
+    tail = write(CURSOR_INFO, (None, None, None, None, *others))
     return b"".join([head, *ranges.encode(RANGES, info.acked, info.crossing), tail, info.unknown])
 
 
@@ -76,23 +52,12 @@ def decode(raw: bytes) -> ManagedCursorInfo:
 
 def decode_with_notes(raw: bytes) -> tuple[ManagedCursorInfo, tuple[str, ...]]:
     """`decode`, and what was odd but harmless."""
-    reader = AcksReader(raw, _MESSAGE)
-    cursor_properties: dict[str, str] = {}
-    for field in reader.others():
-        if field.number == CURSOR_PROPERTIES:
-            name, text = acks.read_text_property(raw, field, reader.newer)
-            cursor_properties[name] = text
-        else:
-            reader.keep(field)
-    return _info(reader, cursor_properties), tuple(reader.notes)
-
-
-def _info(reader: AcksReader, cursor_properties: dict[str, str]) -> ManagedCursorInfo:
-    numbers = reader.numbers
-    cursors_ledger = numbers.required("cursorsLedgerId")
+    reader = AcksReader(raw, CURSOR_INFO, RANGES, BATCHES)
+    cursors_ledger, ledger, entry, _, properties, last_active, _, cursor_properties, unknown = (
+        reader.rest.values()
+    )
     if cursors_ledger < -1:
         raise PulsarFormatError(f"cursorsLedgerId {cursors_ledger}")
-    ledger, entry = numbers.get("markDeleteLedgerId"), numbers.get("markDeleteEntryId")
     if (ledger is None) != (entry is None):
         raise PulsarFormatError(
             f"ManagedCursorInfo.{'markDeleteLedgerId' if ledger is None else 'markDeleteEntryId'} "
@@ -106,17 +71,18 @@ def _info(reader: AcksReader, cursor_properties: dict[str, str]) -> ManagedCurso
             "ManagedCursorInfo.markDeleteLedgerId is missing, and the state is in this message"
         )
     found = reader.finish(mark_delete) if mark_delete is not None else reader.nothing()
-    return ManagedCursorInfo(
+    info = ManagedCursorInfo(
         cursors_ledger,
         mark_delete,
         found.acked,
         found.batches,
-        reader.properties,
-        cursor_properties,
+        dict(properties),
+        dict(cursor_properties),
         found.crossing,
-        numbers.get("lastActive"),
-        bytes(reader.unknown),
+        last_active,
+        unknown,
     )
+    return info, tuple(reader.notes)
 
 
 def inline_state(info: ManagedCursorInfo) -> PositionInfo:
@@ -140,9 +106,7 @@ def wrap(raw: bytes, compression: Compression, threshold_bytes: int) -> bytes:
     """
     if compression is Compression.NONE or len(raw) <= threshold_bytes:
         return raw
-    metadata = bytearray()
-    append_number(metadata, 1, compression.value)
-    append_number(metadata, 2, len(raw))
+    metadata = write(COMPRESSION_HEADER, (compression.value, len(raw)))
     return _HEADER.pack(MAGIC, len(metadata)) + metadata + compress(raw, compression)
 
 
@@ -159,10 +123,7 @@ def unwrap(value: bytes, *, limit_bytes: int) -> tuple[bytes, Compression]:
     if size < 0 or payload > len(value):
         raise PulsarFormatError(f"compression metadata of {size} bytes in a value of {len(value)}")
     newer: list[str] = []
-    numbers = read_numbers(
-        value, _HEADER.size, payload, "the compression header", _HEADER_NUMBERS, newer
-    )
-    kind, size_bytes = numbers.required("compressionType"), numbers.required("uncompressedSize")
+    kind, size_bytes = read(value, _HEADER.size, payload, COMPRESSION_HEADER, newer)
     if newer:
         raise too_new(newer[-1])
     if kind not in _KINDS:

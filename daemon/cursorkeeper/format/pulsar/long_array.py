@@ -19,24 +19,21 @@ from cursorkeeper.core import containers
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.format.pulsar import varints
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
+from cursorkeeper.format.pulsar.messages import LONG_ARRAY
 from cursorkeeper.format.pulsar.varints import Bytes, Numbers
 from cursorkeeper.format.pulsar.wire import (
-    U64_MASK,
     Kind,
-    Once,
     append_varint,
-    expect,
-    read_field,
+    read,
     read_varint,
-    varint_bytes,
+    signed,
+    write,
 )
 
 KEY_TAG: Final = 0x08
 VALUE_TAG: Final = 0x10
 PIECE_BYTES: Final = 1 << 20
 """So many bytes are looked at at once."""
-_PATIENCE: Final = 64
-"""Looking at a piece for fewer pairs than this costs more than reading as many one by one."""
 
 
 class Element(NamedTuple):
@@ -55,79 +52,64 @@ def encode(number: int, acked: Mapping[int, BitMap]) -> Iterator[bytes]:
     size = 0
     for ledger in sorted(acked):
         pieces = containers.windows(acked[ledger])
-        first = next(pieces, None)
-        if first is None:
-            continue
-        if first.size == containers.WINDOW_WORDS:
-            yield from _encode_group(number, group)
-            group, size = [], 0
-            yield from _encode_large(number, ledger, first, pieces)
-            continue
-        group.append((ledger, first))
-        size += first.size
-        if size >= containers.WINDOW_WORDS:
-            yield from _encode_group(number, group)
-            group, size = [], 0
+        for first in pieces:
+            is_large = first.size == containers.WINDOW_WORDS
+            if is_large or size >= containers.WINDOW_WORDS:
+                yield from _encode_group(number, group)
+                group, size = [], 0
+            if is_large:
+                written = [_written(words)[0] for words in (first, *pieces)]
+                yield from (_head(number, ledger, sum(map(len, written))), *written)
+            else:
+                group.append((ledger, first))
+                size += first.size
     yield from _encode_group(number, group)
 
 
 def _head(number: int, ledger: int, values_bytes: int) -> bytes:
-    content = bytearray([KEY_TAG])
-    append_varint(content, ledger)
+    key = write(LONG_ARRAY, (ledger,))
     head = bytearray()
     append_varint(head, number << 3 | Kind.LEN)
-    append_varint(head, len(content) + values_bytes)
-    return bytes(head + content)
-
-
-def _encode_large(number: int, ledger: int, first: Numbers, rest: Iterator[Numbers]) -> list[bytes]:
-    pieces = [_encode_words(words) for words in (first, *rest)]
-    return [_head(number, ledger, sum(map(len, pieces))), *pieces]
+    append_varint(head, len(key) + values_bytes)
+    return bytes(head + key)
 
 
 def _encode_group(number: int, group: list[tuple[int, Numbers]]) -> Iterator[bytes]:
     """Small ledgers at once: numpy's costs are per call."""
     if not group:
         return
-    words = np.concatenate([each for _, each in group])
-    counts = np.array([each.size for _, each in group])
-    firsts = np.cumsum(counts) - counts
+    written, ends = _written(np.concatenate([words for _, words in group]))
+    start = 0
+    for (ledger, _), stop in zip(
+        group, ends[np.cumsum([words.size for _, words in group]) - 1].tolist(), strict=True
+    ):
+        yield _head(number, ledger, stop - start)
+        yield written[start:stop]
+        start = stop
+
+
+def _written(words: Numbers) -> tuple[bytes, varints.Places]:
+    """`10 word` for every word, and where each ends."""
     sizes = varints.sizes_of(words)
-    heads = [
-        _head(number, ledger, size)
-        for (ledger, _), size in zip(
-            group, np.add.reduceat(sizes + 1, firsts).tolist(), strict=True
-        )
-    ]
-    before = np.cumsum([len(head) for head in heads])
-    places = np.cumsum(sizes + 1) - sizes + np.repeat(before, counts)
-    out = np.empty(int(places[-1] + sizes[-1]), np.uint8)
-    for head, at in zip(heads, (places[firsts] - 1).tolist(), strict=True):
-        out[at - len(head) : at] = np.frombuffer(head, np.uint8)
+    ends = np.cumsum(sizes + 1)
+    places = ends - sizes
+    out = np.empty(int(ends[-1]), np.uint8)
     out[places - 1] = VALUE_TAG
     varints.write(out, places, words, sizes)
-    yield out.tobytes()
+    return out.tobytes(), ends
 
 
-def element_bytes(number: int, ledger: int, acked: BitMap) -> int:
-    """The bytes that `encode_element` writes."""
-    content = (
-        1
-        + varint_bytes(ledger)
-        + sum(
-            words.size + int(varints.sizes_of(words).sum()) for words in containers.windows(acked)
-        )
-    )
-    return varint_bytes(number << 3) + varint_bytes(content) + content
-
-
-def _encode_words(words: Numbers) -> bytes:
-    sizes = varints.sizes_of(words)
-    places = np.cumsum(sizes + 1) - sizes
-    out = np.empty(int(places[-1] + sizes[-1]), np.uint8)
-    out[places - 1] = VALUE_TAG
-    varints.write(out, places, words, sizes)
-    return out.tobytes()
+def encoded_bytes(number: int, acked: Mapping[int, BitMap]) -> int:
+    """The bytes that `encode` writes."""
+    total = 0
+    for ledger, entries in acked.items():
+        if entries:
+            size = sum(
+                words.size + int(varints.sizes_of(words).sum())
+                for words in containers.windows(entries)
+            )
+            total += len(_head(number, ledger, size)) + size
+    return total
 
 
 # ---- reading
@@ -169,12 +151,12 @@ def _plain_head(data: bytes, element: Element) -> tuple[int, int] | None:
     ledger, values = read_varint(data, start + 1, end)
     if values < end and data[values] != VALUE_TAG:
         return None
-    return _checked_ledger(ledger, start), values
+    return _checked_ledger(signed(ledger), start), values
 
 
 def _checked_ledger(ledger: int, at: int) -> int:
-    if ledger >= 1 << 63:
-        raise PulsarFormatError(f"byte {at}: a long array of ledger {ledger - (1 << 64)}")
+    if ledger < 0:
+        raise PulsarFormatError(f"byte {at}: a long array of ledger {ledger}")
     return ledger
 
 
@@ -244,79 +226,5 @@ def _bitmap(words: Numbers, container: int) -> BitMap:
 
 def _decode_slowly(data: bytes, element: Element, newer: list[str]) -> tuple[int, BitMap]:
     """Any legal form: fields in any order, values packed or not."""
-    once = Once("LongListMap")
-    values = _Values(data)
-    pos, end = element
-    while pos < end:
-        pos = values.take_pairs(pos, end)
-        if pos == end:
-            break
-        field = read_field(data, pos, end)
-        pos = field.end
-        if field.number == 1:
-            once.put(field, "key")
-        elif field.number == 2 and field.kind == Kind.LEN:
-            values.take_packed(field.start, field.end)
-        elif field.number == 2:
-            values.add(expect(field, Kind.VARINT, "LongListMap.values").value)
-        else:
-            newer.append(
-                "a bitmap (field 3) in a long array"
-                if field.number == 3
-                else f"field {field.number} in a long array"
-            )
-    ledger = _checked_ledger(once.required("key") & U64_MASK, element.start)
-    return ledger, _bitmap(values.words(), 0)
-
-
-class _Values:
-    """The words of one element, however they are written."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._view = data, np.frombuffer(data, np.uint8)
-        self._parts: list[Numbers] = []
-        self._singles: list[int] = []
-        self._patience = 0
-
-    def take_pairs(self, pos: int, end: int) -> int:
-        """As many plain pairs as there are, if it is worth a look; the place after them."""
-        if self._data[pos] != VALUE_TAG or self._patience:
-            self._patience = max(0, self._patience - 1)
-            return pos
-        words, ends = _pairs(self._view[pos : min(end, pos + PIECE_BYTES)])
-        if words.size < _PATIENCE:
-            self._patience = _PATIENCE
-        if not words.size:
-            return pos
-        self._put(words)
-        return pos + int(ends[-1]) + 1
-
-    def take_packed(self, pos: int, end: int) -> None:
-        """A packed field. Raises PulsarFormatError."""
-        while pos < end:
-            piece = self._view[pos : min(end, pos + PIECE_BYTES)]
-            ends = varints.ends_of(piece)
-            if not ends.size:
-                raise PulsarFormatError(
-                    f"byte {pos}: a varint is cut off, or has more than {varints.LONGEST} bytes"
-                )
-            starts = np.concatenate([[0], ends[:-1] + 1])
-            self._put(varints.read(varints.padded(piece), starts, ends))
-            pos += int(ends[-1]) + 1
-
-    def add(self, word: int) -> None:
-        self._singles.append(word)
-
-    def _put(self, words: Numbers) -> None:
-        self._parts += [np.array(self._singles, np.uint64), words]
-        self._singles = []
-
-    def words(self) -> Numbers:
-        return np.concatenate([*self._parts, np.array(self._singles, np.uint64)])
-
-
-def encoded_bytes(number: int, acked: Mapping[int, BitMap]) -> int:
-    """The bytes of the elements of all ledgers."""
-    return sum(
-        element_bytes(number, ledger, entries) for ledger, entries in acked.items() if entries
-    )
+    ledger, words = read(data, *element, LONG_ARRAY, newer)
+    return _checked_ledger(ledger, element.start), _bitmap(np.array(words, np.uint64), 0)

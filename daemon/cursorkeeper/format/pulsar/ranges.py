@@ -19,29 +19,20 @@ from cursorkeeper.core import containers
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, Position
 from cursorkeeper.format.pulsar import varints
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
+from cursorkeeper.format.pulsar.messages import RANGE
 from cursorkeeper.format.pulsar.values import CrossingRange
 from cursorkeeper.format.pulsar.varints import Bytes, Places
-from cursorkeeper.format.pulsar.wire import Field, Kind, expect, fields, read_numbers
+from cursorkeeper.format.pulsar.wire import Field, Kind, expect, read
 
 _COLUMNS: Final = 14
 _CONSTANTS: Final = ((2, 0x0A), (4, 0x08), (6, 0x10), (8, 0x12), (10, 0x08), (12, 0x10))
 _LENGTHS: Final = ((1, 13), (3, 7), (9, 13))
 """Column of a length, and the last column it counts."""
-_POSITION: Final = {1: "ledgerId", 2: "entryId"}
-_PIECE_BYTES_MIN: Final = 1 << 12
-_PIECE_BYTES_MAX: Final = 1 << 20
+_PIECE_BYTES: Final = 1 << 20
 _ROWS_AT_ONCE: Final = 1 << 16
-_ROWS_WORTH_IT: Final = 16
-_PATIENCE_MAX: Final = 64
 
 Columns = tuple[Places, Places, Places]
 """Ledger, lower entry, upper entry."""
-
-
-def read_position(data: bytes, start: int, end: int, name: str, newer: list[str]) -> Position:
-    """A NestedPositionInfo. Raises PulsarFormatError."""
-    once = read_numbers(data, start, end, name, _POSITION, newer)
-    return Position(once.required("ledgerId"), once.required("entryId"))
 
 
 class RangeReader:
@@ -53,44 +44,25 @@ class RangeReader:
         self._columns: list[Columns] = []
         self._crossing: list[CrossingRange] = []
         self._singles: list[tuple[int, int, int, int]] = []
-        self._piece = _PIECE_BYTES_MIN
-        self._one_by_one = 0
-        self._patience = 1
+        self._is_plain = True
         self._spanned = 0
         self.count = 0
         self.empty = 0
 
     def take(self, pos: int, end: int) -> int:
-        """As many ranges from `pos` on as are written Pulsar's way; the place after them."""
-        while pos < end and self._data[pos] == self._tag:
-            if self._one_by_one:
-                break
-            piece = self._view[pos : min(end, pos + self._piece)]
-            rows, used = self._matrix(piece)
-            pos += used
-            if rows < _ROWS_WORTH_IT and used < piece.size:
-                # looking at a whole piece for so few costs more than reading some one by one
-                self._one_by_one, self._patience = (
-                    self._patience,
-                    min(_PATIENCE_MAX, 2 * self._patience),
-                )
-                break
-            self._patience = 1
-            self._piece = (
-                min(_PIECE_BYTES_MAX, 2 * self._piece)
-                if used > self._piece // 2
-                else _PIECE_BYTES_MIN
-            )
+        """As many ranges from `pos` on as are written Pulsar's way, up to the first that is not;
+        the place after them. All that follow are `add`ed: looking at a piece for each costs more.
+        """
+        while self._is_plain and pos < end and self._data[pos] == self._tag:
+            pos += self._matrix(self._view[pos : min(end, pos + _PIECE_BYTES)])
         return pos
 
-    def _matrix(self, piece: Bytes) -> tuple[int, int]:
-        """How many rows of the piece were taken, and their bytes."""
+    def _matrix(self, piece: Bytes) -> int:
+        """Takes rows from the beginning of the piece; their bytes."""
         ends = varints.ends_of(piece)
         rows = ends.size // _COLUMNS
-        if not rows:
-            return 0, 0
         last = ends[: rows * _COLUMNS].reshape(rows, _COLUMNS)
-        begin = np.concatenate([[0], last[:-1, 13] + 1])
+        begin = np.concatenate([[0], last[:-1, 13] + 1])[:rows]
         good = piece[begin] == self._tag
         for column, tag in _CONSTANTS:
             good &= piece[last[:, column - 1] + 1] == tag
@@ -99,43 +71,26 @@ class RangeReader:
             good &= (piece[last[:, column]] == length) & (
                 last[:, column] == last[:, column - 1] + 1
             )
-        if not good.all():
-            rows = int(np.argmin(good))
-            if not rows:
-                return 0, 0
-            last = last[:rows]
+        if not rows or not good.all():
+            self._is_plain = False
+            last = last[: int(np.argmin(good)) if rows else 0]
+            if not last.size:
+                return 0
         spare = varints.padded(piece[: int(last[-1, 13]) + 1])
         ledger, lower, upper_ledger, upper = (
             varints.read(spare, last[:, column - 1] + 1, last[:, column]).view(np.int64)
             for column in (5, 7, 11, 13)
         )
-        self.count += rows
+        self.count += len(last)
         self._check(ledger, lower, upper_ledger, upper)
-        return rows, int(last[-1, 13]) + 1
+        return int(last[-1, 13]) + 1
 
     def add(self, field: Field) -> None:
         """One range, however it is written."""
         expect(field, Kind.LEN, "a range")
-        self._one_by_one = max(0, self._one_by_one - 1)
-        ends: dict[int, Position] = {}
-        for inner in fields(self._data, field.start, field.end):
-            if inner.number not in (1, 2):
-                self._newer.append(f"field {inner.number} in a range")
-                continue
-            name = "lowerEndpoint" if inner.number == 1 else "upperEndpoint"
-            expect(inner, Kind.LEN, f"MessageRange.{name}")
-            if inner.number in ends:
-                raise PulsarFormatError(f"byte {inner.at}: MessageRange.{name} is there twice")
-            ends[inner.number] = read_position(
-                self._data, inner.start, inner.end, f"MessageRange.{name}", self._newer
-            )
-        if len(ends) < 2:
-            raise PulsarFormatError(
-                f"byte {field.at}: "
-                f"MessageRange.{'upperEndpoint' if 1 in ends else 'lowerEndpoint'} is missing"
-            )
+        lower, upper = read(self._data, field.start, field.end, RANGE, self._newer)
         self.count += 1
-        self._singles.append((*ends[1], *ends[2]))
+        self._singles.append((*lower, *upper))
 
     def _check_singles(self) -> None:
         if self._singles:

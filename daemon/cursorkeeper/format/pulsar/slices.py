@@ -9,30 +9,9 @@ a field. Only uncompressed states can be told so; compressed slices do not read 
 
 from __future__ import annotations
 
-from typing import Final
-
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
-from cursorkeeper.format.pulsar.wire import CutOffError, Kind, read_varint
-
-_Message = dict[int, "_Message | None"]
-"""Tag of each field that Pulsar writes -> the message in it (None: a number, or bytes)."""
-
-_POSITION: Final[_Message] = {0x08: None, 0x10: None}
-_RANGE: Final[_Message] = {0x0A: _POSITION, 0x12: _POSITION}
-_PROPERTY: Final[_Message] = {0x0A: None, 0x10: None}
-_BATCH: Final[_Message] = {0x0A: _POSITION, 0x10: None}
-_LONGS: Final[_Message] = {0x08: None, 0x10: None}
-_STATE: Final[_Message] = {
-    0x08: None,
-    0x10: None,
-    0x1A: _RANGE,
-    0x22: _PROPERTY,
-    0x2A: _BATCH,
-    0x32: _LONGS,
-}
-_REPEATING: Final = (_LONGS, _BATCH)
-"""Their field 2 is there once per word; every other nested field once."""
-_FIRST_UNKNOWN_TAG: Final = 7 << 3
+from cursorkeeper.format.pulsar.messages import POSITION_INFO
+from cursorkeeper.format.pulsar.wire import CutOffError, Kind, Known, Message, read_varint
 
 
 def is_beginning(data: bytes, boundary: int) -> bool:
@@ -44,11 +23,10 @@ def is_beginning(data: bytes, boundary: int) -> bool:
     while pos < len(data):
         try:
             tag, start = read_varint(data, pos, len(data))
-            if (
-                tag < last
-                or (tag == last and tag in _POSITION)
-                or (tag < _FIRST_UNKNOWN_TAG and tag not in _STATE)
-            ):
+            known = _known(tag, POSITION_INFO)
+            if tag < last or (known is None and tag >> 3 <= max(POSITION_INFO.fields)):
+                return False
+            if tag == last and known is not None and not known.is_many:
                 return False
             if pos == 0 and tag != 0x08:
                 return False
@@ -69,18 +47,24 @@ def is_beginning(data: bytes, boundary: int) -> bool:
                 # the slices before end with a field: what follows begins with one of its own
                 return False
             crossed = True
-            message = _STATE.get(tag)
             if (
-                message is not None
+                known is not None
+                and isinstance(known.of, Message)
                 and (pos < boundary or end > len(data))
-                and not _fits(data, body, end, message)
+                and not _fits(data, body, end, known.of)
             ):
                 return False
         pos = end
     return crossed
 
 
-def _fits(data: bytes, pos: int, end: int, message: _Message) -> bool:
+def _known(tag: int, message: Message) -> Known | None:
+    """The field with that number and wire type."""
+    known = message.fields.get(tag >> 3)
+    return known if known is not None and known.kind == tag & 7 else None
+
+
+def _fits(data: bytes, pos: int, end: int, message: Message) -> bool:
     """Whether the bytes from `pos` on are such a message, as far as there are bytes. `end` may lie
     beyond them.
     """
@@ -88,14 +72,8 @@ def _fits(data: bytes, pos: int, end: int, message: _Message) -> bool:
     while pos < stop:
         try:
             tag, body = read_varint(data, pos, stop)
-            if (
-                tag not in message
-                or tag < last
-                or (
-                    tag == last
-                    and not (tag == 0x10 and any(message is each for each in _REPEATING))
-                )
-            ):
+            known = _known(tag, message)
+            if known is None or tag < last or (tag == last and not known.is_many):
                 return False
             length, body = read_varint(data, body, stop)
         except CutOffError:
@@ -104,9 +82,10 @@ def _fits(data: bytes, pos: int, end: int, message: _Message) -> bool:
             return False
         last = tag
         pos = body
-        if tag & 7 == Kind.LEN:
+        if known.kind is Kind.LEN:
             pos += length
-            inner = message[tag]
-            if pos > end or (inner is not None and not _fits(data, body, pos, inner)):
+            if pos > end or (
+                isinstance(known.of, Message) and not _fits(data, body, pos, known.of)
+            ):
                 return False
     return True

@@ -90,8 +90,7 @@ class ManagedCursorInfo:
         return self.cursors_ledger == -1
 
 
-@frozen
-class LedgerInfo:
+class LedgerInfo(NamedTuple):
     """One data ledger of a topic. `entries` and `size` are 0 or absent (None) while the ledger is
     open. `unknown` = every other field, verbatim (offload context, properties).
     """

@@ -1,5 +1,5 @@
-"""Protobuf's wire format, one field at a time: tags, varints, lengths. Columns of varints are in
-`varints`.
+"""Protobuf's wire format: messages read and written by their declared fields. Columns of varints
+are in `varints`; which messages there are is in `messages`.
 
 Owns what every message here shares: numbers are plain varints (no zigzag; a negative one takes ten
 bytes), a known field of another wire type is damage (protobuf would take it for unknown, and lose
@@ -9,10 +9,12 @@ of a longer state can look like it. Groups do not occur and are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.format.pulsar.errors import PulsarFormatError
 
 VARINT_BYTES_MAX: Final = 10
@@ -44,6 +46,37 @@ class Field(NamedTuple):
     end: int
 
 
+@frozen
+class Known:
+    """A field of a message: an int64, a word (64 bits, without sign), a text or a message. It must
+    be there once, unless it may be there often (`is_many`) or not at all (`is_optional`). Words may
+    be packed. A text that is there twice is the last of them.
+    """
+
+    name: str
+    of: Literal["int64", "word", "text"] | Message = "int64"
+    is_many: bool = False
+    is_optional: bool = False
+    kind: Kind = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        is_number = self.of in ("int64", "word")
+        object.__setattr__(self, "kind", Kind.VARINT if is_number else Kind.LEN)
+
+
+@frozen
+class Message:
+    """Its fields by their numbers, in the order in which Pulsar writes them, and what is made of
+    their values in that order. With `keeps`, the bytes of unknown fields are the last value, as
+    they are; else an unknown field is what only a newer reader understands.
+    """
+
+    name: str
+    make: Callable[..., Any]
+    fields: Mapping[int, Known]
+    keeps: bool = False
+
+
 def read_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
     """The unsigned number at `pos` and the place after it. A longer form than needed is legal, more
     than 64 bits are not.
@@ -66,21 +99,20 @@ def read_varint(data: bytes, pos: int, end: int) -> tuple[int, int]:
 
 def append_varint(out: bytearray, number: int) -> None:
     """Of an int64 or a uint64; a negative number takes ten bytes."""
-    number &= U64_MASK
+    if number < 0:
+        number &= U64_MASK
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)
 
 
-def varint_bytes(number: int) -> int:
-    """How many bytes `append_varint` writes."""
-    return max(1, ((number & U64_MASK).bit_length() + 6) // 7)
-
-
 def signed(value: int) -> int:
     """The int64 of an unsigned varint."""
     return value - (1 << 64) if value & _SIGN else value
+
+
+# ---- reading
 
 
 def read_field(data: bytes, pos: int, end: int) -> Field:
@@ -124,66 +156,101 @@ def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
         yield field
 
 
-class Once:
-    """The numbers of a message that are there at most once."""
-
-    __slots__ = ("_message", "_values")
-
-    def __init__(self, message: str) -> None:
-        self._message = message
-        self._values: dict[str, int] = {}
-
-    def put(self, field: Field, name: str) -> None:
-        """Takes an int64 field."""
-        expect(field, Kind.VARINT, f"{self._message}.{name}")
-        if name in self._values:
-            raise PulsarFormatError(f"byte {field.at}: {self._message}.{name} is there twice")
-        self._values[name] = signed(field.value)
-
-    def get(self, name: str) -> int | None:
-        """None where the field is not there."""
-        return self._values.get(name)
-
-    def required(self, name: str) -> int:
-        """Raises PulsarFormatError where the field is not there."""
-        value = self._values.get(name)
-        if value is None:
-            raise PulsarFormatError(f"{self._message}.{name} is missing")
-        return value
-
-
-def read_numbers(
-    data: bytes, start: int, end: int, message: str, names: Mapping[int, str], newer: list[str]
-) -> Once:
-    """A message of nothing but numbers. `newer` takes what only a newer reader understands. Raises
+def read(data: bytes, start: int, end: int, message: Message, newer: list[str]) -> Any:
+    """What the message is made to. `newer` takes what only a newer reader understands. Raises
     PulsarFormatError.
     """
-    once = Once(message)
+    reader = Reader(data, message, newer)
     for field in fields(data, start, end):
-        if field.number in names:
-            once.put(field, names[field.number])
+        reader.take(field)
+    return message.make(*reader.values())
+
+
+class Reader:
+    """Takes the fields of one message, in any order."""
+
+    def __init__(self, data: bytes, message: Message, newer: list[str]) -> None:
+        self._data, self._message, self._newer = data, message, newer
+        self._found: dict[int, Any] = {}
+        self._unknown = bytearray()
+
+    def take(self, field: Field) -> None:
+        """One more field. Raises PulsarFormatError."""
+        number, known, found = field.number, self._message.fields.get(field.number), self._found
+        if known is None:
+            if self._message.keeps:
+                self._unknown += self._data[field.at : field.end]
+            else:
+                self._newer.append(f"field {number} in {self._message.name}")
+        elif known.of == "word" and field.kind == Kind.LEN:
+            found.setdefault(number, []).extend(self._packed(field))
         else:
-            newer.append(f"field {field.number} in {message}")
-    return once
+            expect(field, known.kind, known.name)
+            value = self._value(field, known)
+            if known.is_many:
+                found.setdefault(number, []).append(value)
+            elif number in found and known.of != "text":
+                raise PulsarFormatError(
+                    f"byte {field.at}: {self._message.name}.{known.name} is there twice"
+                )
+            else:
+                found[number] = value
+
+    def _value(self, field: Field, known: Known) -> Any:
+        if known.of == "int64":
+            return signed(field.value)
+        if known.of == "word":
+            return field.value
+        if isinstance(known.of, Message):
+            return read(self._data, field.start, field.end, known.of, self._newer)
+        try:
+            return self._data[field.start : field.end].decode()
+        except UnicodeDecodeError:
+            raise PulsarFormatError(f"byte {field.start}: {known.name} is not UTF-8") from None
+
+    def _packed(self, field: Field) -> Iterator[int]:
+        at = field.start
+        while at < field.end:
+            word, at = read_varint(self._data, at, field.end)
+            yield word
+
+    def values(self) -> list[Any]:
+        """Of all fields, in their order; None: it is not there. Raises PulsarFormatError where one
+        must be.
+        """
+        found = []
+        for number, known in self._message.fields.items():
+            value = self._found.get(number)
+            if value is None and known.is_many:
+                value = []
+            if value is None and not known.is_optional:
+                raise PulsarFormatError(f"{self._message.name}.{known.name} is missing")
+            found.append(value)
+        return [*found, bytes(self._unknown)] if self._message.keeps else found
 
 
-def read_text(data: bytes, field: Field, name: str) -> str:
-    """A string field. Raises PulsarFormatError: not UTF-8."""
-    expect(field, Kind.LEN, name)
-    try:
-        return data[field.start : field.end].decode()
-    except UnicodeDecodeError:
-        raise PulsarFormatError(f"byte {field.start}: {name} is not UTF-8") from None
+# ---- writing
 
 
-def append_number(out: bytearray, number: int, value: int) -> None:
-    """An int64 field."""
-    append_varint(out, number << 3 | Kind.VARINT)
-    append_varint(out, value)
-
-
-def append_bytes(out: bytearray, number: int, content: bytes | bytearray) -> None:
-    """A string, bytes or message field."""
-    append_varint(out, number << 3 | Kind.LEN)
-    append_varint(out, len(content))
-    out += content
+def write(message: Message, values: Iterable[Any]) -> bytearray:
+    """The message with these values of its first fields, in their order; None: without that field.
+    The bytes of unknown fields may follow. Raises ValueError: a number beyond int64.
+    """
+    out, left = bytearray(), iter(values)
+    for (number, known), value in zip(message.fields.items(), left, strict=False):
+        if value is None:
+            continue
+        of, tag = known.of, number << 3 | known.kind
+        for each in value if known.is_many else (value,):
+            out.append(tag)
+            if of == "int64" and not -_SIGN <= each < _SIGN:
+                raise ValueError(f"{message.name}.{known.name} = {each} is no int64")
+            if of == "int64" or of == "word":
+                append_varint(out, each)
+                continue
+            content = write(of, each) if isinstance(of, Message) else each.encode()
+            append_varint(out, len(content))
+            out += content
+    for unknown in left:
+        out += unknown
+    return out

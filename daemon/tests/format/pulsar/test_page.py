@@ -16,6 +16,7 @@ from cursorkeeper.core import containers
 from cursorkeeper.core.limits import BATCH_SIZE_MAX
 from cursorkeeper.format.pulsar import chunks, cursor_info, ledger_info, names, position_info
 from cursorkeeper.format.pulsar.layout import layout_items
+from cursorkeeper.format.pulsar.messages import POSITION_INFO
 from cursorkeeper.format.pulsar.values import Compression, Form, ManagedCursorInfo, PositionInfo
 from cursorkeeper.format.pulsar.wire import VARINT_BYTES_MAX, Kind, read_field
 
@@ -142,12 +143,7 @@ def test_chunk_sizes() -> None:
 def test_field_tables() -> None:
     rows = re.findall(r"^\| (\d) \| (\w+) \|", section("PositionInfo"), re.MULTILINE)
     assert rows == [
-        (str(position_info.LEDGER), "ledgerId"),
-        (str(position_info.ENTRY), "entryId"),
-        (str(position_info.RANGES), "individualDeletedMessages"),
-        (str(position_info.PROPERTIES), "properties"),
-        (str(position_info.BATCHES), "batchedEntryDeletionIndexInfo"),
-        (str(position_info.LONG_ARRAYS), "individualDeletedMessageRanges"),
+        *((str(number), known.name) for number, known in POSITION_INFO.fields.items()),
         (str(position_info.IDLE_SINCE), "idleSince"),
     ]
     for codec in Compression:
