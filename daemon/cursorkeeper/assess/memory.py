@@ -23,6 +23,7 @@ from cursorkeeper.assess.internals import (
     read_json,
 )
 from cursorkeeper.format.pulsar import names
+from cursorkeeper.problems import Kind, ProblemError
 
 ANSWER_BYTES_MAX: Final = 512 << 20
 """Room for ten million ranges."""
@@ -32,8 +33,15 @@ Told = TopicInternals | None
 """A topic's answer; None: nobody was asked, or the topic is not loaded by any broker."""
 
 
-class AdminAway(Exception):
+class AdminAway(ProblemError):
     """The broker's address does not answer."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the broker's admin address does not answer: {why}",
+            "correct --admin-url, or leave it out",
+            Kind.AWAY,
+        )
 
 
 class Memory(Protocol):
@@ -165,3 +173,30 @@ def saved_name(topic: str) -> str:
     """Where `Saved` looks for a topic's answer in its folder."""
     name = names.managed_ledger_name(topic).split("/")
     return "/".join([*name[:-2], f"{name[-1]}.json"])
+
+
+def memory_of(
+    admin_url: str | None, token_file: Path | None, saved: Path | None, only_topic: str
+) -> Memory:
+    """Who is asked for what brokers have in memory. Raises ProblemError, OSError."""
+    if admin_url is not None and saved is not None:
+        raise ProblemError("--admin-url and --internal-stats", "give one of them", Kind.USAGE)
+    if saved is not None:
+        try:
+            return Saved(saved, only_topic)
+        except InternalsError as error:
+            raise ProblemError(
+                str(error),
+                "save `pulsar-admin topics stats-internal TOPIC` as it is; `assess --help` says "
+                "how files are named",
+                Kind.USAGE,
+            ) from None
+    if admin_url is None:
+        return Nobody()
+    if not admin_url.startswith(("http://", "https://")):
+        raise ProblemError(
+            f"--admin-url {admin_url}: no address of a web service",
+            "write http://HOST:8080",
+            Kind.USAGE,
+        )
+    return Broker(admin_url, token_file.read_text().strip() if token_file is not None else "")

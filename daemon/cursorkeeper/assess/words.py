@@ -7,9 +7,8 @@ from __future__ import annotations
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from cursorkeeper.assess.judge import Verdict
-from cursorkeeper.assess.totals import Totals
+from cursorkeeper.assess.totals import Row, Totals
 from cursorkeeper.pulsar_broker.model import KeptForm, Reason
-from cursorkeeper.pulsar_broker.settings import PulsarSettings
 
 PAGES = Environment(
     loader=PackageLoader("cursorkeeper.assess"),
@@ -28,6 +27,10 @@ SHORT = {
     Reason.WINDOW: "not flushed yet",
 }
 """Reasons in a few words, for table cells and the plot."""
+COLUMNS = ("cursor", "delivered again", "backlog", "next flush", "why")
+COMPARED = "CursorKeeper"
+NUMBERS = ("delivered again", "backlog", COMPARED)
+"""Columns of the table that hold numbers."""
 
 
 def number(verdict: Verdict) -> str:
@@ -46,11 +49,14 @@ def headline(totals: Totals) -> str:
     return f"{totals.redelivered:,}" if totals.is_exact else f"at least {totals.redelivered:,}"
 
 
-def summary(totals: Totals, settings: PulsarSettings, exact_with: str) -> list[str]:
-    """Lines for a terminal. `exact_with`: what would make lower bounds exact."""
-    told = {"totals": totals, "version": settings.version, "exact_with": exact_with}
-    text = PAGES.get_template("summary.txt")
-    return text.render(told, short=SHORT, headline=headline(totals)).splitlines()
+def cells(row: Row) -> list[str]:
+    """A judged cursor's row of the table; the last cell is for `COMPARED`."""
+    v = row.verdict
+    assert v is not None
+    flush = f"{v.flush_form.value} {v.flush_bytes:,} B" if v.flush_bytes else "nothing fits"
+    native = "" if v.native_bytes is None else f"0, in {v.native_bytes:,} B"
+    name = f"{row.topic}|{row.subscription}"
+    return [name, number(v), f"{v.backlog:,}", flush, why(v), native]
 
 
 def why(verdict: Verdict) -> str:

@@ -17,12 +17,10 @@ from cursorkeeper import connections
 from cursorkeeper.assess import words
 from cursorkeeper.assess.collect import Assessment
 from cursorkeeper.assess.html import page
-from cursorkeeper.assess.internals import InternalsError
-from cursorkeeper.assess.memory import AdminAway, Broker, Memory, Nobody, Saved
+from cursorkeeper.assess.memory import memory_of
 from cursorkeeper.assess.totals import Totals
 from cursorkeeper.cli import migration
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
-from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.outcome import JOBS_MAX
 from cursorkeeper.migration.pulsar_systems import cluster_settings, pulsar_conf, pulsar_settings
 from cursorkeeper.problems import Kind, NotFound, ProblemError
@@ -31,7 +29,7 @@ from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.files import whole_file
-from cursorkeeper.terminal.output import Bar, Table, json_line, say
+from cursorkeeper.terminal.output import Bar, Table, json_line, say, tell
 
 _MEMORY = {"rich_help_panel": "What is acked in the brokers' memory"}
 _PULSAR = {"rich_help_panel": "How Pulsar is set"}
@@ -40,97 +38,15 @@ SKIPPED_SHOWN = 50
 """Paths that are no cursors; the first of them are named."""
 
 
-def memory(
-    admin_url: str | None, token_file: Path | None, saved: Path | None, only_topic: str
-) -> Memory:
-    """Who is asked for what brokers have in memory. Raises ProblemError, OSError."""
-    if admin_url is not None and saved is not None:
-        raise ProblemError("--admin-url and --internal-stats", "give one of them", Kind.USAGE)
-    if saved is not None:
-        try:
-            return Saved(saved, only_topic)
-        except InternalsError as error:
-            raise ProblemError(
-                str(error),
-                "save `pulsar-admin topics stats-internal TOPIC` as it is; `assess --help` says "
-                "how files are named",
-                Kind.USAGE,
-            ) from None
-    if admin_url is None:
-        return Nobody()
-    if not admin_url.startswith(("http://", "https://")):
-        raise ProblemError(
-            f"--admin-url {admin_url}: no address of a web service",
-            "write http://HOST:8080",
-            Kind.USAGE,
-        )
-    return Broker(admin_url, token_file.read_text().strip() if token_file is not None else "")
-
-
-async def run(
-    work: Assessment,
-    chosen: Selection,
-    totals: Totals,
-    *,
-    jobs: int,
-    as_json: bool,
-    skipped: list[SkippedPath],
-) -> None:
-    """Reads, judges, adds up; JSON rows are printed as they come. Raises ProblemError."""
-    with Bar("judging cursors") as bar:
-        try:
-            async for row in work.rows(
-                chosen,
-                jobs=jobs,
-                skipped=lambda path: skipped.append(path) if len(skipped) < SKIPPED_SHOWN else None,
-                found=bar.grow,
-            ):
-                totals.add(row)
-                bar.advance()
-                if as_json:
-                    json_line(row.as_json())
-        except MigrationError as error:
-            if error.kind is Kind.AWAY:
-                raise ProblemError(str(error), error.remedy, Kind.AWAY) from error
-            raise NotFound(str(error), error.remedy) from error
-        except AdminAway as error:
-            raise ProblemError(
-                f"the broker's admin address does not answer: {error}",
-                "correct --admin-url, or leave it out",
-                Kind.AWAY,
-            ) from error
-
-
 def show(totals: Totals, settings: PulsarSettings, exact_with: str) -> None:
-    columns = ["cursor", "delivered again", "backlog", "next flush", "why"]
-    compare = any(
-        row.verdict is not None and row.verdict.native_bytes is not None for row in totals.worst
-    )
-    view = Table(
-        [*columns, "CursorKeeper"] if compare else columns,
-        right=("delivered again", "backlog", "CursorKeeper"),
-    )
+    compare = any(row.verdict and row.verdict.native_bytes for row in totals.worst)
+    columns = (*words.COLUMNS, *([words.COMPARED] if compare else []))
+    table = Table(columns, right=words.NUMBERS)
     for row in totals.worst:
-        v = row.verdict
-        if v is None:
-            continue
-        flush = f"{v.flush_form.value} {v.flush_bytes:,} B" if v.flush_bytes else "nothing fits"
-        native = (f"0, in {v.native_bytes:,} B",) if compare and v.native_bytes is not None else ()
-        view.add_row(
-            f"{row.topic}|{row.subscription}",
-            words.number(v),
-            f"{v.backlog:,}",
-            flush,
-            words.why(v),
-            *native,
-        )
-    if len(view):
-        view.show()
-    for row in totals.errors:
-        say(f"NOT JUDGED {row.topic}|{row.subscription}: {row.error}")
-        say(f"           What to do: {row.remedy}")
-    for line in words.summary(totals, settings, exact_with):
-        say(line)
+        table.add_row(*words.cells(row))
+    table.show()
+    told = {"totals": totals, "version": settings.version, "exact_with": exact_with, "words": words}
+    tell("assess/templates/summary.txt", told)
 
 
 def exit_code(totals: Totals, chosen: Selection) -> int:
@@ -226,14 +142,24 @@ async def assess(
     settings, pulsar = cluster
     if html is not None:
         _check_page(html)
-    asked = memory(admin_url, admin_token_file, internal_stats, chosen.topic)
+    asked = memory_of(admin_url, admin_token_file, internal_stats, chosen.topic)
     totals, skipped = Totals(top), list[SkippedPath]()
     async with (
         connections.zookeeper(settings) as keeper,
         connections.gateway(settings, "reader") as ledgers,
     ):
         assessment = Assessment(PulsarPorts(keeper, ledgers), asked, pulsar, compare)
-        await run(assessment, chosen, totals, jobs=jobs, as_json=as_json, skipped=skipped)
+        with Bar("judging cursors") as bar:
+            async for row in assessment.rows(
+                chosen,
+                jobs=jobs,
+                skipped=lambda path: skipped.append(path) if len(skipped) < SKIPPED_SHOWN else None,
+                found=bar.grow,
+            ):
+                totals.add(row)
+                bar.advance()
+                if as_json:
+                    json_line(row.as_json())
     code = exit_code(totals, chosen)
     if as_json:
         told = {"skipped": [list(one) for one in skipped], "pulsar": pulsar.version}

@@ -77,11 +77,16 @@ def counts(found: Counter[Any]) -> str:
     return ", ".join(f"{count:,} {what}" for what, count in found.most_common())
 
 
-def tell(template: str, values: Mapping[str, Any], *, err: bool = False) -> None:
-    """The lines of a template, a file of this package, as `say` would say them: what comes from
-    outside is in its values alone.
+def lines(template: str, values: Mapping[str, Any]) -> list[str]:
+    """Those of a template, a file of this package. What comes from outside is in its values alone,
+    and is printable then.
     """
-    for line in _templates().get_template(template).render(values).splitlines():
+    return _templates().get_template(template).render(values).splitlines()
+
+
+def tell(template: str, values: Mapping[str, Any], *, err: bool = False) -> None:
+    """The lines of a template."""
+    for line in lines(template, values):
         say(line, err=err)
 
 
@@ -93,10 +98,10 @@ def show(value: Mapping[str, Any], template: str, *, as_json: bool, **more: obje
         tell(template, {**value, **more})
 
 
-def labelled(title: str, width: int, lines: Iterable[tuple[str, str]]) -> None:
+def labelled(title: str, width: int, told: Iterable[tuple[str, str]]) -> None:
     """A title, and (label, text) below it; the texts begin behind labels of `width`."""
     say(title, bold=True)
-    for label, text in lines:
+    for label, text in told:
         say(f"  {label:<{width}} {text}")
 
 

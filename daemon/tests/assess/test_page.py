@@ -14,15 +14,15 @@ import pytest
 from cursorkeeper.assess import html, words
 from cursorkeeper.assess.judge import Stored, judge
 from cursorkeeper.assess.totals import Row, Totals
-from cursorkeeper.assess.words import summary
 from cursorkeeper.cli.assess import exit_code, show
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.problems import NotFound
 from cursorkeeper.pulsar_broker.model import Reason, what_pulsar_keeps
-from cursorkeeper.pulsar_broker.settings import of_version
+from cursorkeeper.pulsar_broker.settings import PulsarSettings, of_version
 from cursorkeeper.terminal.files import whole_file
+from cursorkeeper.terminal.output import lines
 from daemon.tests.assess.states import backlog, layout_of
 
 DEFAULT = of_version("4.2.4")
@@ -68,6 +68,12 @@ def page_of(found: Totals) -> str:
         source="Asked.",
         exact_with="ask <them>",
     )
+
+
+def summary(found: Totals, settings: PulsarSettings, exact_with: str) -> list[str]:
+    """The lines for a terminal."""
+    told = {"totals": found, "version": settings.version, "exact_with": exact_with, "words": words}
+    return lines("assess/templates/summary.txt", told)
 
 
 class Checker(HTMLParser):
@@ -127,7 +133,7 @@ def test_without_the_brokers_word_the_page_says_so() -> None:
         and "950,000 messages lie beyond a limit" in text
         and "lower bounds" in text
     )
-    assert summary(totals(known=False), DEFAULT, "ask")[0].startswith(
+    assert summary(totals(known=False), DEFAULT, "ask")[2].startswith(
         "If the brokers died now: possibly 950,000 acked"
     )
 
@@ -218,7 +224,7 @@ def test_the_table_for_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert "NOT JUDGED persistent://t/ns/orders|broken: ledger 5: gone" in out
     assert "If the brokers died now: at least 950,003 acked messages" in out
-    assert "2 of 4 cursors at risk" in summary(totals(), DEFAULT, "ask")[0]
+    assert "2 of 4 cursors at risk" in summary(totals(), DEFAULT, "ask")[2]
 
 
 def test_names_in_the_table_are_what_they_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,3 +248,21 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write("three", "\ud800")
     assert file.read_text() == "two" and list(tmp_path.iterdir()) == [file]
+
+
+def test_a_page_has_the_rights_that_any_file_would_have(tmp_path: Path) -> None:
+    plain, page = tmp_path / "plain", tmp_path / "page.html"
+    plain.touch()
+    for expected in (plain.stat().st_mode, 0o100640):
+        with whole_file(page) as out:
+            out.write(b"page")
+        assert page.stat().st_mode == expected
+        page.chmod(0o640)
+
+
+def test_two_who_write_the_same_page_do_not_disturb_each_other(tmp_path: Path) -> None:
+    page = tmp_path / ("a" * 250)
+    with whole_file(page) as first, whole_file(page) as second:
+        first.write(b"first")
+        second.write(b"second")
+    assert page.read_text() == "first" and list(tmp_path.iterdir()) == [page]
