@@ -179,7 +179,7 @@ class MigrationWorld:
     async def footer(self, ref: PulsarCursorRef) -> Footer | None:
         """The committed one."""
         await self.ports.zookeeper.sync(ref.name.path(self.settings.root))
-        found = (await self.ports.footers.read_many([ref.name]))[0]
+        found = (await self.ports.footers.read_stored([ref.name]))[0].footer
         assert found is None or isinstance(found, Footer)
         return found
 

@@ -237,7 +237,7 @@ async def made(world: MigrationWorld, refs: list[Any]) -> int:
     """Cursors that have a footer."""
     return sum(
         footer is not None
-        for footer in await world.ports.footers.read_many([ref.name for ref in refs])
+        for _, footer, _ in await world.ports.footers.read_stored([ref.name for ref in refs])
     )
 
 

@@ -89,7 +89,7 @@ async def list_cursors(footers: FooterStore, bar: Progress) -> AsyncIterator[Lis
     """Every cursor, bucket by bucket. Raises ZooKeeperError."""
     async for names in footers.batches():
         bar.grow(len(names))
-        for name, footer in zip(names, await footers.read_many(names), strict=True):
+        for name, footer, _ in await footers.read_stored(names):
             if isinstance(footer, DamageError):
                 yield Listed(name, None, str(footer))
             elif footer is not None:

@@ -54,7 +54,7 @@ async def verify_all(ports: Ports, progress: Progress) -> AsyncIterator[Report]:
     await gc.collect(ports.ledgers, ports.footers, dry_run=True, on_doubt=doubts.__setitem__)
     progress.say("reading records")
     async for batch in ports.footers.batches():
-        for name in await ports.footers.living(batch):
+        for name, _, _ in await ports.footers.living(batch):
             try:
                 report = await verify(ports, name, progress)
             except NotFound:

@@ -297,7 +297,7 @@ async def iter_ours(
             yield PulsarCursorRef(alone.topic, alone.subscription)
             return
     async for found in footers.batches(is_chosen):
-        for name in await footers.living(found):
+        for name, _, _ in await footers.living(found):
             yield PulsarCursorRef(name.topic, name.subscription)
 
 

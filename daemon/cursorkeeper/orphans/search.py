@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from cursorkeeper.core.footer import Footer, FooterState
+from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans.fleet import Fleet, Orphan, Why
 from cursorkeeper.orphans.pulsar_store import PulsarStore, cursor_paths
@@ -47,10 +47,8 @@ async def _look(
     names: list[CursorName], footers: FooterStore, pulsar: PulsarStore, fleet: Fleet
 ) -> None:
     living: list[tuple[CursorName, Footer, Stored]] = []
-    for name, stored in zip(names, await footers.read_stored(names), strict=True):
-        footer = stored.footer
-        if footer is None or (isinstance(footer, Footer) and footer.state is FooterState.DELETED):
-            continue
+    for stored in await footers.living(names):
+        name, footer, _ = stored
         if not isinstance(footer, Footer):
             fleet.unreadable += 1
         elif not _is_pulsars(name):

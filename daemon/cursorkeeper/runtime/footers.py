@@ -15,7 +15,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError, RefusedError, ReplacedError, TooNewError
@@ -31,18 +31,13 @@ from cursorkeeper.zookeeper.values import Stat, WatchCallback
 READ_BATCH = 500
 DEPLOYMENT_TRIES_MAX = 8
 DEPLOYMENT = re.compile(rb"[0-9a-f]{32}")
-
-
-def random_deployment() -> str:
-    """128 bits as hex: two deployments must not meet, so chance comes from the system and not from
-    a seed.
-    """
-    return secrets.token_hex(16)
+T = TypeVar("T")
 
 
 class Stored(NamedTuple):
-    """A footer as it lies in ZooKeeper. None, None: there is none."""
+    """A footer as it lies in ZooKeeper, or why it cannot be read. None, None: there is none."""
 
+    name: CursorName
     footer: Footer | DamageError | None
     stat: Stat | None
 
@@ -51,10 +46,27 @@ class Stored(NamedTuple):
         """When its znode was made, in milliseconds since 1970 by ZooKeeper's clock; 0: never."""
         return 0 if self.stat is None else self.stat.ctime_ms
 
+    @property
+    def readable(self) -> Footer | None:
+        return self.footer if isinstance(self.footer, Footer) else None
+
+
+async def batched(items: AsyncIterator[T], size: int) -> AsyncIterator[list[T]]:
+    """So many at once, and last what is left."""
+    batch: list[T] = []
+    async for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
 
 class FooterStore:
     """The footers below one root. `encode` says how inline states are written; `new_deployment`
-    makes 32 hex digits.
+    makes 32 hex digits: two deployments must not meet, so their chance comes from the system and
+    not from a seed.
     """
 
     def __init__(
@@ -63,7 +75,7 @@ class FooterStore:
         encode: EncodeSettings,
         *,
         root: str = ROOT,
-        new_deployment: Callable[[], str] = random_deployment,
+        new_deployment: Callable[[], str] = lambda: secrets.token_hex(16),
     ) -> None:
         self._zk, self._encode, self._root = zookeeper, encode, root
         self.checks = FooterChecks(zookeeper)
@@ -199,51 +211,44 @@ class FooterStore:
             if pause_s:
                 await asyncio.sleep(pause_s)
 
-    async def batches(
-        self, wanted: Callable[[CursorName], bool] = lambda _name: True, size: int = READ_BATCH
+    def batches(
+        self,
+        wanted: Callable[[CursorName], bool] = lambda _name: True,
+        size: int = READ_BATCH,
+        *,
+        pause_s: float = 0.0,
     ) -> AsyncIterator[list[CursorName]]:
         """Those of `names` that are wanted, so many at once. Raises ZooKeeperError."""
-        batch: list[CursorName] = []
-        async for name in self.names():
-            if wanted(name):
-                batch.append(name)
-            if len(batch) == size:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
+        return batched((name async for name in self.names(pause_s=pause_s) if wanted(name)), size)
 
-    async def living(self, names: Sequence[CursorName]) -> list[CursorName]:
+    async def living(self, names: Sequence[CursorName]) -> list[Stored]:
         """Those that are not deleted; one whose footer cannot be read is one of them. Raises
         ZooKeeperError.
         """
         return [
-            name
-            for name, footer in zip(names, await self.read_many(names), strict=True)
-            if footer is not None
-            and not (isinstance(footer, Footer) and footer.state is FooterState.DELETED)
+            stored
+            for stored in await self.read_stored(names)
+            if stored.footer is not None
+            and not (stored.readable and stored.readable.state is FooterState.DELETED)
         ]
-
-    async def read_many(self, names: Sequence[CursorName]) -> list[Footer | DamageError | None]:
-        """Footers in bulk; None: there is none. Raises ZooKeeperError."""
-        return [stored.footer for stored in await self.read_stored(names)]
 
     async def sync(self) -> None:
         """What is read from now on is no older than this. Raises ZooKeeperError."""
         await self._zk.sync(self._root)
 
     async def read_stored(self, names: Sequence[CursorName]) -> list[Stored]:
-        """As `read_many`, with what ZooKeeper says of their znodes."""
+        """Footers in bulk, with what ZooKeeper says of their znodes. Raises ZooKeeperError."""
         found: list[Stored] = []
         for start in range(0, len(names), READ_BATCH):
             part = names[start : start + READ_BATCH]
             nodes = await self._zk.multi_read([n.path(self._root) for n in part])
             for name, node in zip(part, nodes, strict=True):
                 if node is None:
-                    found.append(Stored(None, None))
+                    found.append(Stored(name, None, None))
                     continue
                 try:
-                    found.append(Stored(codec.decode(node.data, name, node.version), node.stat))
+                    footer: Footer | DamageError = codec.decode(node.data, name, node.version)
                 except DamageError as e:
-                    found.append(Stored(e, node.stat))
+                    footer = e
+                found.append(Stored(name, footer, node.stat))
         return found

@@ -17,7 +17,8 @@ kept as well. Whoever only tells (the pipeline's table of ledgers) looks with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
@@ -27,7 +28,7 @@ from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.shape import frozen
-from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.runtime.footers import FooterStore, Stored, batched
 from cursorkeeper.runtime.ledgers import APPLICATION
 
 BATCH_LEDGERS = 500
@@ -158,34 +159,49 @@ async def collect(
 
     Raises GatewayError, ZooKeeperError when the listing fails.
     """
-    found = _Pass(ledgers, footers, on_older)
+    judged, tally, garbage = Judge(footers), Counter[Verdict](), list[Owned]()
     deployment = await footers.known_deployment()
     if deployment is not None:
         ledgers.act_for(deployment)
-    batch: list[Owned] = []
-    async for info in ledgers.list({"application": APPLICATION}):
-        owned = owned_of(info, deployment)
-        if owned is None:
-            found.report.unknown += 1
-            continue
-        batch.append(owned)
-        if len(batch) >= BATCH_LEDGERS:
-            await found.look(batch)
-            batch = []
-    await found.look(batch)
-    for name, why in sorted(found.doubts.items(), key=lambda item: item[0].canonical):
+
+    async def listed() -> AsyncIterator[Owned]:
+        async for info in ledgers.list({"application": APPLICATION}):
+            owned = owned_of(info, deployment)
+            if owned is None:
+                tally[Verdict.UNKNOWN] += 1
+            else:
+                yield owned
+
+    # first everything is looked at: any ledger of a cursor may put its footer in doubt
+    async for batch in batched(listed(), BATCH_LEDGERS):
+        for one in await judged.look(batch):
+            if one.verdict is Verdict.GARBAGE:
+                garbage.append(one.owned)
+                continue
+            tally[one.verdict] += 1
+            if one.verdict is Verdict.KEPT:
+                on_older(one.owned.ledger, one.owned.name)
+    for name, why in sorted(judged.doubts.items(), key=lambda item: item[0].canonical):
         on_doubt(name, why)
-    await found.sweep(on_garbage, dry_run=dry_run)
-    return found.report
-
-
-@frozen
-class Seen:
-    """A footer as it was read; `problem`: why it is none to go by."""
-
-    footer: Footer | None
-    created_ms: int
-    problem: str = ""
+    report = GcReport(doubtful=len(judged.doubts))
+    for start in range(0, len(garbage), BATCH_LEDGERS):
+        batch = garbage[start : start + BATCH_LEDGERS]
+        # once more: it is a while since they were read
+        seen = await judged.read(batch)
+        for owned in batch:
+            verdict = judge(owned.ledger, owned.epoch, seen[owned.name].readable)
+            if owned.name in judged.doubts or verdict is not Verdict.GARBAGE:
+                tally[Verdict.KEPT] += 1
+                continue
+            tally[Verdict.GARBAGE] += 1
+            on_garbage(owned.ledger, owned.name)
+            if not dry_run:
+                try:
+                    await ledgers.delete(owned.ledger)
+                    report.deleted += 1
+                except bk.GatewayError:
+                    report.failed += 1
+    return replace(report, **{verdict.value: tally[verdict] for verdict in Verdict})
 
 
 @frozen
@@ -225,10 +241,10 @@ class Judge:
             why = _doubt(owned, now)
             if why:
                 self.doubts.setdefault(owned.name, why)
-            verdict = judge(owned.ledger, owned.epoch, now.footer)
+            verdict = judge(owned.ledger, owned.epoch, now.readable)
             if verdict is Verdict.GARBAGE and owned.created_ms < now.created_ms:
                 verdict = Verdict.KEPT
-            found.append(Judged(owned, verdict, why, now.footer is not None))
+            found.append(Judged(owned, verdict, why, now.readable is not None))
         return found
 
     def last_word(self, judged: Judged) -> Judged:
@@ -236,75 +252,13 @@ class Judge:
         is_kept = judged.verdict is Verdict.GARBAGE and judged.owned.name in self.doubts
         return replace(judged, verdict=Verdict.KEPT) if is_kept else judged
 
-    async def read(self, batch: list[Owned]) -> dict[CursorName, Seen]:
+    async def read(self, batch: list[Owned]) -> dict[CursorName, Stored]:
         """The footers of these ledgers' cursors."""
         names = sorted({owned.name for owned in batch}, key=lambda name: name.canonical)
-        if not names:
-            return {}
-        found = {}
-        for name, stored in zip(names, await self._footers.read_stored(names), strict=True):
-            footer, at = stored.footer, stored.created_ms
-            found[name] = (
-                Seen(None, at, str(footer)) if isinstance(footer, DamageError) else Seen(footer, at)
-            )
-        return found
+        return {stored.name: stored for stored in await self._footers.read_stored(names)}
 
 
-class _Pass:
-    """First everything is looked at, then something goes: any ledger of a cursor may put its footer
-    in doubt.
-    """
-
-    def __init__(
-        self,
-        ledgers: LedgerStore,
-        footers: FooterStore,
-        on_older: Callable[[int, CursorName], None],
-    ) -> None:
-        self._ledgers, self._judge, self._on_older = ledgers, Judge(footers), on_older
-        self.report = GcReport()
-        self._garbage: list[Owned] = []
-
-    @property
-    def doubts(self) -> Mapping[CursorName, str]:
-        """Why nothing of these cursors goes."""
-        return self._judge.doubts
-
-    async def look(self, batch: list[Owned]) -> None:
-        """Judges these."""
-        for one in await self._judge.look(batch):
-            if one.verdict is Verdict.GARBAGE:
-                self._garbage.append(one.owned)
-            else:
-                setattr(self.report, one.verdict.value, getattr(self.report, one.verdict.value) + 1)
-            if one.verdict is Verdict.KEPT:
-                self._on_older(one.owned.ledger, one.owned.name)
-        self.report.doubtful = len(self.doubts)
-
-    async def sweep(self, on_garbage: Callable[[int, CursorName], None], *, dry_run: bool) -> None:
-        """What may go, goes. The footers are asked once more: it is a while since they were
-        read.
-        """
-        for start in range(0, len(self._garbage), BATCH_LEDGERS):
-            batch = self._garbage[start : start + BATCH_LEDGERS]
-            seen = await self._judge.read(batch)
-            for owned in batch:
-                still = judge(owned.ledger, owned.epoch, seen[owned.name].footer) is Verdict.GARBAGE
-                if owned.name in self.doubts or not still:
-                    self.report.kept += 1
-                    continue
-                self.report.garbage += 1
-                on_garbage(owned.ledger, owned.name)
-                if not dry_run:
-                    await self._delete(owned.ledger)
-
-    async def _delete(self, ledger: int) -> None:
-        try:
-            await self._ledgers.delete(ledger)
-            self.report.deleted += 1
-        except bk.GatewayError:
-            self.report.failed += 1
-
-
-def _doubt(owned: Owned, seen: Seen) -> str:
-    return seen.problem or ("" if seen.footer is None else doubt(owned, seen.footer))
+def _doubt(owned: Owned, stored: Stored) -> str:
+    if isinstance(stored.footer, DamageError):
+        return str(stored.footer)
+    return "" if stored.footer is None else doubt(owned, stored.footer)

@@ -13,10 +13,11 @@ import grpc
 from cursorkeeper.core.errors import DamageError, RefusedError
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import OPENING
+from cursorkeeper.runtime.footers import Stored
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.runner import CursorRunner, Gone, Unknown
 from cursorkeeper.stream import codec, state_parts
-from cursorkeeper.stream.stored_cursors import Stored, StoredCursors, TooManyWalks
+from cursorkeeper.stream.stored_cursors import StoredCursors, TooManyWalks
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
@@ -62,6 +63,7 @@ def info_of_stored(stored: Stored) -> pb.CursorInfo:
     if isinstance(footer, DamageError):
         info.state, info.problem = "damaged", str(footer)
         return info
+    assert footer is not None
     info.state, info.epoch, info.generation = str(footer.state), footer.epoch, footer.generation
     info.mark_delete.CopyFrom(codec.position_to(footer.mark_delete))
     info.holes, info.acked_entries = footer.stats.holes, footer.stats.span - footer.stats.holes

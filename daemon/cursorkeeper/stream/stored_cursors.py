@@ -14,13 +14,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from cursorkeeper.core import fencing
 from cursorkeeper.core.claim import OPEN_ELSEWHERE_REMEDY
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError
-from cursorkeeper.core.footer import Footer, FooterState, mark_of
+from cursorkeeper.core.footer import FooterState, Mark, mark_of
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.runtime.footers import Stored, batched
 from cursorkeeper.runtime.listener import Listener
 
 if TYPE_CHECKING:
@@ -43,13 +44,6 @@ longer than this.
 
 class TooManyWalks(Exception):
     """So many are under way."""
-
-
-class Stored(NamedTuple):
-    """A cursor that is not deleted, with its footer, or why that cannot be read."""
-
-    name: CursorName
-    footer: Footer | DamageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +70,24 @@ class StoredCursors:
         footers = self._keeper.footers
         with self._walking():
             await footers.sync()
-            batch: list[CursorName] = []
-            async for name in footers.names(pause_s=BUCKET_PAUSE_S):
-                if not topics or name.topic in topics:
-                    batch.append(name)
-                if len(batch) >= READ_AT_ONCE:
-                    for found in await self._read(batch):
-                        yield found
-                    batch = []
-            for found in await self._read(batch):
-                yield found
+            async for names in footers.batches(
+                lambda name: not topics or name.topic in topics,
+                READ_AT_ONCE,
+                pause_s=BUCKET_PAUSE_S,
+            ):
+                for found in await footers.living(names):
+                    yield found
 
     async def delete(
         self, topic: str, *, fencing_token: int, takeover: bool
     ) -> AsyncGenerator[Outcome, None]:
         """Every cursor of the topic. Raises as `walk`."""
-        batch: list[Stored] = []
         async with aclosing(self.walk([topic])) as walk:
-            async for found in walk:
-                batch.append(found)
-                if len(batch) >= DELETES_AT_ONCE:
-                    for outcome in await self._delete_all(batch, fencing_token, takeover):
-                        yield outcome
-                    batch = []
-        for outcome in await self._delete_all(batch, fencing_token, takeover):
-            yield outcome
+            async for batch in batched(walk, DELETES_AT_ONCE):
+                for outcome in await asyncio.gather(
+                    *(self._delete(stored, fencing_token, takeover) for stored in batch)
+                ):
+                    yield outcome
 
     @contextmanager
     def _walking(self) -> Iterator[None]:
@@ -115,29 +102,12 @@ class StoredCursors:
         finally:
             self._walks -= 1
 
-    async def _read(self, names: list[CursorName]) -> list[Stored]:
-        read = zip(names, await self._keeper.footers.read_many(names), strict=True)
-        there = [Stored(name, footer) for name, footer in read if footer is not None]
-        return [
-            s
-            for s in there
-            if not (isinstance(s.footer, Footer) and s.footer.state is FooterState.DELETED)
-        ]
-
-    async def _delete_all(
-        self, batch: list[Stored], fencing_token: int, takeover: bool
-    ) -> list[Outcome]:
-        return await asyncio.gather(
-            *(self._delete(stored, fencing_token, takeover) for stored in batch)
-        )
-
     async def _delete(self, stored: Stored, token: int, takeover: bool) -> Outcome:
         name, told = stored.name, _Ear(stored.name)
         try:
             only = None
             if not token and self._keeper.held(name) is None:
-                footer = _may_go(stored, takeover=takeover)
-                only = mark_of(footer)
+                only = _may_go(stored, takeover=takeover)
             self._keeper.delete_unopened(name, told, only, token)
         except RefusedError as e:
             return Outcome(name, e.code, e.message, e.remedy)
@@ -151,15 +121,16 @@ class StoredCursors:
             )
 
 
-def _may_go(stored: Stored, *, takeover: bool) -> Footer:
-    """The footer of a cursor that is not held here, if it may be deleted without a token. Raises
-    RefusedError.
+def _may_go(stored: Stored, *, takeover: bool) -> Mark:
+    """The mark of a cursor's footer that is not held here, if it may be deleted without a token.
+    Raises RefusedError.
     """
     footer, display = stored.footer, stored.name.display
     if isinstance(footer, DamageError):
         raise RefusedError(
             Refusal.DAMAGED, display, str(footer), "look at it with `cursorkeeper inspect`"
         )
+    assert footer is not None
     if footer.fencing_token:
         raise RefusedError(
             Refusal.FENCED, display, fencing.why_fenced(0, footer.fencing_token), fencing.REMEDY
@@ -167,7 +138,7 @@ def _may_go(stored: Stored, *, takeover: bool) -> Footer:
     if footer.state is FooterState.OPEN and not takeover:
         who = f"epoch {footer.epoch} of {footer.writer} holds it"
         raise RefusedError(Refusal.OPEN_ELSEWHERE, display, who, OPEN_ELSEWHERE_REMEDY)
-    return footer
+    return mark_of(footer)
 
 
 class _Ear(Listener):

@@ -47,7 +47,7 @@ async def reading(gateway: str, zookeeper: str) -> AsyncIterator[Ports]:
 async def stored(ports: Ports, topic: str, subscription: str) -> Stored:
     """AssertionError if there is no footer, or one that cannot be read."""
     name = CursorName(topic, subscription)
-    [footer] = await ports.footers.read_many([name])
+    [(_, footer, _)] = await ports.footers.read_stored([name])
     assert footer is not None and not isinstance(footer, DamageError), f"{name}: {footer}"
     mine = {"application": APPLICATION, "cursor": name.canonical.encode()}
     return Stored(footer, frozenset({info.ledger async for info in ports.ledgers.list(mine)}))

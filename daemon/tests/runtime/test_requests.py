@@ -59,7 +59,8 @@ async def test_a_bad_open_leaves_nothing_behind(case: str) -> None:
         await made.open(**request)
     assert caught.value.code is code
     assert caught.value.remedy
-    assert await world.keepers[0].footers.read_many([NAME]) == [None], "no cursor was created"
+    [stored] = await world.keepers[0].footers.read_stored([NAME])
+    assert stored.footer is None, "no cursor was created"
     await made.open()
     assert made.machine.state is State.READY
 
