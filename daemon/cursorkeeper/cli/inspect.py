@@ -13,8 +13,9 @@ from cursorkeeper.cli.frame import CursorOrTopic, Subscription, opened
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.inspection import reader, record_view, state_entries
-from cursorkeeper.inspection.cursor_view import LedgerView, raw_json, rows
+from cursorkeeper.inspection import reader
+from cursorkeeper.inspection.cursor_view import LedgerView, raw_json
+from cursorkeeper.inspection.entry_view import COLUMNS, NUMBERS
 from cursorkeeper.inspection.footer_view import footer_json, footer_lines
 from cursorkeeper.terminal import cursor_name, options, output
 from cursorkeeper.terminal.failure import NO
@@ -56,10 +57,11 @@ async def show(
     for ledger, end in ends.items():
         if end.info is None:
             continue  # counted as missing
-        kind = state_entries if ledger in whole else record_view
-        page = Table(kind.COLUMNS, right=kind.NUMBERS, as_json=as_json)
+        columns = tuple(COLUMNS["state_entry" if ledger in whole else "record"])
+        page = Table(columns, right=NUMBERS, as_json=as_json)
         try:
-            async for row in rows(ports, name, ledger, end, bar, is_whole=ledger in whole):
+            written = reader.written_in(footer, name, ledger, end)
+            async for row in reader.views(ports.ledgers, name, ledger, end, written, bar.say):
                 bad += not row.is_good
                 bar.advance()
                 page.add(row)

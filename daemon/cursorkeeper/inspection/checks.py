@@ -9,24 +9,21 @@ cursor is said by the second.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.format.record import Kind
-from cursorkeeper.inspection import reader, state_entries, state_view
+from cursorkeeper.inspection import reader, state_view
+from cursorkeeper.inspection.entry_view import EntryView
 from cursorkeeper.inspection.progress import SILENT, Progress
 from cursorkeeper.inspection.reader import End
-from cursorkeeper.inspection.record_view import RecordView, view
-from cursorkeeper.inspection.state_entries import StateEntry
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper.runtime.chain import from_previous
 from cursorkeeper.runtime.footers import FooterStore
@@ -138,10 +135,9 @@ class _Check:
     async def run(self) -> None:
         report = self.report
         self.progress.grow(sum(end.last_entry + 1 for end in self.ends.values()))
-        whole = reader.whole_state_ledgers(self.footer)
         for ledger, end in self.ends.items():
             self.progress.say(f"reading {self.name}")
-            last = await (self._states if ledger in whole else self._records)(ledger, end)
+            last = await self._entries(ledger, end)
             if last is not None and last != end.last_entry:
                 report.found(
                     f"ends at entry {last}, {end.last_entry} was confirmed as its last", ledger
@@ -180,98 +176,70 @@ class _Check:
 
     # ---- every entry by itself; each pass answers with the last one that is there
 
-    async def _records(self, ledger: int, end: End) -> int:
-        last, sequence = -1, -1
-        ends = {base.last_entry: base for base in self._bases_in(ledger)}
-        async for entry, payload in self._entries(ledger, end):
-            last = entry
-            shown = view(ledger, entry, payload, self.name.record_hash)
-            self._read(shown, 0 if shown.header is None else shown.header.stored_bytes)
-            if shown.is_good:
-                sequence = self._check_header(shown, sequence)
-                if entry in ends:
-                    self._check_end(shown, ends[entry])
-        return last
-
-    async def _states(self, ledger: int, end: End) -> int | None:
-        """Of a ledger of whole states: every one of them must be readable, though only the newest
-        counts. None: it is not even the cursor's.
+    async def _entries(self, ledger: int, end: End) -> int | None:
+        """None: it is not even the cursor's. Of a ledger of whole states every one must be
+        readable, though only the newest counts.
         """
-        assert end.info is not None
         try:
-            written = pulsar_ledger.written_by(end.info.custom_metadata, self.name)
-            pulsar_ledger.check_owner(written, self.footer)
+            written = reader.written_in(self.footer, self.name, ledger, end)
+            if written is not None:
+                pulsar_ledger.check_owner(written, self.footer)
         except DamageError as e:
             self.report.found(e.message, ledger)
             return None
-        last = -1
-        entries = self._entries(ledger, end, unconfirmed=not end.is_final)
-        async for shown in state_entries.StateEntries(ledger, written).views(entries):
+        last, sequence = -1, -1
+        ends = {base.last_entry: base for base in self._bases_in(ledger)}
+        async for shown in reader.views(
+            self.ledgers, self.name, ledger, end, written, self.progress.say, self.wait_s
+        ):
             last = shown.entry
-            self._read(shown, shown.stored_bytes)
-            self.report.unfinished += shown.kind == "unfinished"
+            self.report.records += 1
+            self.report.stored_bytes += shown.head.get("storedBytes", 0)
+            self.report.unfinished += shown.head.get("kind") == "unfinished"
+            self.progress.advance(1)
+            if not shown.is_good:
+                self._found(shown, shown.problem)
+            elif written is None:
+                sequence = self._check_header(shown, sequence)
+                if last in ends:
+                    self._check_end(shown, ends[last])
         return last
 
-    def _entries(
-        self, ledger: int, end: End, *, unconfirmed: bool = False
-    ) -> AsyncIterator[tuple[int, bytes | GatewayError]]:
-        return reader.entries(
-            self.ledgers,
-            ledger,
-            end.last_entry,
-            say=self.progress.say,
-            wait_s=self.wait_s,
-            unconfirmed=unconfirmed,
-        )
-
-    def _read(self, shown: RecordView | StateEntry, stored_bytes: int) -> None:
-        self.report.records += 1
-        self.report.stored_bytes += stored_bytes
-        self.progress.advance(1)
-        if not shown.is_good:
-            self._found(shown, shown.problem)
-
-    def _found(self, shown: RecordView | StateEntry, message: str) -> None:
+    def _found(self, shown: EntryView, message: str) -> None:
         self.report.found(message, shown.ledger, shown.entry)
 
-    def _check_header(self, shown: RecordView, before: int) -> int:
+    def _check_header(self, shown: EntryView, before: int) -> int:
         """Epoch, order and owner; returns the sequence to compare the next one with."""
-        header, cursor = shown.header, (shown.body or {}).get("cursor")
-        assert header is not None
-        is_open = header.kind is Kind.OPEN
-        if header.epoch > self.footer.epoch:
-            self._found(shown, f"is of epoch {header.epoch}, the footer of {self.footer.epoch}")
-        if header.sequence <= before:
-            self._found(shown, f"has sequence {header.sequence} after {before}")
+        head, cursor = shown.head, shown.content.get("cursor")
+        is_open = head["kind"] == "open"
+        if head["epoch"] > self.footer.epoch:
+            self._found(shown, f"is of epoch {head['epoch']}, the footer of {self.footer.epoch}")
+        if head["sequence"] <= before:
+            self._found(shown, f"has sequence {head['sequence']} after {before}")
         if is_open != (shown.entry == 0):
             said = "the open record is not the first one" if is_open else "is no open record"
             self._found(shown, said)
         elif is_open and cursor != self.name.canonical:
             self._found(shown, f"is the open record of {cursor}")
-        return header.sequence
+        return int(head["sequence"])
 
     def _bases_in(self, ledger: int) -> list[SnapshotBase]:
         previous = self.footer.previous
         bases = [self.footer.base] + ([previous.base] if previous is not None else [])
         return [b for b in bases if isinstance(b, SnapshotBase) and b.ledger == ledger]
 
-    def _check_end(self, shown: RecordView, base: SnapshotBase) -> None:
+    def _check_end(self, shown: EntryView, base: SnapshotBase) -> None:
         """The snapshot's end record against what the footer says of it. Its segments are checked by
         the replay.
         """
-        body, header = shown.body or {}, shown.header
-        assert header is not None
-        if header.kind is not Kind.SNAPSHOT_END:
+        if shown.head["kind"] != "snapshot_end":
             self._found(shown, "is not the snapshot's end record that the footer names")
             return
-        said = (body["segments"], body["length"], header.crc32c)
-        if said != (base.num_parts, base.length, base.crc32c):
-            self._found(
-                shown,
-                f"the end record has {body['segments']} segments, {body['length']} bytes, crc32c "
-                f"{header.crc32c:08x}; "
-                f"the footer says {base.num_parts}, {base.length}, {base.crc32c:08x}",
-            )
+        said = (shown.content["segments"], shown.content["length"], shown.head["crc32c"])
+        named = (base.num_parts, base.length, f"{base.crc32c:08x}")
+        if said != named:
+            words = "{} segments, {} bytes, crc32c {}; the footer says {}, {}, {}"
+            self._found(shown, "the end record has " + words.format(*said, *named))
 
     # ---- older snapshots
 

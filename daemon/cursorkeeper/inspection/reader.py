@@ -26,10 +26,13 @@ from cursorkeeper.core.limits import LAYOUT_LEDGERS_MAX, STATE_BYTES_MAX
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX
 from cursorkeeper.core.window import WHOLE, StateWindow
+from cursorkeeper.inspection import entry_view
+from cursorkeeper.inspection.entry_view import EntryView
 from cursorkeeper.inspection.progress import Progress
 from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.runtime.chain import ChainReader, from_previous
 from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.runtime.pulsar_ledger import Written, written_by
 from cursorkeeper.settings import ENVIRONMENT_PREFIX
 
 WAIT_S = 30.0
@@ -212,6 +215,37 @@ def visible(footer: Footer, ends: dict[int, End]) -> tuple[Footer, bool]:
 def is_at_least(footer: Footer, ends: dict[int, End]) -> bool:
     """Whether the state may be more than what is read."""
     return footer.state is FooterState.OPEN and any(not end.is_final for end in ends.values())
+
+
+def written_in(footer: Footer, name: CursorName, ledger: int, end: End) -> Written | None:
+    """What is known of a ledger of whole states, which exists; None: it holds records. Raises
+    DamageError: it is not the cursor's.
+    """
+    if ledger not in whole_state_ledgers(footer):
+        return None
+    assert end.info is not None
+    return written_by(end.info.custom_metadata, name)
+
+
+def views(
+    ledgers: LedgerStore,
+    name: CursorName,
+    ledger: int,
+    end: End,
+    written: Written | None,
+    say: Callable[[str], None],
+    wait_s: float = WAIT_S,
+) -> AsyncIterator[EntryView]:
+    """Every entry by itself. Raises as `entries`."""
+    found = entries(
+        ledgers,
+        ledger,
+        end.last_entry,
+        say=say,
+        wait_s=wait_s,
+        unconfirmed=written is not None and not end.is_final,
+    )
+    return entry_view.views(ledger, found, name.record_hash, written)
 
 
 async def entries(

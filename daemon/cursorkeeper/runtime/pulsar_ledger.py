@@ -18,7 +18,7 @@ from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import Delta, MarkDeleteProperties, Partial, Stamp
 from cursorkeeper.format.footer import pulsar_state
 from cursorkeeper.format.pulsar import chunks
-from cursorkeeper.format.pulsar.chunks import Found
+from cursorkeeper.format.pulsar.chunks import Found, Reading
 from cursorkeeper.format.pulsar.values import Compression, PositionInfo
 from cursorkeeper.format.whole_state import ENTRY_BYTES_KEY, STATE_BYTES_MAX
 
@@ -36,6 +36,15 @@ class Written:
     generation: int
     max_entry_bytes: int
     compression: Compression | None
+
+    def newest_state(self, last_entry: int) -> Reading:
+        """Asks for entries up to `last_entry`, see `format.pulsar.chunks`."""
+        return chunks.newest_state(
+            last_entry,
+            compression=self.compression,
+            max_entry_bytes=self.max_entry_bytes,
+            limit_bytes=STATE_BYTES_MAX,
+        )
 
 
 def written_by(metadata: Mapping[str, bytes], name: CursorName) -> Written:
@@ -70,12 +79,7 @@ async def read_newest(last_entry: int, written: Written, entries: Entries) -> Fo
     """The newest complete state of a ledger that ends with `last_entry`. Raises DamageError,
     TooNewError.
     """
-    asking = chunks.newest_state(
-        last_entry,
-        compression=written.compression,
-        max_entry_bytes=written.max_entry_bytes,
-        limit_bytes=STATE_BYTES_MAX,
-    )
+    asking = written.newest_state(last_entry)
     try:
         wanted = next(asking)
         while True:
