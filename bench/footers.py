@@ -19,6 +19,7 @@ from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper_pipeline.source import shards
 from cursorkeeper_pipeline.source.footers import Cursors
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.plan import BUCKETS
 from cursorkeeper_pipeline.source.states import HoleStats
 from cursorkeeper_pipeline.source.table import Table
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
@@ -120,7 +121,7 @@ async def _reads(stack: Standalone) -> list[Row]:
 
     async def decoded() -> None:
         assert sum(
-            [len(batch) async for batch in shards.Reader(client, options).in_buckets()]
+            [len(batch) async for batch in shards.Reader(client, options).in_buckets(BUCKETS)]
         ) == len(paths)
 
     single, multi = await _best(GETS, gets), await _best(len(paths), multi_reads)

@@ -364,14 +364,14 @@ class Tuples(DataSource):
         return schema_of(self.options)
 
     def reader(self, schema: Any) -> DataSourceReader:
-        return TupleReader(self.options)
+        return TupleReader(self.options, schema)
 
 
 class TupleReader(DataSourceReader):
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(self, given: Mapping[str, str], schema: Any) -> None:
         from cursorkeeper_pipeline.source.reader import CursorKeeperReader
 
-        self._reader = CursorKeeperReader(given)
+        self._reader = CursorKeeperReader(given, schema)
 
     def partitions(self) -> Any:
         return self._reader.partitions()

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -27,7 +27,7 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import BATCH_ROWS, batches
 from cursorkeeper_pipeline.failures import OptionError, telling
 from cursorkeeper_pipeline.source.options import Options
-from cursorkeeper_pipeline.source.state_size import PARTIAL_BYTES
+from cursorkeeper_pipeline.source.state_size import held_bytes
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.tables import table_of
 from cursorkeeper_pipeline.source.units import (
@@ -53,7 +53,7 @@ WEIGHED_BY: Final = (
     "hole_entries",
     "partial_batches",
 )
-"""The columns of `cursors` that are needed."""
+"""The columns of `cursors` that are needed: a name, what is stored, what that describes."""
 NEVER_BYTES: Final = (1 << 63) - 1
 Pass = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -75,8 +75,9 @@ def read_of(cursors: DataFrame, source: Options, tasks: int) -> DataFrame:
             f"cursors"
         )
     weigh, read = passes(source, tasks)
-    sized = cursors.select("topic", "subscription", state_bytes().alias("bytes")).coalesce(tasks)
-    weighed = sized.mapInArrow(weigh, from_arrow_schema(UNITS))
+    weighed = (
+        cursors.select(*WEIGHED_BY).coalesce(tasks).mapInArrow(weigh, from_arrow_schema(UNITS))
+    )
     spread = (
         weighed.repartition(1)
         .mapInArrow(partial(_dealt, tasks), from_arrow_schema(DEALT))
@@ -95,30 +96,21 @@ def passes(source: Options, tasks: int) -> tuple[Pass, Pass]:
     return partial(_weighed, each, split_bytes), partial(_read, each)
 
 
-def state_bytes() -> Column:
-    """`source.state_size.state_bytes` of a row of `cursors`. A state that is in the footer counts
-    as what it is unpacked.
-    """
-    described = F.least(
-        F.floor(F.col("span_entries") / 8), 2 * F.col("hole_entries")
-    ) + PARTIAL_BYTES * F.col("partial_batches")
-    return F.coalesce(
-        F.greatest(F.col("snapshot_bytes") + F.col("delta_bytes"), described), F.lit(0)
-    ).cast("bigint")
-
-
 def _weighed(
     source: Options, split_bytes: int, given: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of topic, subscription and bytes as `UNITS`."""
+    """Rows of `WEIGHED_BY` as `UNITS`. A state that is in the footer counts as what it is unpacked;
+    of a footer that cannot be read nothing is known.
+    """
     with telling(), Systems(source) as systems:
         for batch in given:
             columns = (column.to_pylist() for column in batch.columns)
-            named = [
-                Sized(CursorName(topic, subscription), size)
-                for topic, subscription, size in zip(*columns, strict=True)
-            ]
-            found = units_of(systems, source, named, split_bytes)
+            sized = []
+            for topic, subscription, *known in zip(*columns, strict=True):
+                snapshot, deltas, *described = (count or 0 for count in known)
+                size = held_bytes(snapshot + deltas, *described)
+                sized.append(Sized(CursorName(topic, subscription), size))
+            found = units_of(systems, source, sized, split_bytes)
             rows = ((pickle.dumps(one.unit), one.cost) for one in found)
             yield from batches(rows, UNITS, BATCH_ROWS)
 

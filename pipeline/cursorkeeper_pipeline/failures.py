@@ -72,9 +72,8 @@ def problem_of_job(error: BaseException) -> Problem:
         return Problem(
             error.message, error.remedy or "correct the option; --help lists them", Kind.USAGE
         )
-    if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
-        return from_spark(str(error))
-    if _OURS.search(str(error)):
+    is_spark_s = type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+    if is_spark_s or _OURS.search(str(error)):
         return from_spark(str(error))
     return problem_of(error)
 

@@ -61,12 +61,10 @@ def session(
     Under spark-submit the master that it names wins, and so do its settings over our defaults. On a
     local master the workers run this very Python. Raises OptionError if nobody answers at `remote`.
     """
-    given = dict(conf or {})
+    given: dict[str, Any] = dict(conf or {})
     if remote:
         _must_answer(remote)
-        builder = SparkSession.builder.remote(remote)
-        for key, value in given.items():
-            builder = builder.config(key, value)
+        builder = SparkSession.builder.remote(remote).config(map=given)
         connected = builder.appName(app).getOrCreate()
         if progress:
             connected.registerProgressHandler(show)  # type: ignore[arg-type]  # a class of Spark's, of which only the call is used
@@ -86,9 +84,8 @@ def session(
         "spark.ui.showConsoleProgress": str(progress).lower(),
         **(wanted or {}),
     }
-    for key, value in {**{k: v for k, v in ours.items() if k not in said}, **given}.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    unsaid: dict[str, Any] = {key: value for key, value in ours.items() if key not in said}
+    return builder.config(map={**unsaid, **given}).getOrCreate()
 
 
 def slots_of(spark: SparkSession) -> int:

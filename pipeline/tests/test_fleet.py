@@ -135,7 +135,7 @@ async def by_footer(world: World, chosen: Options) -> list[str]:
     """As the others do."""
     return [
         one.name.topic
-        async for batch in shards.Reader(world.zk, chosen).in_buckets()
+        async for batch in shards.Reader(world.zk, chosen).in_buckets(BUCKETS)
         for one in batch
     ]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
@@ -22,6 +22,7 @@ from cursorkeeper.zookeeper.values import ANY_VERSION
 from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source import shards
 from cursorkeeper_pipeline.source.options import Options
+from cursorkeeper_pipeline.source.plan import BUCKETS
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from daemon.tests.fakes.zookeeper.faults import UnknownNotDone
 from pipeline.tests.fleet_maker import footer_of, name_of, write_footers
@@ -48,7 +49,7 @@ def options(**given: str) -> Options:
 
 
 async def found(
-    zk: FakeZooKeeper, chosen: Options, buckets: list[str] | None = None
+    zk: FakeZooKeeper, chosen: Options, buckets: Sequence[str] = BUCKETS
 ) -> dict[CursorName, Found]:
     every = [one async for batch in shards.Reader(zk, chosen).in_buckets(buckets) for one in batch]
     assert len({one.name for one in every}) == len(every), "a cursor came twice"
@@ -205,7 +206,7 @@ async def test_nothing_is_under_way_while_a_batch_is_looked_at(zk: FakeZooKeeper
     """The loop may stand still for longer than any request may take."""
     await write_footers(zk, ROOT, [footer_of(name_of(at), at) for at in range(MANY)])
     before = asyncio.all_tasks()
-    async for _ in shards.Reader(zk, options()).in_buckets():
+    async for _ in shards.Reader(zk, options()).in_buckets(BUCKETS):
         assert asyncio.all_tasks() == before
 
 
@@ -217,7 +218,9 @@ async def test_batches_are_small_where_footers_are_large(zk: FakeZooKeeper) -> N
         ("/large", 30_000, shards.READ_BYTES // 30_000),
     ):
         await write_footers(zk, root, [(name, bytes(node_bytes)) for name in names])
-        sizes = [len(batch) async for batch in shards.Reader(zk, options(root=root)).in_buckets()]
+        sizes = [
+            len(batch) async for batch in shards.Reader(zk, options(root=root)).in_buckets(BUCKETS)
+        ]
         assert sum(sizes) == len(names) and set(sizes[: shards.READS_AT_ONCE]) == {
             shards.READ_BATCH_FIRST
         }

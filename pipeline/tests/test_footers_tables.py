@@ -143,7 +143,7 @@ def test_systems_give_footers_to_other_tables(stack: Standalone, root: str) -> N
 
     def read(systems: Systems) -> Iterator[Found]:
         async def reading() -> AsyncIterator[list[Found]]:
-            async for batch in Reader(await systems.zookeeper(), chosen).in_buckets():
+            async for batch in Reader(await systems.zookeeper(), chosen).in_buckets(BUCKETS):
                 yield batch
 
         return chain.from_iterable(systems.iterate(reading()))

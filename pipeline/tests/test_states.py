@@ -21,9 +21,8 @@ from cursorkeeper.core.footer import Footer, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.window import WHOLE, StateWindow
+from cursorkeeper.core.window import StateWindow
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError, problem_of
 from cursorkeeper_pipeline.decode.columns import Batches
 from cursorkeeper_pipeline.decode.footer_rows import Found
@@ -31,7 +30,7 @@ from cursorkeeper_pipeline.failures import telling
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source import states
 from cursorkeeper_pipeline.source.away import AWAY_IN_A_ROW_MAX
-from cursorkeeper_pipeline.source.cuts import Splitter, pieces_wanted
+from cursorkeeper_pipeline.source.cuts import Splitter, Unit
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pace import paced
 from cursorkeeper_pipeline.source.plan import BUCKETS, BucketsPart
@@ -39,7 +38,7 @@ from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.side_by_side import Room
 from cursorkeeper_pipeline.source.state_reader import StateReader
 from cursorkeeper_pipeline.source.table import Part
-from cursorkeeper_pipeline.source.units import Sized, Unit, UnitsPart, cut_units
+from cursorkeeper_pipeline.source.units import Sized, UnitsPart, cut_units
 from daemon.tests.cli.conftest import EAGER, NO_INLINE, CliWorld
 from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.runtime.virtual import virtual
@@ -70,7 +69,7 @@ class MemorySystems:
 async def footers(world: CliWorld, options: Options) -> list[Found]:
     return [
         one
-        async for batch in Reader((await world.ports()).zookeeper, options).in_buckets()
+        async for batch in Reader((await world.ports()).zookeeper, options).in_buckets(BUCKETS)
         for one in batch
     ]
 
@@ -295,7 +294,7 @@ async def test_a_footer_that_moved_on_is_read_again(world: CliWorld) -> None:
     systems = MemorySystems(world)
     outcome = await StateReader(
         Reader(await systems.zookeeper(), options), await systems.ledgers(), options
-    ).read(before)
+    ).read(before, Unit(NAME))
     assert outcome is not None and outcome.state is not None and outcome.status == "OK"
     assert outcome.footer_version > before.stat.version and list(
         outcome.state.ledgers[7].holes
@@ -310,7 +309,7 @@ async def test_a_cursor_that_is_deleted_when_its_turn_comes_is_no_row(world: Cli
     await session.delete(NAME.path(), (await session.get(NAME.path())).version)
     world.bookkeeper.lose_ledger(found.footer.chain[0].ledger)  # type: ignore[union-attr]
     assert [
-        one async for one in states.pieces(await reader_of(world), Room(1), found, [WHOLE], 1, 0)
+        one async for one in states.pieces(await reader_of(world), Room(1), found, [Unit(NAME)], 1)
     ] == []
 
 
@@ -469,13 +468,17 @@ async def no_snapshot(source: Source) -> None:
             await asyncio.sleep(0.01)
 
 
-async def windows_of(world: CliWorld, **cut: str) -> tuple[Found, list[StateWindow]]:
+async def units_of(world: CliWorld, **cut: str) -> tuple[Found, list[Unit]]:
     """Where the cursor is cut now."""
     options = Options.parse({**GIVEN, "table": "holes", **CUT, **cut})
     (found,) = await footers(world, options)
-    assert isinstance(found.footer, Footer)
-    splitter = Splitter(await MemorySystems(world).ledgers(), Patience(0.3))
-    return found, await splitter.windows(NAME, found.footer, pieces_wanted(found.footer, options))
+    splitter = Splitter(await MemorySystems(world).ledgers(), options)
+    return found, await splitter.units(found)
+
+
+async def windows_of(world: CliWorld, **cut: str) -> list[StateWindow]:
+    _, units = await units_of(world, **cut)
+    return [unit.window for unit in units]
 
 
 async def run_rows(world: CliWorld, **cut: str) -> list[tuple[Any, ...]]:
@@ -492,7 +495,7 @@ async def test_a_cursor_in_pieces_is_the_same_as_the_whole(
     """One row, every number of it, every run."""
     await large(world, close=close)
     cut = {"splitBytes": split}
-    _, windows = await windows_of(world, **cut)
+    windows = await windows_of(world, **cut)
     readers = Counter(entry for window in windows for entry in window.segments)
     assert len(windows) >= 4
     assert any(2 < readers[entry] < len(windows) for entry in readers) == (split == "600"), (
@@ -581,13 +584,14 @@ async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world
     that the task would read.
     """
     await large(world)
-    found, windows = await windows_of(world)
+    found, units = await units_of(world)
+    windows = [unit.window for unit in units]
     source = await world.source()
     source.ack(ranges(7, (0, 300_000)))
     await source.durable()
     await no_snapshot(source)
     await world.close(source)
-    _, now = await windows_of(world)
+    now = await windows_of(world)
     assert now[0].snapshot != windows[0].snapshot, "another snapshot"
     assert isinstance(found.footer, Footer)
     footer = await world.footer()
@@ -597,9 +601,7 @@ async def test_pieces_of_a_footer_that_moved_on_are_those_of_the_new_state(world
         *(one.ledger for one in footer.chain),
     }:
         world.bookkeeper.ledgers.pop(ledger, None)
-    read = states.pieces(
-        await reader_of(world), Room(1), found, windows, 1, found.footer.generation
-    )
+    read = states.pieces(await reader_of(world), Room(1), found, units, 1)
     columns = [one async for one in states.Holes().rows(Unit(NAME), read)]
     assert sorted(
         row for some in columns for row in zip(*(one.tolist() for one in some), strict=True)
@@ -623,13 +625,13 @@ async def ended(world: CliWorld, footer: Footer, end: str) -> None:
 @virtual
 async def test_a_cursor_that_ends_between_two_pieces_is_missing(world: CliWorld, end: str) -> None:
     await large(world)
-    found, windows = await windows_of(world)
+    found, units = await units_of(world)
     assert isinstance(found.footer, Footer)
     read: list[states.Outcome] = []
 
     async def ends_behind_the_first() -> AsyncIterator[states.Outcome]:
         reader = await reader_of(world)
-        async for one in states.pieces(reader, Room(1), found, windows, 1, found.footer.generation):
+        async for one in states.pieces(reader, Room(1), found, units, 1):
             read.append(one)
             yield one
             if len(read) == 1:
@@ -654,7 +656,8 @@ async def test_a_damaged_segment_sends_its_own_pieces_to_the_older_snapshot(
     before = await run_rows(world)
     base = (await world.footer()).base
     assert isinstance(base, SnapshotBase)
-    found, windows = await windows_of(world)
+    found, units = await units_of(world)
+    windows = [unit.window for unit in units]
     damaged = max(windows[-1].segments)
     world.bookkeeper.damage(base.ledger, damaged, Damage.FLIP)
     assert (
@@ -663,10 +666,7 @@ async def test_a_damaged_segment_sends_its_own_pieces_to_the_older_snapshot(
     )
     assert isinstance(found.footer, Footer)
     reader = await reader_of(world)
-    errors = [
-        one.error
-        async for one in states.pieces(reader, Room(1), found, windows, 1, found.footer.generation)
-    ]
+    errors = [one.error async for one in states.pieces(reader, Room(1), found, units, 1)]
     readers = [damaged in window.segments for window in windows]
     assert [bool(error) for error in errors] == readers and 0 < sum(readers) < len(windows) / 2
 
@@ -679,7 +679,7 @@ async def test_a_snapshot_whose_end_is_damaged_is_cut_at_the_one_before_it(world
     assert isinstance(footer.base, SnapshotBase) and isinstance(footer.previous.base, SnapshotBase)  # type: ignore[union-attr]
     world.bookkeeper.damage(footer.base.ledger, footer.base.last_entry, Damage.FLIP)
     assert await run_rows(world, **CUT) == before
-    _, windows = await windows_of(world)
+    windows = await windows_of(world)
     assert {window.snapshot[0] for window in windows if window.snapshot} == {
         footer.previous.base.ledger
     }  # type: ignore[union-attr]

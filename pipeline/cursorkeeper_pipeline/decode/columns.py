@@ -38,27 +38,22 @@ class Batches:
         iterate to the end.
         """
         given = self._batch(columns)
-        at = 0
-        while self._rows + given.num_rows - at >= self._batch_rows:
-            upto = at + self._batch_rows - self._rows
-            self._waiting.append(given.slice(at, upto - at))
+        self._waiting.append(given)
+        self._rows += given.num_rows
+        self._bytes += given.nbytes
+        while self._rows >= self._batch_rows or self._bytes >= BATCH_BYTES:
             yield self._take()
-            at = upto
-        if at < given.num_rows:
-            rest = given.slice(at)
-            self._waiting.append(rest)
-            self._rows += rest.num_rows
-            self._bytes += rest.nbytes
-            if self._bytes >= BATCH_BYTES:
-                yield self._take()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        if self._waiting:
+        if self._rows:
             yield self._take()
 
     def _take(self) -> pa.RecordBatch:
-        taken, self._waiting, self._rows, self._bytes = self._waiting, [], 0, 0
-        return taken[0] if len(taken) == 1 else pa.concat_batches(taken)
+        waiting = pa.Table.from_batches(self._waiting)
+        taken, rest = waiting.slice(0, self._batch_rows), waiting.slice(self._batch_rows)
+        self._waiting, self._rows, self._bytes = rest.to_batches(), rest.num_rows, rest.nbytes
+        (batch,) = taken.combine_chunks().to_batches()
+        return batch
 
     def _batch(self, columns: Sequence[Column]) -> pa.RecordBatch:
         arrays = [

@@ -34,29 +34,28 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import checks, reader
 from cursorkeeper.inspection.checks import Report
 from cursorkeeper.inspection.reader import Moved
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import columns
 from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.keys import cursor_key
+from cursorkeeper_pipeline.source.away import AwayCount
+from cursorkeeper_pipeline.source.cuts import Unit
 from cursorkeeper_pipeline.source.options import MIB, Options
 from cursorkeeper_pipeline.source.plan import CursorsTable
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Reader
-from cursorkeeper_pipeline.source.side_by_side import AT_ONCE, Room, side_by_side
+from cursorkeeper_pipeline.source.side_by_side import Room, side_by_side
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
-from cursorkeeper_pipeline.source.units import Unit, found_in
+from cursorkeeper_pipeline.source.units import found_in
 
 TRIES_MAX = 3
 """Of one cursor that changes while it is read."""
 PAUSE_S = 1.0
 """Before a cursor that is too busy to be read is looked at again."""
-UNCHECKED_IN_A_ROW_MAX = 3 * AT_ONCE
-"""So many, one after another, are no busy cursors but a system that is away."""
 BATCH_ROWS = 1024
 EXPANSION = 4
 """Times a state, about: the state twice, what the comparison makes of it, and the batch being
@@ -140,7 +139,7 @@ async def _checked(systems: Systems, options: Options, part: Part) -> AsyncItera
     await check_root(zookeeper, systems.ledgers, options)
     reader = Reader(zookeeper, options)
     checker = Checker(await systems.footers(), ledgers, reader, options)
-    room, in_a_row = Room(options.task_bytes), 0
+    room, away = Room(options.task_bytes), AwayCount()
 
     async def work(asked: tuple[Found, Unit]) -> AsyncIterator[Checked]:
         found, _ = asked
@@ -150,14 +149,10 @@ async def _checked(systems: Systems, options: Options, part: Part) -> AsyncItera
             yield checked
 
     async for checked in side_by_side(found_in(reader, part), work):
-        in_a_row = in_a_row + 1 if checked.unchecked else 0
-        if in_a_row > UNCHECKED_IN_A_ROW_MAX:
-            raise ProblemError(
-                f"{in_a_row} cursors one after another could not be checked; the last: "
-                f"{checked.name}: {checked.unchecked}",
-                "look at BookKeeper and ZooKeeper and run it again",
-                Kind.AWAY,
-            )
+        if checked.unchecked:
+            away.missed(checked.name, ProblemError(checked.unchecked, ""))
+        else:
+            away.answered()
         yield checked
 
 
@@ -168,7 +163,7 @@ class Checker:
         self, footers: FooterStore, ledgers: LedgerStore, reader: Reader, options: Options
     ) -> None:
         self._footers, self._ledgers, self._reader = footers, ledgers, reader
-        self._root, self._wait_s = options.settings.root, options.wait_s
+        self._root, self._patience = options.settings.root, options.patience
 
     async def check(self, found: Found) -> Checked | None:
         """None: its footer is gone. Raises ProblemError, GatewayError: a system does not answer as
@@ -204,9 +199,11 @@ class Checker:
 
     async def _read(self, name: CursorName, footer: Footer) -> Checked:
         try:
-            report = await Patience(self._wait_s).repeat(
+            report = await self._patience.repeat(
                 name.display,
-                lambda: checks.check(self._footers, self._ledgers, name, wait_s=self._wait_s),
+                lambda: checks.check(
+                    self._footers, self._ledgers, name, wait_s=self._patience.wait_s
+                ),
             )
         except NotFound:
             return Checked(name, str(FooterState.DELETED), footer.epoch)
@@ -248,7 +245,7 @@ class Checker:
 
     async def _missing(self, name: CursorName, footer: Footer, first: int) -> Checked:
         """All of them, not only the first that a reader met."""
-        ends = await Patience(self._wait_s).repeat(
+        ends = await self._patience.repeat(
             name.display, lambda: reader.ends_of(self._ledgers, footer, missing_ok=True)
         )
         gone = sorted({ledger for ledger, end in ends.items() if end.info is None} | {first})

@@ -14,6 +14,7 @@ or whose bookies are, no snapshot) is read whole, and whoever reads it says what
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -28,8 +29,8 @@ from cursorkeeper.core.values import Segment, Slice, SnapshotEnd
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record
 from cursorkeeper.migration.errors import MigrationError
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind
+from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.state_size import state_bytes
 
@@ -46,9 +47,33 @@ class Unsplittable(Exception):
     """A cursor whose state has no place to cut it at."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A cursor, or its piece `number` of `parts`, cut at a footer of this generation. Of another
+    one (after a reset) it is a piece of nothing.
+    """
+
+    name: CursorName
+    number: int = 0
+    parts: int = 1
+    window: StateWindow = WHOLE
+    generation: int = 0
+
+
 class Splitter:
-    def __init__(self, ledgers: LedgerStore, patience: Patience) -> None:
-        self._ledgers, self._patience = ledgers, patience
+    def __init__(self, ledgers: LedgerStore, options: Options) -> None:
+        self._ledgers, self._options = ledgers, options
+
+    async def units(self, found: Found) -> list[Unit]:
+        """The cursor in pieces of about `splitBytes`, in order of position, if it can be cut."""
+        name, footer = found.name, found.footer
+        if not isinstance(footer, Footer):
+            return [Unit(name)]
+        windows = await self.windows(name, footer, pieces_wanted(footer, self._options))
+        return [
+            Unit(name, number, len(windows), window, footer.generation)
+            for number, window in enumerate(windows)
+        ]
 
     async def windows(self, name: CursorName, footer: Footer, pieces: int) -> list[StateWindow]:
         """In order of position, about `pieces` of them; one, the whole, if it is not to be cut."""
@@ -97,16 +122,17 @@ class Splitter:
                     return chunk.payloads[0]
             raise Unsplittable
 
-        return record.decode(await self._patience.repeat(str(name), read), name.record_hash).body
+        return record.decode(
+            await self._options.patience.repeat(str(name), read), name.record_hash
+        ).body
 
 
 class Start(NamedTuple):
     """Where a window begins. `at`: which segment (its place among all of them), and how many
-    entries of it lie before, of `of`.
+    entries of it lie before.
     """
 
     at: tuple[int, int]
-    of: int
     position: Position
 
 
@@ -154,7 +180,7 @@ def starts_in(segment: Segment, place: int, pieces: int) -> list[Start]:
                 and (entry := _acked_from(one, one.first + at - before)) is not None
             ):
                 position = Position(one.ledger, entry)
-                found[position] = Start((place, before + entry - one.first), entries, position)
+                found[position] = Start((place, before + entry - one.first), position)
         before += size
     return list(found.values())
 
@@ -177,7 +203,7 @@ def windows_between(
     segments', `leading`: the place of the first that has slices.
     """
     snapshot = EntryAddress(base.ledger, base.last_entry)
-    bounds = [Start((leading, 0), 1, FIRST), *starts, Start((len(entries), 0), 1, FIRST)]
+    bounds = [Start((leading, 0), FIRST), *starts, Start((len(entries), 0), FIRST)]
     if not starts:
         return [WHOLE]
     found = []

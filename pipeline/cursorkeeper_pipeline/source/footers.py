@@ -19,7 +19,7 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import footer_rows
 from cursorkeeper_pipeline.decode.columns import Row, batches
 from cursorkeeper_pipeline.decode.footer_rows import Found
-from cursorkeeper_pipeline.source.options import Mode, Options
+from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.plan import BucketsPart, CursorsTable
 from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.systems import Systems
@@ -59,7 +59,7 @@ async def _found(
 ) -> AsyncIterator[list[Found]]:
     """Raises ProblemError for a footer that cannot be read, where `mode` is failfast."""
     async for batch in Reader(await systems.zookeeper(), options).in_buckets(part.buckets):
-        for found in batch if options.mode is Mode.FAILFAST else ():
+        for found in batch if options.is_strict else ():
             if isinstance(found.footer, DamageError):
                 problem = problem_of(found.footer)
                 raise ProblemError(

@@ -39,7 +39,6 @@ from cursorkeeper.core.footer import Footer
 from cursorkeeper.inspection import reader
 from cursorkeeper.inspection.reader import End, Moved
 from cursorkeeper.migration.errors import MigrationError
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode import deltas
@@ -48,13 +47,14 @@ from cursorkeeper_pipeline.decode.deltas import NOWHERE, Piece, Where
 from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source.away import AwayCount
-from cursorkeeper_pipeline.source.options import Mode, Options
+from cursorkeeper_pipeline.source.cuts import Unit
+from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.plan import CursorsTable
 from cursorkeeper_pipeline.source.shards import Reader, is_tombstone
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
-from cursorkeeper_pipeline.source.units import Unit, found_in
+from cursorkeeper_pipeline.source.units import found_in
 
 LIST_BYTES = 4 << 20
 """Of the pieces that become columns together: 256 Ki ranges, fewer if they are alone in their
@@ -115,9 +115,9 @@ class History:
         self, ledgers: LedgerStore, reader: Reader, options: Options, found: Found
     ) -> None:
         self._ledgers, self._reader, self._found = ledgers, reader, found
-        self._strict, self._wait_s, self._window = (
-            options.mode is Mode.FAILFAST,
-            options.wait_s,
+        self._strict, self._patience, self._window = (
+            options.is_strict,
+            options.patience,
             options.window,
         )
         self._next: dict[int, int] = {}
@@ -162,9 +162,8 @@ class History:
 
     async def _of_footer(self, footer: Footer, gone: list[int]) -> AsyncIterator[Piece]:
         """What is not read yet of every ledger; those that do not exist are put into `gone`."""
-        patience = Patience(self._wait_s)
         try:
-            ends = await patience.repeat(
+            ends = await self._patience.repeat(
                 self._found.name.display,
                 lambda: reader.ends_of(self._ledgers, footer, missing_ok=True),
             )
@@ -199,7 +198,7 @@ class History:
         first = self._next.setdefault(ledger, 0)
         try:
             async for entry, payload in reader.entries(
-                self._ledgers, ledger, end.last_entry, first=first, wait_s=self._wait_s
+                self._ledgers, ledger, end.last_entry, first=first, wait_s=self._patience.wait_s
             ):
                 for piece in self._of_record(ledger, entry, payload, created_us):
                     yield piece

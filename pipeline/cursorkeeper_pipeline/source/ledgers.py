@@ -25,13 +25,12 @@ import pyarrow as pa
 from cursorkeeper.bookkeeper.port import LedgerInfo
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.migration.cluster import Selection
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.runtime.gc import BATCH_LEDGERS, Judge, Judged, Owned, Verdict, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import Row, batches
 from cursorkeeper_pipeline.keys import cursor_key
-from cursorkeeper_pipeline.source.options import Mode, Options
+from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.roots import check_root
 from cursorkeeper_pipeline.source.shards import Reader, chooses
 from cursorkeeper_pipeline.source.systems import Systems
@@ -65,11 +64,10 @@ async def _rows(systems: Systems, options: Options) -> AsyncIterator[list[Row]]:
     unreadable footer where `mode` is failfast.
     """
     ledgers, footers = await systems.ledgers(), await systems.footers()
-    patience, selection, judge = Patience(options.wait_s), options.selection, Judge(footers)
+    patience, selection, judge = options.patience, options.selection, Judge(footers)
     # a view may be older than the loss of its root
     await check_root(await systems.zookeeper(), systems.ledgers, options)
     deployment = await patience.repeat("", footers.known_deployment)
-    batch: list[Listed] = []
     garbage: list[tuple[Listed, Judged]] = []
     alone = await Reader(await systems.zookeeper(), options).alone()
 
@@ -80,33 +78,34 @@ async def _rows(systems: Systems, options: Options) -> AsyncIterator[list[Row]]:
             return False
         return chooses(selection, owned.name) if alone is None else owned.name == alone.name
 
-    async def judged() -> list[Row]:
+    async def judged(batch: list[Listed]) -> list[Row]:
         """The rows that can be told by now."""
         mine = [one.owned for one in batch if one.owned is not None and one.ours]
         said = {
-            one.owned.ledger: one for one in await patience.repeat("", lambda: judge.look(mine))
+            found.owned.ledger: found
+            for found in await patience.repeat("", lambda: judge.look(mine))
         }
-        for found in said.values():
-            if options.mode is Mode.FAILFAST and found.why and not found.has_footer:
+        rows = []
+        for one in batch:
+            found = said.get(one.info.ledger)
+            if found is not None and found.verdict is Verdict.GARBAGE:
+                garbage.append((one, found))
+                continue
+            if options.is_strict and found is not None and found.why and not found.has_footer:
                 raise DamageError(f"{found.owned.name}: {found.why}")
-        both = [(one, said.get(one.info.ledger)) for one in batch]
-        garbage.extend(
-            (one, it) for one, it in both if it is not None and it.verdict is Verdict.GARBAGE
-        )
-        return [row(one, it) for one, it in both if it is None or it.verdict is not Verdict.GARBAGE]
+            rows.append(row(one, found))
+        return rows
 
+    batch: list[Listed] = []
     async for info in ledgers.list({"application": APPLICATION}):
         one = listed(info, deployment)
-        if not is_chosen(one.owned):
-            continue
-        batch.append(one)
-        if len(batch) >= BATCH_LEDGERS:
-            yield await judged()
-            batch.clear()
-    yield await judged()
-    for start in range(0, len(garbage), BATCH_LEDGERS):
-        some = garbage[start : start + BATCH_LEDGERS]
-        yield [row(one, judge.last_word(found)) for one, found in some]
+        if is_chosen(one.owned):
+            batch.append(one)
+        if len(batch) == BATCH_LEDGERS:
+            yield await judged(batch)
+            batch = []
+    yield await judged(batch)
+    yield [row(one, judge.last_word(found)) for one, found in garbage]
 
 
 def listed(info: LedgerInfo, deployment: str | None) -> Listed:

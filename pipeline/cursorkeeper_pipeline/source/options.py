@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from cursorkeeper.migration.cluster import Selection
+from cursorkeeper.migration.patience import Patience
 from cursorkeeper.settings import Settings, SettingsError, load
 from cursorkeeper.zookeeper.settings import parse_servers
 from cursorkeeper_pipeline import schemas
@@ -103,7 +104,7 @@ class Options:
     wanted: Wanted = field(default=Wanted(), metadata={INTERNAL: True})
     """What the query's filters leave of the names."""
     columns: tuple[str, ...] = field(default=(), metadata={INTERNAL: True})
-    """Those that a schema of the user's own names; empty: the table's."""
+    """Those that a query's schema names; empty: the table's."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", self.root.rstrip("/") or self.root)
@@ -271,6 +272,16 @@ class Options:
             )
         except SettingsError as e:
             raise OptionError(e.message, e.remedy) from None
+
+    @property
+    def patience(self) -> Patience:
+        """With a system that is away."""
+        return Patience(self.wait_s)
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether what is wrong with a cursor ends the job."""
+        return self.mode is Mode.FAILFAST
 
     @property
     def is_paced(self) -> bool:

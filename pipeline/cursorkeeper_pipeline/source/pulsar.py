@@ -40,7 +40,6 @@ from cursorkeeper.migration.cluster import (
     iter_topic_paths,
 )
 from cursorkeeper.migration.errors import MigrationError
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.problems import Kind
@@ -49,7 +48,7 @@ from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import Row, batches
 from cursorkeeper_pipeline.decode.footer_rows import named
 from cursorkeeper_pipeline.source.away import AwayCount
-from cursorkeeper_pipeline.source.options import TASKS_MAX, Mode, Options
+from cursorkeeper_pipeline.source.options import TASKS_MAX, Options
 from cursorkeeper_pipeline.source.shards import now_us
 from cursorkeeper_pipeline.source.side_by_side import side_by_side
 from cursorkeeper_pipeline.source.systems import Systems
@@ -114,7 +113,7 @@ class PulsarCursors(Table):
 
 async def plan_spans(zookeeper: ZooKeeper, options: Options) -> list[SpansPart]:
     """Of the selection; a single named cursor is one part. Raises MigrationError."""
-    selection, patience = options.selection, Patience(options.wait_s)
+    selection, patience = options.selection, options.patience
     if selection.subscription:
         return [SpansPart((), frozenset())]
     counts: Counter[str] = Counter()
@@ -169,42 +168,34 @@ async def _refs(
     """A single named cursor is all that is asked for, if it is there; else it may be the name of a
     partitioned topic, whose partitions have the cursors.
     """
-    chosen, patience = options.selection, Patience(options.wait_s)
+    chosen, patience = options.selection, options.patience
     if chosen.subscription:
         ref = PulsarCursorRef(chosen.topic, chosen.subscription)
         if await patience.repeat(str(ref), lambda: zookeeper.exists(ref.path)) is not None:
             if options.wanted.accepts(ref.name):
                 yield ref
             return
-    for span in part.spans:
-        of_namespace = Selection.of_namespace(
-            span.domain.removeprefix(f"{names.ROOT}/").removesuffix(f"/{names.DOMAIN}")
-        )
-        async for ref in _walk(
-            zookeeper, options, chosen if chosen.topic else of_namespace, span.holds
-        ):
-            yield ref
-    besides = part.besides
-    if besides is not None:
-        async for ref in _walk(
-            zookeeper, options, chosen, lambda path: path.rpartition("/")[0] not in besides
-        ):
-            yield ref
+    walks: list[tuple[Selection, Callable[[str], bool]]] = [
+        (chosen if chosen.topic else _of_namespace(span.domain), span.holds) for span in part.spans
+    ]
+    if (known := part.besides) is not None:
+        walks.append((chosen, lambda path: path.rpartition("/")[0] not in known))
+    wanted = options.wanted
+    for selection, holds in walks:
+
+        def is_asked_for(path: str, holds: Callable[[str], bool] = holds) -> bool:
+            return holds(path) and (
+                wanted.is_everything or wanted.accepts_topic(names.topic_of_path(path))
+            )
+
+        async for ref in iter_cursors(zookeeper, selection, patience=patience, only=is_asked_for):
+            if wanted.accepts(ref.name):
+                yield ref
 
 
-async def _walk(
-    zookeeper: ZooKeeper, options: Options, chosen: Selection, holds: Callable[[str], bool]
-) -> AsyncIterator[PulsarCursorRef]:
-    def is_asked_for(path: str) -> bool:
-        return holds(path) and (
-            options.wanted.is_everything or options.wanted.accepts_topic(names.topic_of_path(path))
-        )
-
-    async for ref in iter_cursors(
-        zookeeper, chosen, patience=Patience(options.wait_s), only=is_asked_for
-    ):
-        if options.wanted.accepts(ref.name):
-            yield ref
+def _of_namespace(domain: str) -> Selection:
+    namespace = domain.removeprefix(f"{names.ROOT}/").removesuffix(f"/{names.DOMAIN}")
+    return Selection.of_namespace(namespace)
 
 
 async def row_of(
@@ -215,13 +206,13 @@ async def row_of(
     """
     for again in range(TRIES_MAX, 0, -1):
         try:
-            cursor = await read_cursor(ports, ref, patience=Patience(options.wait_s))
+            cursor = await read_cursor(ports, ref, patience=options.patience)
         except MigrationError as error:
             if error.kind is Kind.NOT_FOUND:
                 return None
             if error.kind is Kind.AWAY and again > 1 and error.where == ref.path:
                 continue  # it is busy
-            if options.mode is Mode.FAILFAST:
+            if options.is_strict:
                 raise
             if error.kind is Kind.AWAY:
                 away.missed(ref.name, error)

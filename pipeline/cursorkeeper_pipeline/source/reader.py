@@ -38,14 +38,10 @@ class Planned(InputPartition):
 class CursorKeeperReader(DataSourceReader):
     """Made on the driver, and pickled to the tasks: it holds options and no connection."""
 
-    def __init__(self, given: Mapping[str, str], schema: StructType | None = None) -> None:
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         options = Options.parse(given)
-        self._options = (
-            options
-            if schema is None
-            else replace(options, columns=columns_of(options.table, schema))
-        )
-        self._nullable = {} if schema is None else {field.name: field.nullable for field in schema}
+        self._options = replace(options, columns=columns_of(options.table, schema))
+        self._schema = schema
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802 - Spark's name
@@ -80,15 +76,9 @@ class CursorKeeperReader(DataSourceReader):
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """With the columns that the query's schema names, each as nullable as it says."""
-        names = self._options.columns or batch.schema.names
-        fields = [batch.schema.field(name) for name in names]
-        schema = pa.schema(
-            [
-                field.with_nullable(self._nullable.get(field.name, field.nullable))
-                for field in fields
-            ]
-        )
-        return pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
+        fields = [batch.schema.field(one.name).with_nullable(one.nullable) for one in self._schema]
+        columns = [batch.column(field.name) for field in fields]
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def wanted(filters: Iterable[Filter]) -> Wanted:

@@ -14,7 +14,6 @@ from typing import cast
 
 from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerStore
 from cursorkeeper.inspection import roots
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.zookeeper.port import ZooKeeper
@@ -30,9 +29,7 @@ def check_footers(options: Options) -> None:
 
         async def work() -> None:
             zookeeper = await systems.zookeeper()
-            await Patience(options.wait_s).repeat(
-                "", lambda: roots.check_root(zookeeper, options.settings)
-            )
+            await options.patience.repeat("", lambda: roots.check_root(zookeeper, options.settings))
 
         systems.run(work())
 
@@ -43,7 +40,7 @@ async def check_root(
     """Raises ProblemError where what is below the root says nothing; MigrationError,
     ZooKeeperError, GatewayError. `ledgers` is called only where the root has no id.
     """
-    patience, settings = Patience(options.wait_s), options.settings
+    patience, settings = options.patience, options.settings
     root = await patience.repeat("", lambda: roots.look_at(zookeeper, settings.root))
     if root.has_id:
         return

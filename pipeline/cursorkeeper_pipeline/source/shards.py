@@ -25,7 +25,6 @@ from cursorkeeper.format.pulsar import names
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.migration.errors import MigrationError
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.port import ZooKeeper
@@ -81,7 +80,7 @@ class Reader:
         self._with_deleted = options.deleted
         self._where, self._patience, self._settings = (
             options.zookeeper,
-            Patience(options.wait_s),
+            options.patience,
             options.settings,
         )
         self._batch, self._pace = READ_BATCH_FIRST, Pace(options.footer_rate_s)
@@ -129,25 +128,20 @@ class Reader:
         found = await self.one(CursorName(self._selection.topic, self._selection.subscription))
         return None if found is None or is_tombstone(found) else found
 
-    async def in_buckets(
-        self, buckets: Collection[str] | None = None
-    ) -> AsyncIterator[list[Found]]:
-        """The footers of the chosen cursors in these buckets, None: in all of them, in batches of
-        at most `READ_BATCH`. A single named cursor is one read. Tombstones only with
-        `options.deleted`. Raises ProblemError (ZooKeeper does not answer, or the root is none),
-        ZooKeeperError (it refuses).
+    async def in_buckets(self, buckets: Collection[str]) -> AsyncIterator[list[Found]]:
+        """The footers of the chosen cursors in these buckets, in batches of at most `READ_BATCH`. A
+        single named cursor is one read. Tombstones only with `options.deleted`. Raises ProblemError
+        (ZooKeeper does not answer, or the root is none), ZooKeeperError (it refuses).
         """
         await self.sync()
         if (alone := await self.alone()) is not None:
-            is_in = buckets is None or alone.name.bucket in buckets
-            if is_in and self._wanted.accepts(alone.name):
+            if alone.name.bucket in buckets and self._wanted.accepts(alone.name):
                 yield [alone]
             return
         there = await self.buckets()
         if not there:
             await self.check_root()
-        chosen = there if buckets is None else sorted(set(there).intersection(buckets))
-        async for batch in self._found(self._batches(chosen)):
+        async for batch in self._found(self._batches(sorted(set(there).intersection(buckets)))):
             yield batch
 
     async def named(self, names: Sequence[CursorName]) -> AsyncIterator[list[Found]]:

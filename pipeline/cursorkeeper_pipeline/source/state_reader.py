@@ -23,12 +23,12 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.inspection import reader
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.footer_rows import Found, status_of
 from cursorkeeper_pipeline.source.away import AwayCount, named
-from cursorkeeper_pipeline.source.options import Mode, Options
+from cursorkeeper_pipeline.source.cuts import Unit
+from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader, is_tombstone
 from cursorkeeper_pipeline.source.state_size import base_bytes
 
@@ -64,19 +64,16 @@ class StateReader:
 
     def __init__(self, footers: Reader, ledgers: LedgerStore, options: Options) -> None:
         self._footers, self._ledgers = footers, ledgers
-        self._wait_s, self._strict = options.wait_s, options.mode is Mode.FAILFAST
+        self._patience, self._strict = options.patience, options.is_strict
         self._away = AwayCount()
 
-    async def read(
-        self, found: Found, window: StateWindow = WHOLE, generation: int = 0
-    ) -> Outcome | None:
-        """None: the cursor was deleted meanwhile, and was to be read whole. `generation`: of the
-        footer that a window is of.
+    async def read(self, found: Found, unit: Unit) -> Outcome | None:
+        """None: the cursor was deleted meanwhile, and was to be read whole.
 
         Raises ProblemError (ZooKeeper is away, or BookKeeper for too many); in failfast mode
         DamageError and ProblemError for what is a status else.
         """
-        name = found.name
+        name, window = found.name, unit.window
         now: Found | None = found
         for _ in range(reader.MOVED_MAX):
             if now is None or is_tombstone(now):
@@ -86,7 +83,7 @@ class StateReader:
             footer, version = now.footer, now.stat.version
             if isinstance(footer, DamageError):
                 return self._damaged(now, footer)
-            if not window.is_whole and footer.generation != generation:
+            if not window.is_whole and footer.generation != unit.generation:
                 return self._lost(name, version, "was reset while it was read")
             try:
                 return await self._replayed(now, footer, window)
@@ -112,7 +109,7 @@ class StateReader:
     async def _replayed(self, found: Found, footer: Footer, window: StateWindow) -> Outcome:
         """Raises Moved."""
         version = found.stat.version
-        ends = await Patience(self._wait_s).repeat(
+        ends = await self._patience.repeat(
             str(found.name), lambda: reader.ends_of(self._ledgers, footer, unknown_only=True)
         )
         try:
@@ -127,7 +124,7 @@ class StateReader:
             found.name,
             full,
             count=read.append,
-            wait_s=self._wait_s,
+            wait_s=self._patience.wait_s,
             window=window,
         )
         if full.named_ledgers():

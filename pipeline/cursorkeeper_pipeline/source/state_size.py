@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cursorkeeper.core.footer import Footer, InlineBase, PulsarBase, SnapshotBase, Stats
+from cursorkeeper.core.footer import Footer, InlineBase, PulsarBase, SnapshotBase
 from cursorkeeper.core.snapshot_plan import inline_bytes_max
 
 PARTIAL_BYTES: Final = 256
@@ -32,13 +32,14 @@ def stored_bytes(footer: Footer) -> int:
     return base_bytes(footer) + footer.stats.delta_bytes
 
 
-def described_bytes(stats: Stats) -> int:
-    """Of the state as bitmaps: a bit for each entry of the span, or two bytes for each hole where
-    these are few; and its batches.
+def held_bytes(stored: int, span: int, holes: int, partial_batches: int) -> int:
+    """In memory, about: what is stored, or what that is unpacked. As bitmaps it is a bit for each
+    entry of the span, or two bytes for each hole where these are few; and its batches.
     """
-    return min(stats.span // 8, 2 * stats.holes) + PARTIAL_BYTES * stats.partial_batches
+    return max(stored, min(span // 8, 2 * holes) + PARTIAL_BYTES * partial_batches)
 
 
 def state_bytes(footer: Footer) -> int:
-    """In memory, about: what is stored, or what that is unpacked."""
-    return max(stored_bytes(footer), described_bytes(footer.stats))
+    """`held_bytes` of a footer."""
+    stats = footer.stats
+    return held_bytes(stored_bytes(footer), stats.span, stats.holes, stats.partial_batches)

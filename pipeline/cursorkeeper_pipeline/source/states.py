@@ -28,8 +28,6 @@ import pyarrow as pa
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
-from cursorkeeper.core.window import StateWindow
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.decode.columns import Batches, Column, same_text
 from cursorkeeper_pipeline.decode.extents import carried, extents
@@ -37,7 +35,7 @@ from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.decode.holes import Counts, hole_columns
 from cursorkeeper_pipeline.decode.partials import living_partials, partial_columns
 from cursorkeeper_pipeline.keys import cursor_key
-from cursorkeeper_pipeline.source.cuts import Splitter, pieces_wanted
+from cursorkeeper_pipeline.source.cuts import Splitter, Unit
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.plan import CursorsTable
 from cursorkeeper_pipeline.source.shards import Reader, now_us
@@ -46,7 +44,7 @@ from cursorkeeper_pipeline.source.state_reader import Outcome, StateReader
 from cursorkeeper_pipeline.source.state_size import state_bytes
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Part
-from cursorkeeper_pipeline.source.units import Unit, found_in
+from cursorkeeper_pipeline.source.units import found_in
 from cursorkeeper_pipeline.source.wanted import OF_NAME
 
 IN_MEMORY: Final = 2
@@ -93,20 +91,15 @@ async def _read(
     ledgers = await systems.ledgers()
     reader, splitter = (
         StateReader(footers, ledgers, options),
-        Splitter(ledgers, Patience(options.wait_s)),
+        Splitter(ledgers, options),
     )
     room = Room(IN_MEMORY * options.split_bytes)
 
     async def one(asked: tuple[Found, Unit]) -> AsyncIterator[Columns]:
         found, unit = asked
-        footer = found.footer
-        windows, held, generation = [unit.window], 0, unit.generation
-        if isinstance(footer, Footer):
-            held = state_bytes(footer) // unit.parts
-            if unit.window.is_whole:
-                windows = await splitter.windows(found.name, footer, pieces_wanted(footer, options))
-                generation = footer.generation
-        read = pieces(reader, room, found, windows, held // len(windows), generation)
+        units = await splitter.units(found) if unit.window.is_whole else [unit]
+        whole = state_bytes(found.footer) if isinstance(found.footer, Footer) else 0
+        read = pieces(reader, room, found, units, whole // units[0].parts)
         async for columns in rows(unit, read):
             yield Columns(found.name, columns)
 
@@ -115,20 +108,15 @@ async def _read(
 
 
 async def pieces(
-    reader: StateReader,
-    room: Room,
-    found: Found,
-    windows: Sequence[StateWindow],
-    held: int,
-    generation: int,
+    reader: StateReader, room: Room, found: Found, units: Sequence[Unit], held: int
 ) -> AsyncIterator[Outcome]:
-    """One cursor in these windows, each of `held` bytes of memory, up to the first that cannot be
-    read; nothing if it is deleted by now. `generation`: of the footer that it was cut at.
+    """One cursor in these pieces, each of `held` bytes of memory, up to the first that cannot be
+    read; nothing if it is deleted by now.
     """
     reached = FIRST
-    for window in windows:
+    for unit in units:
         async with room.taken(held):
-            outcome = await reader.read(found, window, generation)
+            outcome = await reader.read(found, unit)
             if outcome is None:
                 return
             if outcome.state is not None:

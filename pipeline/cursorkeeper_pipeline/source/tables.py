@@ -39,9 +39,7 @@ NAMED = ("holes", "hole_stats", "batch_partials")
 
 
 def columns_of(table: str, wanted: StructType) -> tuple[str, ...]:
-    """The names of a schema that the user has given; empty if it is the table's own. Raises
-    OptionError where it is none of the table.
-    """
+    """The names of a query's schema. Raises OptionError where it is none of the table."""
     own = from_arrow_schema(schemas.TABLES[table])
     known = {field.name: field.dataType for field in own}
     if table in NAMED:
@@ -63,7 +61,7 @@ def columns_of(table: str, wanted: StructType) -> tuple[str, ...]:
         raise OptionError(
             "schema: it names no column", f"leave it out, or name some of {', '.join(known)}"
         )
-    return () if wanted.names == own.names else tuple(wanted.names)
+    return tuple(wanted.names)
 
 
 def schema_of(given: Mapping[str, str]) -> StructType:

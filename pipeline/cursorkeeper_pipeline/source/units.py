@@ -16,12 +16,9 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.window import WHOLE, StateWindow
-from cursorkeeper.migration.patience import Patience
 from cursorkeeper_pipeline.decode.footer_rows import Found
-from cursorkeeper_pipeline.source.cuts import Splitter, pieces_wanted
+from cursorkeeper_pipeline.source.cuts import Splitter, Unit
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.plan import BucketsPart, bin_pack
 from cursorkeeper_pipeline.source.shards import Reader
@@ -34,19 +31,6 @@ OPEN_BYTES: Final = 32 << 10
 UNITS: Final = pa.schema([("unit", pa.binary()), ("cost", pa.int64())])
 DEALT: Final = pa.schema([("unit", pa.binary()), ("task", pa.int32())])
 """`unit`: a pickled `Unit`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A cursor, or its piece `number` of `parts`, cut at a footer of this generation. Of another
-    one (after a reset) it is a piece of nothing.
-    """
-
-    name: CursorName
-    number: int = 0
-    parts: int = 1
-    window: StateWindow = WHOLE
-    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +75,7 @@ async def cut_units(
 ) -> AsyncIterator[Weighed]:
     """Of large cursors, each in pieces of about `splitBytes`, if it can be cut."""
     reader = Reader(await systems.zookeeper(), options)
-    splitter = Splitter(await systems.ledgers(), Patience(options.wait_s))
+    splitter = Splitter(await systems.ledgers(), options)
     await reader.sync()
 
     async def each() -> AsyncIterator[Sized]:
@@ -100,14 +84,9 @@ async def cut_units(
 
     async def cut(one: Sized) -> AsyncIterator[Weighed]:
         found = await reader.one(one.name)
-        footer = found.footer if found is not None else None
-        windows, generation = [WHOLE], 0
-        if isinstance(footer, Footer):
-            windows = await splitter.windows(one.name, footer, pieces_wanted(footer, options))
-            generation = footer.generation
-        for number, window in enumerate(windows):
-            unit = Unit(one.name, number, len(windows), window, generation)
-            yield Weighed(unit, OPEN_BYTES + one.size // len(windows))
+        units = [Unit(one.name)] if found is None else await splitter.units(found)
+        for unit in units:
+            yield Weighed(unit, OPEN_BYTES + one.size // len(units))
 
     async for weighed in side_by_side(each(), cut):
         yield weighed

@@ -161,7 +161,4 @@ def _if_acked(value: Column) -> Column:
 
 def _varint_bytes(value: Column) -> Column:
     """Of a number of up to 63 bits."""
-    found = number(1)
-    for bits in range(7, 63, 7):
-        found = found + F.when(value >= number(1 << bits), number(1)).otherwise(number(0))
-    return found
+    return F.ceil(F.length(F.bin(F.greatest(value, number(0)))) / 7)
