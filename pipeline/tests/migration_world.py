@@ -20,7 +20,7 @@ from typing import Any
 from pyroaring import BitMap
 
 from cursorkeeper import connections
-from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerStore
+from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.positions import Position
@@ -50,7 +50,6 @@ from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
-from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.jobs.export import notes_of
 from cursorkeeper_pipeline.sinks.cursor_export import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.cursor_import import ImportWork
@@ -399,11 +398,8 @@ class StopsAt:
             await self.go.wait()
             self._before()
 
-    def zookeeper(self, port: ZooKeeper) -> ZooKeeper:
-        return Stepping(port, self._before, self._after, self.kinds)  # type: ignore[return-value]
-
-    def ledgers(self, port: LedgerStore) -> LedgerStore:
-        return Stepping(port, self._before, self._after, self.kinds)  # type: ignore[return-value]
+    def __call__(self, port: Any) -> Any:
+        return Stepping(port, self._before, self._after, self.kinds)
 
 
 @dataclass(frozen=True)
@@ -436,11 +432,8 @@ class Exits:
 
         return after
 
-    def zookeeper(self, port: ZooKeeper) -> ZooKeeper:
-        return Stepping(port, lambda: None, self._count())  # type: ignore[return-value]
-
-    def ledgers(self, port: LedgerStore) -> LedgerStore:
-        return Stepping(port, lambda: None, self._count())  # type: ignore[return-value]
+    def __call__(self, port: Any) -> Any:
+        return Stepping(port, lambda: None, self._count())
 
 
 @dataclass(frozen=True)
@@ -474,11 +467,8 @@ class Slow:
 
         return after
 
-    def zookeeper(self, port: ZooKeeper) -> ZooKeeper:
-        return Stepping(port, lambda: None, self._count())  # type: ignore[return-value]
-
-    def ledgers(self, port: LedgerStore) -> LedgerStore:
-        return Stepping(port, lambda: None, self._count())  # type: ignore[return-value]
+    def __call__(self, port: Any) -> Any:
+        return Stepping(port, lambda: None, self._count())
 
 
 async def dies(work: Awaitable[Outcome], at: StopsAt) -> bool:

@@ -55,9 +55,9 @@ class Late:
         real = await world.ports("writer")
         ports, theirs = real, await world.pulsar()
         if at is not None:
-            zookeeper, ledgers = at.zookeeper(real.zookeeper), at.ledgers(real.ledgers)
+            zookeeper, ledgers = at(real.zookeeper), at(real.ledgers)
             ports = Ports(zookeeper, ledgers, footer_store(zookeeper, settings))
-            theirs = PulsarPorts(at.zookeeper(theirs.zookeeper), at.ledgers(theirs.ledgers))
+            theirs = PulsarPorts(at(theirs.zookeeper), at(theirs.ledgers))
         importing = Import(
             ports,
             theirs,

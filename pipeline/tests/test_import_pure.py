@@ -19,10 +19,16 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
 from cursorkeeper.format.pulsar.states import to_ack_state
-from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.format.pulsar.values import (
+    Compression,
+    ManagedCursorInfo,
+    ManagedLedgerInfo,
+    PositionInfo,
+)
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.migration.pulsar_cursor import Freshness, PulsarCursor
 from cursorkeeper.problems import Problem, ProblemError
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.sinks.comparison import UNTOLD, differs
@@ -205,6 +211,21 @@ THEIRS = PositionInfo(
 )
 
 
+CURSOR = PulsarCursor(
+    REF,
+    THEIRS,
+    LAYOUT,
+    {"a": "b"},
+    Freshness(),
+    THEIRS,
+    ManagedCursorInfo(-1),
+    0,
+    Compression.NONE,
+    ManagedLedgerInfo(()),
+    0,
+)
+
+
 def ours_with(info: PositionInfo, properties: dict[str, str] | None) -> AckState:
     return to_ack_state(info, LAYOUT, stamp=Stamp(1, 0), cursor_properties=properties)
 
@@ -231,7 +252,7 @@ def ours_with(info: PositionInfo, properties: dict[str, str] | None) -> AckState
 def test_every_difference_counts(
     changes: dict[str, Any], properties: dict[str, str], missing: int, extra: int, says: str
 ) -> None:
-    found = differs(THEIRS, LAYOUT, {"a": "b"}, ours_with(replace(THEIRS, **changes), properties))
+    found = differs(CURSOR, ours_with(replace(THEIRS, **changes), properties))
     assert bool(found.wrong) == bool(says) and says in str(found.wrong), found
     if "mark_delete" not in changes:
         assert (found.wrong.missing, found.wrong.extra) == (missing, extra)
@@ -239,14 +260,12 @@ def test_every_difference_counts(
 
 def test_what_no_broker_would_see_is_a_note() -> None:
     trimmed = ours_with(replace(THEIRS, acked={**THEIRS.acked, 8: BitMap([5])}), {"a": "b"})
-    found = differs(THEIRS, LAYOUT, {"a": "b"}, trimmed)
+    found = differs(CURSOR, trimmed)
     assert not found.wrong and "ledger 8, which the topic does not have" in str(found.notes)
-    untold = differs(THEIRS, LAYOUT, {"a": "b"}, ours_with(THEIRS, None))
+    untold = differs(CURSOR, ours_with(THEIRS, None))
     assert not untold.wrong and untold.notes == (UNTOLD,)
     by_the_plugin = differs(
-        THEIRS,
-        LAYOUT,
-        {"a": "b"},
+        CURSOR,
         ours_with(THEIRS, {"pulsar.created": "nonce", "pulsar.znode": "3@17"}),
     )
     assert not by_the_plugin.wrong

@@ -7,6 +7,7 @@ of the next; sizes of batches (Pulsar does not keep them), stamps and high water
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyroaring import BitMap
@@ -14,7 +15,10 @@ from pyroaring import BitMap
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import LayoutState
+from cursorkeeper.core.values import LayoutItem, LayoutState, Stamp
+from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
+from cursorkeeper.migration.repair import repair
+from cursorkeeper.migration.string_properties import string_properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,17 @@ def difference(source: AckState, other: AckState) -> Difference:
         if values[0] != values[1]:
             notes.append(f"the {what.replace('_', ' ')} differ")
     return Difference(missing, extra, batches, tuple(notes))
+
+
+def as_pulsars(
+    ours: AckState, layout: Sequence[LayoutItem], properties: Mapping[str, str]
+) -> tuple[AckState, list[str]]:
+    """Ours as Pulsar would have it: of a topic with this layout and a subscription with these
+    properties; and what was done to it, for people.
+    """
+    fitted, notes = repair(from_ack_state(ours), layout)
+    own = string_properties(ours, properties)
+    return to_ack_state(fitted, layout, stamp=Stamp(1, 0), cursor_properties=own), notes
 
 
 def _end(state: AckState, other: AckState) -> Position:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cursorkeeper.bookkeeper.errors import GatewayError
@@ -18,13 +18,12 @@ from cursorkeeper.bookkeeper.port import Digest, LedgerSpec
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Stamp
-from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
+from cursorkeeper.format.pulsar.states import from_ack_state
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.inspection.progress import SILENT, Progress
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_ours
-from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.compare import as_pulsars, difference
 from cursorkeeper.migration.cursor_maker import is_left_over
 from cursorkeeper.migration.destination import Destination, destination_of
 from cursorkeeper.migration.errors import MigrationError
@@ -42,6 +41,7 @@ from cursorkeeper.migration.outcome import (
     text_of,
 )
 from cursorkeeper.migration.patience import Patience
+from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.pulsar_writer import Writer, Written
 from cursorkeeper.migration.repair import is_beyond, repair
@@ -210,9 +210,7 @@ class Export:
             return "exported"
         try:
             theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
-            differs = str(
-                self._difference(state, theirs.state, there, theirs.cursor_properties) or ""
-            )
+            differs = self._difference(state, there, theirs)
         except MigrationError as e:
             if e.kind in (Kind.AWAY, Kind.TOO_NEW):
                 raise
@@ -239,24 +237,10 @@ class Export:
             ref, f"Pulsar has this cursor and it is not as ours is: {differs}", remedy
         )
 
-    def _difference(
-        self,
-        state: AckState,
-        theirs: PositionInfo,
-        there: Destination,
-        properties: Mapping[str, str],
-    ) -> str:
+    def _difference(self, state: AckState, there: Destination, theirs: PulsarCursor) -> str:
         """Of what Pulsar would recover, from ours as the topic is now; empty: nothing."""
-        ours, _ = repair(from_ack_state(state), there.layout)
-        own = string_properties(state, properties)
-        stamp = Stamp(0, 0)
-        return str(
-            difference(
-                to_ack_state(ours, there.layout, stamp=stamp, cursor_properties=own),
-                to_ack_state(theirs, there.layout, stamp=stamp, cursor_properties=properties),
-            )
-            or ""
-        )
+        ours, _ = as_pulsars(state, there.layout, theirs.cursor_properties)
+        return str(difference(ours, replace(theirs, layout=there.layout).acks) or "")
 
     async def _check_broker(self, there: Destination) -> list[str]:
         """Raises MigrationError REFUSED."""
@@ -294,7 +278,7 @@ class Export:
             await self.may_begin()
         written = await self.writer(there).write(plan, there)
         theirs = await read_cursor(self.pulsar, ref, patience=self.patience)
-        wrong = self._difference(state, theirs.state, there, theirs.cursor_properties)
+        wrong = self._difference(state, there, theirs)
         if wrong:
             raise ProblemError(
                 f"what Pulsar would read is not what was exported: {wrong}",

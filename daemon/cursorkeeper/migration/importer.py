@@ -25,8 +25,7 @@ from cursorkeeper.core.batch import LedgerColumns
 from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Partial, Stamp
-from cursorkeeper.format.pulsar.states import to_ack_state
+from cursorkeeper.core.values import Partial
 from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.inspection.progress import SILENT, Progress, Silence
 from cursorkeeper.inspection.reader import read_state
@@ -125,12 +124,7 @@ class Import:
             self.pulsar, ref, roll_back_unreadable=self.roll_back_unreadable, patience=self.patience
         )
         numbers |= numbers_of(cursor)
-        state = to_ack_state(
-            cursor.state,
-            cursor.layout,
-            stamp=Stamp(1, 0),
-            cursor_properties=cursor.cursor_properties,
-        )
+        state = cursor.acks
         self._check_batches(cursor)
         (plan, differs), seen = await self._plan(name, footer, state), mark_of(footer)
         numbers["epoch"] = seen.epoch

@@ -11,8 +11,10 @@ from typing import Any
 import msgspec
 
 from cursorkeeper.bookkeeper.port import LedgerState
-from cursorkeeper.core.values import LayoutItem
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import LayoutItem, Stamp
 from cursorkeeper.format.pulsar.chunks import Skipped
+from cursorkeeper.format.pulsar.states import to_ack_state
 from cursorkeeper.format.pulsar.values import (
     Compression,
     ManagedCursorInfo,
@@ -108,3 +110,13 @@ class PulsarCursor:
     topic: ManagedLedgerInfo
     bytes_read: int
     warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def acks(self) -> AckState:
+        """The state as ours is."""
+        return to_ack_state(
+            self.state,
+            self.layout,
+            stamp=Stamp(1, 0),
+            cursor_properties=self.cursor_properties,
+        )

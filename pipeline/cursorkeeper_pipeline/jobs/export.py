@@ -11,19 +11,12 @@ refused or failed, 2 failed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Final
 
-from cursorkeeper import connections
 from cursorkeeper.connections import Ports
-from cursorkeeper.migration.cluster import (
-    PulsarCursorRef,
-    PulsarPorts,
-    Selection,
-    SkippedPath,
-    iter_ours,
-)
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, iter_ours
 from cursorkeeper.migration.exporter import ledger_spec
 from cursorkeeper.migration.leftovers import Leftover, sweep
 from cursorkeeper.migration.patience import Patience
@@ -32,10 +25,9 @@ from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
-from cursorkeeper_pipeline.jobs.migration import Run, about, comparison
 from cursorkeeper_pipeline.sinks.cursor_export import PINS, ExportWork, Rules
-from cursorkeeper_pipeline.sinks.record import Record, RunRecord, folder_of
-from cursorkeeper_pipeline.sinks.tasks import Between, Places
+from cursorkeeper_pipeline.sinks.record import Record
+from cursorkeeper_pipeline.sinks.tasks import Between, Work
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.roots import check_footers
 
@@ -68,21 +60,85 @@ class Arguments(migration.Arguments):
     )
 
 
+class ExportRun(migration.Run):
+    """Of every cursor that has a footer and that Pulsar can have."""
+
+    arguments: Arguments
+
+    @property
+    def _rules(self) -> Rules:
+        return Rules(**{rule.name: getattr(self.arguments, rule.name) for rule in fields(Rules)})
+
+    def flags(self) -> dict[str, object]:
+        return {"targetVersion": self.arguments.target_version, **asdict(self._rules)}
+
+    def cursors(self, ports: Ports, pulsar: PulsarPorts) -> AsyncIterator[PulsarCursorRef]:
+        return iter_ours(ports.footers, self.selection, skipped=self.skipped.append)
+
+    def work(self) -> Work:
+        given, conf = self.arguments, pulsar_conf(self.arguments.pulsar_broker_conf)
+        limits = with_broker_conf(of_version(given.target_version), conf)
+        return ExportWork(
+            self.places, self.name, limits, ledger_spec(conf), self._rules, given.jobs
+        )
+
+    def before(self, out: Reporter) -> int | None:
+        self.work()  # wrong settings are told before anything else
+        done = super().before(out)
+        if done is not None and not self.arguments.abort:
+            self.decided()  # the driver that decided it may have died before it did
+        return done
+
+    def abort(self, out: Reporter) -> int:
+        asyncio.run(self._checked())  # before anything is decided
+        code = super().abort(out)
+        for note in self.swept():
+            out.say(note)
+        return code
+
+    async def _checked(self) -> Record:
+        """The run's record, if it is about the Pulsar that this command was told: at another one
+        every znode would say that its ledgers are leftovers. Raises ProblemError, ZooKeeperError.
+        """
+        record = await self._with_record(lambda found: found.find())
+        if record is None:
+            raise ProblemError(
+                f"there is no run {self.name}", "look at the id; a run tells it when it begins"
+            )
+        told, now = record.about.get("pulsarZookeeper", ""), self.places.pulsar.zookeeper
+        if told != now:
+            remedy = f"give --pulsar-zookeeper {told}, in these very words"
+            raise ProblemError(
+                f"run {self.name} exports to the Pulsar of {told}, and this command was told {now}",
+                remedy,
+                Kind.USAGE,
+            )
+        return record
+
+    def swept(self) -> list[str]:
+        """What attempts that died have left goes; notes. Raises ProblemError, what the clients
+        raise.
+        """
+
+        async def notes() -> list[str]:
+            record = await self._checked()
+            plain = replace(self.places, between=None)
+            async with plain.opened("reader", "migrator") as (_, theirs):
+                found = [pair async for pair in sweep(theirs, record.token, Patience())]
+                return notes_of(found)
+
+        return asyncio.run(notes())
+
+    def decided(self) -> None:
+        """Nobody asks any more what this run has pinned. Raises ProblemError, ZooKeeperError."""
+        asyncio.run(self._with_record(lambda found: found.forget(PINS)))
+
+
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
     """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises ProblemError,
     what the clients raise.
     """
-    run = run_of(source, arguments)
-    if arguments.abort:
-        asyncio.run(checked(run.places, run.name))  # before anything is decided
-        code = run.abort(out)
-        for note in swept(run.places, run.name):
-            out.say(note)
-        return code
-    done = run.before(out)
-    if done is not None:
-        decided(run.places, run.name)  # the driver that decided it may have died before it did
-    return done
+    return run_of(source, arguments).before(out)
 
 
 def run(
@@ -97,72 +153,12 @@ def run(
     return run_of(source, arguments, between).execute(spark, out)
 
 
-def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
+def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> migration.Run:
     """The run that the arguments ask for. Raises ProblemError for settings that contradict one
     another.
     """
-    places = arguments.places(source, between)
-    if arguments.verify:
-        return comparison(source, places, arguments.jobs, "export")
-    conf = pulsar_conf(arguments.pulsar_broker_conf)
-    limits, spec = with_broker_conf(of_version(arguments.target_version), conf), ledger_spec(conf)
-    rules = Rules(**{rule.name: getattr(arguments, rule.name) for rule in fields(Rules)})
-    return Run(
-        "export",
-        source.selection,
-        places,
-        {"targetVersion": arguments.target_version, **about(places, **asdict(rules))},
-        of_ours,
-        lambda id: ExportWork(places, id, limits, spec, rules, arguments.jobs),
-        arguments.id,
-        variant=arguments.variant,
-        tasks=source.tasks,
-        after=lambda name, _outcomes: swept(places, name),
-        decided=lambda name: decided(places, name),
-    )
-
-
-def of_ours(
-    ports: Ports, _pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
-) -> AsyncIterator[PulsarCursorRef]:
-    """Every cursor that has a footer and that Pulsar can have."""
-    return iter_ours(ports.footers, selection, skipped=skipped)
-
-
-async def checked(places: Places, name: str) -> Record:
-    """The run's record, if it is about the Pulsar that this command was told: at another one every
-    znode would say that its ledgers are leftovers. Raises ProblemError, ZooKeeperError.
-    """
-    async with connections.zookeeper(places.settings) as zookeeper:
-        record = await RunRecord(zookeeper, folder_of(places.settings.root, "export"), name).find()
-    if record is None:
-        raise ProblemError(
-            f"there is no run {name}", "look at the id; a run tells it when it begins"
-        )
-    told, now = record.about.get("pulsarZookeeper", ""), places.pulsar.zookeeper
-    if told != now:
-        remedy = f"give --pulsar-zookeeper {told}, in these very words"
-        raise ProblemError(
-            f"run {name} exports to the Pulsar of {told}, and this command was told {now}",
-            remedy,
-            Kind.USAGE,
-        )
-    return record
-
-
-def swept(places: Places, name: str) -> list[str]:
-    """What attempts that died have left goes; notes. Raises ProblemError, what the clients
-    raise.
-    """
-    plain = Places(places.settings, places.pulsar)
-
-    async def notes() -> list[str]:
-        record = await checked(plain, name)
-        async with plain.opened("reader", "migrator") as (_, theirs):
-            found = [pair async for pair in sweep(theirs, record.token, Patience())]
-            return notes_of(found)
-
-    return asyncio.run(notes())
+    kind = migration.Comparison if arguments.verify else ExportRun
+    return kind("export", source, arguments, arguments.places(source, between))
 
 
 def notes_of(found: Sequence[tuple[Leftover, bool]]) -> list[str]:
@@ -184,14 +180,3 @@ def notes_of(found: Sequence[tuple[Leftover, bool]]) -> list[str]:
 def _told(some: Sequence[Leftover], text: str) -> list[str]:
     told = [text.format(one.ledger, one.ref) for one in some[:NOTES_MAX]]
     return [*told, f"and {len(some) - NOTES_MAX:,} more"] if len(some) > NOTES_MAX else told
-
-
-def decided(places: Places, name: str) -> None:
-    """Nobody asks any more what this run has pinned. Raises ProblemError, ZooKeeperError."""
-
-    async def purge() -> None:
-        async with connections.zookeeper(places.settings) as zookeeper:
-            folder = folder_of(places.settings.root, "export")
-            await RunRecord(zookeeper, folder, name).forget(PINS)
-
-    asyncio.run(purge())

@@ -10,23 +10,16 @@ it continues; when all are done it costs nothing. Exit codes: 0 all done, 1 some
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cursorkeeper.connections import Ports
-from cursorkeeper.migration.cluster import (
-    PulsarCursorRef,
-    PulsarPorts,
-    Selection,
-    SkippedPath,
-    iter_cursors,
-)
+from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, iter_cursors
 from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
-from cursorkeeper_pipeline.jobs.migration import Run, about, comparison
 from cursorkeeper_pipeline.sinks.cursor_import import ImportWork
-from cursorkeeper_pipeline.sinks.tasks import Between
+from cursorkeeper_pipeline.sinks.tasks import Between, Work
 from cursorkeeper_pipeline.source.options import Options
 
 if TYPE_CHECKING:
@@ -46,12 +39,36 @@ class Arguments(migration.Arguments):
     )
 
 
+class ImportRun(migration.Run):
+    """Of Pulsar's cursors."""
+
+    arguments: Arguments
+
+    def flags(self) -> dict[str, object]:
+        given = self.arguments
+        return {"refresh": given.refresh, "rollBackUnreadable": given.roll_back_unreadable}
+
+    def cursors(self, ports: Ports, pulsar: PulsarPorts) -> AsyncIterator[PulsarCursorRef]:
+        return iter_cursors(pulsar.zookeeper, self.selection, skipped=self.skipped.append)
+
+    def work(self) -> Work:
+        given = self.arguments
+        return ImportWork(
+            self.places,
+            self.name,
+            given.jobs,
+            given.dry_run,
+            given.refresh,
+            given.roll_back_unreadable,
+            given.claim_wait_s,
+        )
+
+
 def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
     """See the frame: a run that is done, or is to be aborted, needs no Spark. Raises
     ProblemError.
     """
-    run = run_of(source, arguments)
-    return run.abort(out) if arguments.abort else run.before(out)
+    return run_of(source, arguments).before(out)
 
 
 def run(
@@ -65,40 +82,9 @@ def run(
     return run_of(source, arguments, between).execute(spark, out)
 
 
-def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> Run:
+def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> migration.Run:
     """The run that the arguments ask for. Raises ProblemError for settings that contradict one
     another.
     """
-    places = arguments.places(source, between)
-    if arguments.verify:
-        return comparison(source, places, arguments.jobs, "import")
-    return Run(
-        "import",
-        source.selection,
-        places,
-        about(
-            places,
-            refresh=arguments.refresh,
-            rollBackUnreadable=arguments.roll_back_unreadable,
-        ),
-        of_pulsar,
-        lambda id: ImportWork(
-            places,
-            id,
-            arguments.jobs,
-            arguments.dry_run,
-            arguments.refresh,
-            arguments.roll_back_unreadable,
-            arguments.claim_wait_s,
-        ),
-        arguments.id,
-        variant=arguments.variant,
-        tasks=source.tasks,
-    )
-
-
-def of_pulsar(
-    _ports: Ports, pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
-) -> AsyncIterator[PulsarCursorRef]:
-    """Pulsar's cursors by name alone: no state is read."""
-    return iter_cursors(pulsar.zookeeper, selection, skipped=skipped)
+    kind = migration.Comparison if arguments.verify else ImportRun
+    return kind("import", source, arguments, arguments.places(source, between))

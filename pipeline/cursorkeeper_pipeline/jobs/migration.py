@@ -13,13 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Mapping,
-    Sequence,
-)
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -73,10 +68,6 @@ VERIFY: Final = "verify"
 DRY_RUN: Final = "dry-run"
 TROUBLES_MAX: Final = 100
 """Cursors that the report names; all of them are in the table."""
-Listing = Callable[
-    [Ports, PulsarPorts, Selection, Callable[[SkippedPath], None]], AsyncIterator[PulsarCursorRef]
-]
-"""The cursors of a selection, from ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +97,6 @@ class Arguments:
         if not 1 <= self.jobs <= JOBS_MAX:
             raise ValueError(f"jobs = {self.jobs} is not between 1 and {JOBS_MAX}")
 
-    @property
-    def variant(self) -> str:
-        return DRY_RUN if self.dry_run else ""
-
     def places(self, source: Options, between: Between | None) -> Places:
         """Raises ProblemError for settings that contradict one another."""
         ours = self.settings if self.settings is not None else source.settings
@@ -118,41 +105,49 @@ class Arguments:
         return Places(ours, pulsar_settings(ours, conf, zookeeper), between)
 
 
-def about(places: Places, **flags: bool) -> dict[str, str]:
-    """What two runs must have in common to be the same one."""
-    found = {
-        "pulsarZookeeper": places.pulsar.zookeeper,
-        "zookeeper": places.settings.zookeeper,
-        "root": places.settings.root,
-    }
-    return found | {name: "true" for name, value in flags.items() if value}
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run of a job. `about`: what makes it this run; `variant`: what it is instead of one that
-    writes and has a record (VERIFY, DRY_RUN); `work` is made with its id; `after`: what the driver
-    does with the outcomes before the run is decided; notes for the report; `decided`: what it does
-    once the run is DONE or ABORTED.
-    """
+@dataclass
+class Run(ABC):
+    """One run of a job. `kind` says which job; `skipped`: paths that were no cursors."""
 
     kind: str
-    selection: Selection
+    source: Options
+    arguments: Arguments
     places: Places
-    about: Mapping[str, str]
-    listing: Listing
-    work: Callable[[str], Work]
-    id: str = ""
-    variant: str = ""
-    tasks: int = 0
-    after: Callable[[str, DataFrame], list[str]] | None = None
-    decided: Callable[[str], None] | None = None
     skipped: list[SkippedPath] = field(default_factory=list)
+
+    @abstractmethod
+    def cursors(self, ports: Ports, pulsar: PulsarPorts) -> AsyncIterator[PulsarCursorRef]:
+        """Those of the selection, by name alone: no state is read."""
+
+    @abstractmethod
+    def work(self) -> Work:
+        """What tasks do."""
+
+    def flags(self) -> dict[str, object]:
+        """What makes it this run and no other, beside the systems and the selection."""
+        return {}
+
+    def swept(self) -> list[str]:
+        """What the driver does before the run is decided; notes for the report."""
+        return []
+
+    def decided(self) -> None:  # noqa: B027 - most have nothing to do
+        """What it does once the run is DONE or ABORTED."""
+
+    @property
+    def variant(self) -> str:
+        """What it is instead of a run that writes and has a record."""
+        return DRY_RUN if self.arguments.dry_run else ""
+
+    @property
+    def selection(self) -> Selection:
+        return self.source.selection
 
     @property
     def name(self) -> str:
         """The run's id. Raises ProblemError."""
-        return checked_id(self.id) if self.id else id_of(self.kind, self._about)
+        given = self.arguments.id
+        return checked_id(given) if given else id_of(self.kind, self._about)
 
     @property
     def recorded(self) -> bool:
@@ -169,7 +164,11 @@ class Run:
         return "-".join(word for word in (self.kind, self.variant, about) if word) + ".json"
 
     def before(self, out: Reporter) -> int | None:
-        """What needs no Spark: a run that is DONE has nothing to do. Raises ProblemError."""
+        """What needs no Spark: a run that is to be aborted, or is DONE and has nothing to do.
+        Raises ProblemError.
+        """
+        if self.arguments.abort:
+            return self.abort(out)
         if not self.recorded:
             return None
         record = asyncio.run(self._with_record(lambda found: found.find()))
@@ -214,7 +213,7 @@ class Run:
         outcomes = settled(self._outcomes(spark, refs), out, self.table)
         found = {(row["status"], row["ok"]): row["cursors"] for row in counts(outcomes).collect()}
         well = all(ok for _, ok in found)
-        notes = self.after(self.name, outcomes) if self.after is not None and self.recorded else []
+        notes = self.swept() if self.recorded else []
         if self.recorded:
             by_status = {status: n for (status, _), n in found.items()}
             state = State.DONE if well else State.OPEN
@@ -239,18 +238,25 @@ class Run:
         return CLEAN if well else FINDINGS
 
     def _after_decision(self, record: Record) -> None:
-        if self.decided is not None and record.state is not State.OPEN:
-            self.decided(record.id)
+        if record.state is not State.OPEN:
+            self.decided()
 
     @property
     def _about(self) -> dict[str, str]:
-        return {**self.about, "selection": str(self.selection)}
+        about = {
+            "pulsarZookeeper": self.places.pulsar.zookeeper,
+            "zookeeper": self.places.settings.zookeeper,
+            "root": self.places.settings.root,
+            "selection": str(self.selection),
+        }
+        said = {name: "true" if value is True else value for name, value in self.flags().items()}
+        return about | {name: str(value) for name, value in said.items() if value}
 
     def _outcomes(self, spark: SparkSession, refs: Sequence[PulsarCursorRef]) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        plan = spread(plan_of(spark, refs), tasks_for(len(refs), self.tasks))
-        return plan.mapInArrow(Task(self.work(self.name), self.name), from_arrow_schema(OUTCOMES))
+        plan = spread(plan_of(spark, refs), tasks_for(len(refs), self.source.tasks))
+        return plan.mapInArrow(Task(self.work(), self.name), from_arrow_schema(OUTCOMES))
 
     async def _with_record(self, work: Callable[[RunRecord], Coroutine[Any, Any, R]]) -> R:
         settings = self.places.settings
@@ -263,10 +269,7 @@ class Run:
             connections.ports(places.settings) as ports,
             pulsar_ports(places.settings, places.pulsar, ports, "reader") as theirs,
         ):
-            return [
-                ref
-                async for ref in self.listing(ports, theirs, self.selection, self.skipped.append)
-            ]
+            return [ref async for ref in self.cursors(ports, theirs)]
 
     def _done_before(self, record: Record, out: Reporter) -> int:
         said = {
@@ -347,29 +350,22 @@ def plan_of(spark: SparkSession, refs: Sequence[PulsarCursorRef]) -> DataFrame:
     )
 
 
-def comparison(source: Options, places: Places, jobs: int, kind: str) -> Run:
-    """The comparison of every cursor that either side has."""
-    work = CompareWork(places, jobs)
-    return Run(
-        kind,
-        source.selection,
-        places,
-        {},
-        of_both,
-        lambda _id: work,
-        variant=VERIFY,
-        tasks=source.tasks,
-    )
+class Comparison(Run):
+    """Of every cursor that either side has."""
 
+    @property
+    def variant(self) -> str:
+        return VERIFY
 
-async def of_both(
-    ports: Ports, pulsar: PulsarPorts, selection: Selection, skipped: Callable[[SkippedPath], None]
-) -> AsyncIterator[PulsarCursorRef]:
-    """Every Pulsar cursor that either side has, each once."""
-    found = set()
-    async for ref in iter_cursors(pulsar.zookeeper, selection, skipped=skipped):
-        found.add(ref)
-        yield ref
-    async for ref in iter_ours(ports.footers, selection, skipped=skipped):
-        if ref not in found:
+    def work(self) -> Work:
+        return CompareWork(self.places, self.arguments.jobs)
+
+    async def cursors(self, ports: Ports, pulsar: PulsarPorts) -> AsyncIterator[PulsarCursorRef]:
+        """Each once."""
+        found, skip = set(), self.skipped.append
+        async for ref in iter_cursors(pulsar.zookeeper, self.selection, skipped=skip):
+            found.add(ref)
             yield ref
+        async for ref in iter_ours(ports.footers, self.selection, skipped=skip):
+            if ref not in found:
+                yield ref

@@ -10,7 +10,7 @@ already; that it does, the import says by closing it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,13 +18,10 @@ from typing import Any, NamedTuple
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import LayoutItem, Stamp
-from cursorkeeper.format.pulsar.states import from_ack_state, to_ack_state
-from cursorkeeper.format.pulsar.values import PositionInfo
 from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
-from cursorkeeper.migration.compare import Difference, difference
+from cursorkeeper.migration.compare import Difference, as_pulsars, difference
 from cursorkeeper.migration.cursor_maker import is_half_made
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.importer import KIND, numbers_of, text_of
@@ -32,8 +29,7 @@ from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
-from cursorkeeper.migration.repair import is_beyond, repair
-from cursorkeeper.migration.string_properties import string_properties
+from cursorkeeper.migration.repair import is_beyond
 from cursorkeeper.problems import Kind, NotFound, ProblemError
 from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
 
@@ -93,7 +89,7 @@ class Comparison:
                 numbers |= numbers_of(cursor)
             if cursor is None or ours is None:
                 return self._alone(ref, cursor, ours, numbers)
-            wrong, more = differs(cursor.state, cursor.layout, cursor.cursor_properties, ours.state)
+            wrong, more = differs(cursor, ours.state)
             numbers |= {"missing": wrong.missing, "extra": wrong.extra, "epoch": ours.footer.epoch}
             notes = (*cursor.warnings, *ours.notes, *more)
             if is_half_made(ours.footer, KIND):
@@ -156,27 +152,15 @@ def _found(
     return Outcome(str(ref), status, False, "", notes, numbers, ProblemError(what, REMEDY).problem)
 
 
-def differs(
-    theirs: PositionInfo,
-    layout: Sequence[LayoutItem],
-    properties: Mapping[str, str],
-    ours: AckState,
-) -> Found:
-    """From Pulsar's state, with the topic's layout and the subscription's properties, to ours.
-    Pure.
-    """
-    wanted = to_ack_state(theirs, layout, stamp=Stamp(0, 0), cursor_properties=properties)
-    wrong = difference(wanted, ours)
+def differs(theirs: PulsarCursor, ours: AckState) -> Found:
+    """From Pulsar's to ours. Pure."""
+    wrong = difference(theirs.acks, ours)
     if not wrong:
         return Found(wrong)
-    info = from_ack_state(ours)
-    if is_beyond(info.mark_delete, layout):
+    if is_beyond(ours.mark_delete, theirs.layout):
         return Found(wrong, ("our mark-delete lies behind the topic's last ledger",))
-    fitted, notes = repair(info, layout)
-    if ours.cursor_properties is None and properties:
+    fitted, notes = as_pulsars(ours, theirs.layout, theirs.cursor_properties)
+    if ours.cursor_properties is None and theirs.cursor_properties:
         notes = [*notes, UNTOLD]
-    own = string_properties(ours, properties)
-    left = difference(
-        wanted, to_ack_state(fitted, layout, stamp=Stamp(0, 0), cursor_properties=own)
-    )
+    left = difference(theirs.acks, fitted)
     return Found(wrong) if left else Found(left, tuple(notes))

@@ -20,7 +20,7 @@ import hashlib
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any, Final
@@ -104,24 +104,16 @@ class RunRecord:
             created_ms=_now_ms(),
             token=secrets.token_hex(16),
         )
-        for _ in range(TRIES_MAX):
-            found = await self._look()
-            try:
-                if found is None:
-                    await self._zk.ensure_path(self.path.rpartition("/")[0])
-                    await self._zk.create(self.path, msgspec.json.encode(fresh))
-                    return fresh
-                record, version = found
-                self._check(record, fresh)
-                if record.state is State.DONE:
-                    return record
-                again = msgspec.structs.replace(record, runs=record.runs + 1)
-                await self._zk.set(self.path, msgspec.json.encode(again), version)
-                return again
-            except (zk.NodeExists, zk.BadVersion, zk.NoNode, zk.Disconnected, zk.SessionExpired):
-                # what is there is read again: another driver was quicker, or the answer was lost
-                continue
-        raise self._undecided()
+
+        def begun(found: Record | None) -> Record:
+            if found is None:
+                return fresh
+            self._check(found, fresh)
+            if found.state is State.DONE:
+                return found
+            return msgspec.structs.replace(found, runs=found.runs + 1)
+
+        return await self._change(begun)
 
     async def decide(
         self, state: State, counts: Mapping[str, int] | None = None, skipped: int = 0
@@ -129,27 +121,41 @@ class RunRecord:
         """OPEN -> `state`, or what was decided before. OPEN: only the counts are kept. Raises
         ProblemError.
         """
-        for _ in range(TRIES_MAX):
-            found = await self._look()
+
+        def decided(found: Record | None) -> Record:
             if found is None:
                 raise ProblemError(
                     f"there is no run {self.id} at {self.path}",
                     "look at the id; a run tells it when it begins",
                 )
-            record, version = found
-            if record.state is not State.OPEN:
-                return record
-            decided = msgspec.structs.replace(
-                record,
+            if found.state is not State.OPEN:
+                return found
+            return msgspec.structs.replace(
+                found,
                 state=state,
                 decided_ms=_now_ms(),
-                counts=dict(counts or record.counts),
-                skipped=skipped or record.skipped,
+                counts=dict(counts or found.counts),
+                skipped=skipped or found.skipped,
             )
+
+        return await self._change(decided)
+
+    async def _change(self, change: Callable[[Record | None], Record]) -> Record:
+        """What `change` makes of the record (None: there is none), written unless it is the
+        same.
+        """
+        for _ in range(TRIES_MAX):
+            found = await self._look()
+            changed = change(found[0] if found else None)
             try:
-                await self._zk.set(self.path, msgspec.json.encode(decided), version)
-                return decided
-            except (zk.BadVersion, zk.NoNode, zk.Disconnected, zk.SessionExpired):
+                if found is None:
+                    await self._zk.ensure_path(self.path.rpartition("/")[0])
+                    await self._zk.create(self.path, msgspec.json.encode(changed))
+                elif changed is not found[0]:
+                    await self._zk.set(self.path, msgspec.json.encode(changed), found[1])
+                return changed
+            except (zk.NodeExists, zk.BadVersion, zk.NoNode, zk.Disconnected, zk.SessionExpired):
+                # what is there is read again: another driver was quicker, or the answer was lost
                 continue
         raise self._undecided()
 

@@ -13,7 +13,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.task_loop import TaskLoop
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES
 
+Port = TypeVar("Port", ZooKeeper, LedgerStore)
 One = Callable[[PulsarCursorRef], Awaitable[Outcome]]
 """Works on one cursor; never raises for what is wrong with it."""
 JOBS: Final = 8
@@ -57,9 +58,9 @@ class Work(Protocol):
 class Between(Protocol):
     """What stands between tasks and their systems: nothing, but in tests of faults."""
 
-    def zookeeper(self, port: ZooKeeper) -> ZooKeeper: ...
-
-    def ledgers(self, port: LedgerStore) -> LedgerStore: ...
+    def __call__(self, port: Port) -> Port:
+        """The port of a system, ZooKeeper or ledgers, with what stands before it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +82,11 @@ class Places:
             theirs = await stack.enter_async_context(
                 pulsar_ports(self.settings, self.pulsar, ports, pulsar_role, own=own)
             )
-            if self.between is not None:
-                zookeeper, ledgers = (
-                    self.between.zookeeper(ports.zookeeper),
-                    self.between.ledgers(ports.ledgers),
-                )
-                ports = Ports(
-                    zookeeper, ledgers, connections.footer_store(zookeeper, self.settings)
-                )
-                theirs = PulsarPorts(
-                    self.between.zookeeper(theirs.zookeeper), self.between.ledgers(theirs.ledgers)
-                )
+            if (between := self.between) is not None:
+                zookeeper = between(ports.zookeeper)
+                footers = connections.footer_store(zookeeper, self.settings)
+                ports = Ports(zookeeper, between(ports.ledgers), footers)
+                theirs = PulsarPorts(between(theirs.zookeeper), between(theirs.ledgers))
             yield ports, theirs
 
 
