@@ -51,10 +51,11 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.export import notes_of
+from cursorkeeper_pipeline.jobs.migration import Run
 from cursorkeeper_pipeline.sinks.cursor_export import ExportWork, Rules
 from cursorkeeper_pipeline.sinks.cursor_import import ImportWork
 from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
-from cursorkeeper_pipeline.sinks.tasks import Between, Places
+from cursorkeeper_pipeline.sinks.tasks import Places
 from cursorkeeper_pipeline.source.options import Options
 from daemon.tests.support.world import SilentTelemetry, Source, acks
 
@@ -231,27 +232,29 @@ class MigrationWorld:
     async def imported(
         self,
         ref: PulsarCursorRef,
-        between: Between | None = None,
+        between: Any = None,
         host: str = "",
         run: str = RUN,
         **more: Any,
     ) -> Outcome:
         """An attempt of its own, with sessions of its own, on a host of its own if one is named."""
         settings = replace(self.settings, name=host) if host else self.settings
-        work = ImportWork(Places(settings, self.pulsar, between), run, **{"wait_s": 30.0, **more})
+        work = ImportWork(
+            FaultyPlaces(settings, self.pulsar, between), run, **{"wait_s": 30.0, **more}
+        )
         async with work.opened("test") as one:
             return await one(ref)
 
     # ---- exports
 
     async def exported(
-        self, ref: PulsarCursorRef, between: Between | None = None, host: str = "", **rules: bool
+        self, ref: PulsarCursorRef, between: Any = None, host: str = "", **rules: bool
     ) -> Outcome:
         """As `imported`."""
         settings = replace(self.settings, name=host) if host else self.settings
         given = Rules(**{"replace": True, **rules})
         work = ExportWork(
-            Places(settings, self.pulsar, between),
+            FaultyPlaces(settings, self.pulsar, between),
             RUN,
             of_version("4.2"),
             LedgerSpec(2, 2, 2),
@@ -333,6 +336,30 @@ def newest_report(folder: Path) -> Any:
 
 
 # ---- what stands between an attempt and its systems
+
+
+@dataclass(frozen=True)
+class FaultyPlaces(Places):
+    """Systems with something before each port; None: with nothing."""
+
+    between: Any = None
+
+    @asynccontextmanager
+    async def opened(self, role: str, pulsar_role: str) -> AsyncIterator[tuple[Ports, PulsarPorts]]:
+        plain = Places(self.settings, self.pulsar)
+        async with plain.opened(role, pulsar_role) as (ports, theirs):
+            if self.between is not None:
+                zookeeper, ledgers = map(self.between, (ports.zookeeper, ports.ledgers))
+                footers = connections.footer_store(zookeeper, self.settings)
+                ports = Ports(zookeeper, ledgers, footers)
+                theirs = PulsarPorts(self.between(theirs.zookeeper), self.between(theirs.ledgers))
+            yield ports, theirs
+
+
+def faulty(run: Run, between: Any) -> Run:
+    """The same run; in its tasks something stands before each port."""
+    run.places = FaultyPlaces(run.places.settings, run.places.pulsar, between)
+    return run
 
 
 class Died(BaseException):
@@ -433,7 +460,10 @@ class Exits:
         return after
 
     def __call__(self, port: Any) -> Any:
-        return Stepping(port, lambda: None, self._count())
+        from pyspark import TaskContext
+
+        is_driver = TaskContext.get() is None
+        return port if is_driver else Stepping(port, lambda: None, self._count())
 
 
 @dataclass(frozen=True)
@@ -468,7 +498,10 @@ class Slow:
         return after
 
     def __call__(self, port: Any) -> Any:
-        return Stepping(port, lambda: None, self._count())
+        from pyspark import TaskContext
+
+        is_driver = TaskContext.get() is None
+        return port if is_driver else Stepping(port, lambda: None, self._count())
 
 
 async def dies(work: Awaitable[Outcome], at: StopsAt) -> bool:

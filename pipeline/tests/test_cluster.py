@@ -177,7 +177,8 @@ source = Options.parse({
     "tasks": "2",
 })
 slow = migration_world.Slow(given["marks"])
-sys.exit(import_.run(spark, source, arguments, Reporter("import", given["out"]), slow))
+run = migration_world.faulty(import_.run_of(source, arguments), slow)
+sys.exit(run.execute(spark, Reporter("import", given["out"])))
 """
 
 

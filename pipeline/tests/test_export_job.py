@@ -17,7 +17,13 @@ from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper_pipeline.jobs import export
 from cursorkeeper_pipeline.jobs.frame import CLEAN, FINDINGS, Reporter
 from pipeline.tests import migration_world as module
-from pipeline.tests.migration_world import Exits, MigrationWorld, migration_world, newest_report
+from pipeline.tests.migration_world import (
+    Exits,
+    MigrationWorld,
+    faulty,
+    migration_world,
+    newest_report,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +46,8 @@ async def run(
     source = world.options(tasks=tasks)
     done = await asyncio.to_thread(export.before, source, given, reporter)
     if done is None:
-        done = await asyncio.to_thread(export.run, spark, source, given, reporter, between)
+        made = faulty(export.run_of(source, given), between)
+        done = await asyncio.to_thread(made.execute, spark, reporter)
     report: dict[str, Any] = newest_report(folder)
     assert done == code, report
     return report

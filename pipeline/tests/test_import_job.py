@@ -31,6 +31,7 @@ from pipeline.tests.migration_world import (
     Exits,
     MigrationWorld,
     Slow,
+    faulty,
     migration_world,
     newest_report,
     ref_of,
@@ -68,9 +69,8 @@ class Job:
         source = self.world.options(tasks=tasks)
         done = await asyncio.to_thread(import_.before, source, given, reporter)
         if done is None:
-            done = await asyncio.to_thread(
-                import_.run, self.spark, source, given, reporter, between
-            )
+            made = faulty(import_.run_of(source, given), between)
+            done = await asyncio.to_thread(made.execute, self.spark, reporter)
         report: dict[str, Any] = newest_report(self.folder)
         assert done == code, report
         return report

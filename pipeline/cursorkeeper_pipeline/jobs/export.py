@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 from cursorkeeper.connections import Ports
@@ -27,7 +27,7 @@ from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.sinks.cursor_export import PINS, ExportWork, Rules
 from cursorkeeper_pipeline.sinks.record import Record
-from cursorkeeper_pipeline.sinks.tasks import Between, Work
+from cursorkeeper_pipeline.sinks.tasks import Work
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.roots import check_footers
 
@@ -122,8 +122,7 @@ class ExportRun(migration.Run):
 
         async def notes() -> list[str]:
             record = await self._checked()
-            plain = replace(self.places, between=None)
-            async with plain.opened("reader", "migrator") as (_, theirs):
+            async with self.places.opened("reader", "migrator") as (_, theirs):
                 found = [pair async for pair in sweep(theirs, record.token, Patience())]
                 return notes_of(found)
 
@@ -141,24 +140,18 @@ def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
     return run_of(source, arguments).before(out)
 
 
-def run(
-    spark: SparkSession,
-    source: Options,
-    arguments: Arguments,
-    out: Reporter,
-    between: Between | None = None,
-) -> int:
-    """CLEAN or FINDINGS. Raises ProblemError. `between`: see `Places`."""
+def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter) -> int:
+    """CLEAN or FINDINGS. Raises ProblemError."""
     check_footers(source)
-    return run_of(source, arguments, between).execute(spark, out)
+    return run_of(source, arguments).execute(spark, out)
 
 
-def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> migration.Run:
+def run_of(source: Options, arguments: Arguments) -> migration.Run:
     """The run that the arguments ask for. Raises ProblemError for settings that contradict one
     another.
     """
     kind = migration.Comparison if arguments.verify else ExportRun
-    return kind("export", source, arguments, arguments.places(source, between))
+    return kind("export", source, arguments, arguments.places(source))
 
 
 def notes_of(found: Sequence[tuple[Leftover, bool]]) -> list[str]:

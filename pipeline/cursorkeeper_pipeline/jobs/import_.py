@@ -19,7 +19,7 @@ from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, iter_cu
 from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
 from cursorkeeper_pipeline.sinks.cursor_import import ImportWork
-from cursorkeeper_pipeline.sinks.tasks import Between, Work
+from cursorkeeper_pipeline.sinks.tasks import Work
 from cursorkeeper_pipeline.source.options import Options
 
 if TYPE_CHECKING:
@@ -71,20 +71,14 @@ def before(source: Options, arguments: Arguments, out: Reporter) -> int | None:
     return run_of(source, arguments).before(out)
 
 
-def run(
-    spark: SparkSession,
-    source: Options,
-    arguments: Arguments,
-    out: Reporter,
-    between: Between | None = None,
-) -> int:
-    """CLEAN or FINDINGS. Raises ProblemError. `between`: see `Places`."""
-    return run_of(source, arguments, between).execute(spark, out)
+def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporter) -> int:
+    """CLEAN or FINDINGS. Raises ProblemError."""
+    return run_of(source, arguments).execute(spark, out)
 
 
-def run_of(source: Options, arguments: Arguments, between: Between | None = None) -> migration.Run:
+def run_of(source: Options, arguments: Arguments) -> migration.Run:
     """The run that the arguments ask for. Raises ProblemError for settings that contradict one
     another.
     """
     kind = migration.Comparison if arguments.verify else ImportRun
-    return kind("import", source, arguments, arguments.places(source, between))
+    return kind("import", source, arguments, arguments.places(source))

@@ -49,7 +49,7 @@ from cursorkeeper_pipeline.sinks.record import (
     folder_of,
     id_of,
 )
-from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, Between, Places, Task, Work
+from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, Places, Task, Work
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.transforms.migration import (
     OUTCOMES,
@@ -97,12 +97,12 @@ class Arguments:
         if not 1 <= self.jobs <= JOBS_MAX:
             raise ValueError(f"jobs = {self.jobs} is not between 1 and {JOBS_MAX}")
 
-    def places(self, source: Options, between: Between | None) -> Places:
+    def places(self, source: Options) -> Places:
         """Raises ProblemError for settings that contradict one another."""
         ours = self.settings if self.settings is not None else source.settings
         zookeeper = self.pulsar_zookeeper or source.pulsar_zookeeper or None
         conf = pulsar_conf(self.pulsar_broker_conf)
-        return Places(ours, pulsar_settings(ours, conf, zookeeper), between)
+        return Places(ours, pulsar_settings(ours, conf, zookeeper))
 
 
 @dataclass

@@ -13,24 +13,21 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from cursorkeeper import connections
-from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_systems import pulsar_ports
 from cursorkeeper.settings import Settings
-from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.task_loop import TaskLoop
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES
 
-Port = TypeVar("Port", ZooKeeper, LedgerStore)
 One = Callable[[PulsarCursorRef], Awaitable[Outcome]]
 """Works on one cursor; never raises for what is wrong with it."""
 JOBS: Final = 8
@@ -55,14 +52,6 @@ class Work(Protocol):
         ...
 
 
-class Between(Protocol):
-    """What stands between tasks and their systems: nothing, but in tests of faults."""
-
-    def __call__(self, port: Port) -> Port:
-        """The port of a system, ZooKeeper or ledgers, with what stands before it."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Places:
     """The systems of a task. `pulsar`: the same settings, pointed at Pulsar's metadata store and
@@ -71,7 +60,6 @@ class Places:
 
     settings: Settings
     pulsar: Settings
-    between: Between | None = None
 
     @asynccontextmanager
     async def opened(self, role: str, pulsar_role: str) -> AsyncIterator[tuple[Ports, PulsarPorts]]:
@@ -82,11 +70,6 @@ class Places:
             theirs = await stack.enter_async_context(
                 pulsar_ports(self.settings, self.pulsar, ports, pulsar_role, own=own)
             )
-            if (between := self.between) is not None:
-                zookeeper = between(ports.zookeeper)
-                footers = connections.footer_store(zookeeper, self.settings)
-                ports = Ports(zookeeper, between(ports.ledgers), footers)
-                theirs = PulsarPorts(between(theirs.zookeeper), between(theirs.ledgers))
             yield ports, theirs
 
 
