@@ -98,16 +98,16 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
     if arguments.table:
         tables = DayTables(spark, arguments.table, arguments.table_format, day, source.tenant)
         read_day(spark, source, day, tables.put)
-        return _told(spark, tables.read, tables.remake, day, [], arguments, out)
+        return _told(tables.read, tables.remake, day, [], arguments, out)
     folder = DayFolder(out.folder, tuple(ARCHIVED))
     recovered = folder.recover()
     keep_day(spark, source, folder, day)
 
-    def kept(name: str, rows: DataFrame) -> DataFrame:
+    def read_back(name: str, rows: DataFrame) -> DataFrame:
         return spark.read.parquet(out.parquet(name, rows))
 
     return _told(
-        spark, lambda table: archived(spark, folder, table), kept, day, recovered, arguments, out
+        lambda table: archived(spark, folder, table), read_back, day, recovered, arguments, out
     )
 
 
@@ -157,7 +157,6 @@ def _tables(spark: SparkSession, place: str, table: str, drop: str = "") -> Data
 
 
 def _told(
-    spark: SparkSession,
     kept: Callable[[str], DataFrame],
     keep: Callable[[str, DataFrame], DataFrame],
     day: datetime.date,
@@ -177,26 +176,19 @@ def _told(
     cursors, stats = (kept(table).where(window) for table in ("cursors", "hole_stats"))
     lags = keep("lag", lag(stats, cursors))
     keep("lag_tenants", tenants(lags))
-    today = lags.where(F.col("day") == F.lit(day))
+    is_today = F.col("day") == F.lit(day)
+    today = lags.where(is_today)
     oldest = today.where("since is not null").orderBy(
         F.desc("oldest_hole_days_at_least"), F.desc("hole_entries"), "cursor_key"
     )
     shown: list[dict[str, Any]] = [
         row.asDict() for row in oldest.limit(arguments.top).select(*SHOWN).collect()
     ]
-    footers = [
-        (row["day"], row["status"], row["count"])
-        for row in cursors.groupBy("day", "status").count().collect()
-    ]
-    states = {
-        row["status"]: row["count"]
-        for row in stats.where(F.col("day") == F.lit(day)).groupBy("status").count().collect()
-    }
     statuses = {
-        "footers": {status: count for of, status, count in footers if of == day},
-        "states": states,
+        name: {row["status"]: row["count"] for row in found.groupBy("status").count().collect()}
+        for name, found in (("footers", cursors.where(is_today)), ("states", stats.where(is_today)))
     }
-    days = len({of for of, _, _ in footers})
+    days = cursors.select("day").distinct().count()
     sums = today.agg(
         F.count("*"), F.coalesce(F.sum("hole_entries"), F.lit(0)), F.sum("holes_grown")
     ).collect()[0]

@@ -30,15 +30,11 @@ NAMES_MAX = 50
 
 def where(source: Options) -> Facts:
     """Where the rows came from, and which cursors were selected."""
-    selected = {
-        key: getattr(source, key)
-        for key in ("tenant", "namespace", "topic", "subscription")
-        if getattr(source, key)
-    }
+    keys = ("tenant", "namespace", "topic", "subscription")
     return {
         "zookeeper": source.zookeeper,
         "root": source.root,
-        "selection": selected,
+        "selection": {key: value for key in keys if (value := getattr(source, key))},
         "made": datetime.now(UTC).isoformat("T", "seconds"),
     }
 
@@ -96,10 +92,10 @@ def of_cursors(cursors: DataFrame, top: int) -> Facts:
             "truncated": truncated,
             "unreadable": unreadable,
             "byState": states,
-            "truncatedNamed": [row["cursor"] for row in _rows(left_out.orderBy("cursor"), top)]
+            "truncatedNamed": [row["cursor"] for row in _rows(left_out, top, "cursor")]
             if truncated
             else [],
-            "unreadableNamed": _rows(bad.orderBy("cursor"), NAMES_MAX) if unreadable else [],
+            "unreadableNamed": _rows(bad, NAMES_MAX, "cursor") if unreadable else [],
         },
         "totals": {camel(name): sum(g[name] for g in good) for name in sums},
     }
@@ -129,11 +125,7 @@ def of_forecast(forecasts: DataFrame, tenants: DataFrame, top: int) -> Facts:
     )
     total = {name: sum(g[name] for g in groups) for name in counts}
     unknown = total.pop("unknown")
-    worst = (
-        forecasts.where(at_risk())
-        .orderBy(F.desc("redelivered_estimate"), F.desc("redelivered_at_most"), "cursor")
-        .drop("cursor_key")
-    )
+    most = F.desc("redelivered_estimate"), F.desc("redelivered_at_most")
     return {
         "pulsarAlone": {camel(key): value for key, value in total.items()},
         "cursorKeeper": {"redelivered": 0, "unknownBecauseTruncated": unknown},
@@ -143,13 +135,10 @@ def of_forecast(forecasts: DataFrame, tenants: DataFrame, top: int) -> Facts:
             if g.at_risk
         },
         "tenantsCount": tenants.count(),
-        "tenants": _rows(
-            tenants.orderBy(
-                F.desc("redelivered_estimate"), F.desc("redelivered_at_most"), "tenant"
-            ),
-            top,
-        ),
-        "worst": _rows(worst, top) if total["at_risk"] else [],
+        "tenants": _rows(tenants, top, *most, "tenant"),
+        "worst": _rows(forecasts.where(at_risk()), top, *most, "cursor")
+        if total["at_risk"]
+        else [],
     }
 
 
@@ -162,17 +151,13 @@ def of_limits(limits: DataFrame, near: float, top: int) -> Facts:
     for bucket, nearest, cursors, *_ in counted:
         histogram[bucket]["cursors"][nearest] = cursors
     over, close = sum(row[3] for row in counted), sum(row[4] for row in counted)
-    worst = (
-        limits.where(share >= min(near, 1.0))
-        .orderBy(F.desc("nearest_share"), "cursor")
-        .drop("cursor_key")
-    )
+    worst = limits.where(share >= min(near, 1.0))
     return {
         "over": over,
         "near": close,
         "nearFrom": near,
         "histogram": histogram,
-        "worst": _rows(worst, top) if over + close else [],
+        "worst": _rows(worst, top, F.desc("nearest_share"), "cursor") if over + close else [],
     }
 
 
@@ -180,7 +165,7 @@ def of_sizes(sizes: DataFrame) -> Facts:
     """The table of issue #25985; `snapshotEstimateRatio`: how far our closed form is off, where it
     can be known.
     """
-    rows = _rows(sizes.orderBy("backlog_decade", "hole_decade"), 21 * 21)
+    rows = _rows(sizes, 21 * 21, "backlog_decade", "hole_decade")
     known, estimated = (
         sum(row[key] for row in rows) for key in ("snapshotBytes", "snapshotEstimateBytes")
     )
@@ -208,17 +193,13 @@ def of_growth(
     )
     totals = tenants.agg(*map(total, sums))
     changes = grown.groupBy("change").agg(F.count("*")).collect()
-    fastest = (
-        grown.where(F.col("holes_per_day") > 0)
-        .orderBy(F.desc("holes_per_day"), "cursor")
-        .drop("cursor_key")
-    )
+    fastest, rate = grown.where(F.col("holes_per_day") > 0), F.desc("holes_per_day")
     return {
         "since": since,
         "changes": {r[0]: r[1] for r in changes},
         "totals": _rows(totals, 1)[0],
-        "tenants": _rows(tenants.orderBy(F.desc("holes_per_day"), "tenant"), top),
-        "fastest": _rows(fastest, top),
+        "tenants": _rows(tenants, top, rate, "tenant"),
+        "fastest": _rows(fastest, top, rate, "cursor"),
     }
 
 
@@ -233,7 +214,9 @@ def _bucket(share: Column) -> Column:
     return found
 
 
-def _rows(frame: DataFrame, most: int) -> list[Facts]:
+def _rows(frame: DataFrame, most: int, *order: Column | str) -> list[Facts]:
+    """The first ones, without the key that only joins need."""
+    frame = frame.orderBy(*order).drop("cursor_key") if order else frame
     return [
         {camel(key): value for key, value in row.asDict().items()}
         for row in frame.limit(most).collect()
