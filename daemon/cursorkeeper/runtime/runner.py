@@ -34,7 +34,6 @@ from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import NOBODY, Listener
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper.zookeeper import errors as zk
-from cursorkeeper.zookeeper.values import WatchFired
 
 HEARD = (
     ev.FooterRead,
@@ -697,6 +696,6 @@ class CursorRunner:
         # garbage collection takes it: no footer names it any more
         self._log("ledger left to garbage collection", ledger=ledger)
 
-    def _footer_changed(self, _fired: WatchFired) -> None:
+    def _footer_changed(self, _path: str) -> None:
         if not self.is_ended:
             self.dispatch(ev.FooterChanged())

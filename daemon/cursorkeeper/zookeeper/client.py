@@ -7,7 +7,6 @@ bytes or the session. Invariant: every error that leaves here has the caller's p
 from __future__ import annotations
 
 import random
-import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -19,8 +18,6 @@ from cursorkeeper.zookeeper.session import Session
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import (
     Create,
-    Created,
-    DataSet,
     Delete,
     Node,
     Op,
@@ -29,7 +26,6 @@ from cursorkeeper.zookeeper.values import (
     SetData,
     Stat,
     StateCallback,
-    Unsubscribe,
     Version,
     WatchCallback,
 )
@@ -40,14 +36,13 @@ T = TypeVar("T")
 class ZooKeeperClient:
     """See `port.ZooKeeper` for what each method promises.
 
-    `tls` connects with TLS; `random_source` orders hosts and spreads back-off.
+    `random_source` orders hosts and spreads back-off.
     """
 
     def __init__(
         self,
         settings: ZooKeeperSettings,
         *,
-        tls: ssl.SSLContext | None = None,
         random_source: random.Random | None = None,
     ) -> None:
         self.settings = settings
@@ -55,7 +50,6 @@ class ZooKeeperClient:
         self._session = Session(
             settings,
             shown_path=self._chroot.outside,
-            tls=tls,
             random_source=random_source or random.Random(),
         )
 
@@ -75,8 +69,8 @@ class ZooKeeperClient:
     def session_id(self) -> int:
         return self._session.session_id
 
-    def on_state(self, callback: StateCallback) -> Unsubscribe:
-        return self._session.states.add(callback)
+    def on_state(self, callback: StateCallback) -> None:
+        self._session.listeners.append(callback)
 
     # --- nodes ------------------------------------------------------------------------------------
 
@@ -85,18 +79,12 @@ class ZooKeeperClient:
 
         def answered(_: Node) -> None:
             if watch is not None:
-                self._session.watches.add(inside, watch, node_exists=True)
+                self._session.watches.add(inside, watch)
 
         return await self._send(codec.get(inside, watch is not None), answered)
 
-    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        inside = self._chroot.inside(path)
-
-        def answered(stat: Stat | None) -> None:
-            if watch is not None:
-                self._session.watches.add(inside, watch, node_exists=stat is not None)
-
-        return await self._send(codec.exists(inside, watch is not None), answered)
+    async def exists(self, path: str) -> Stat | None:
+        return await self._send(codec.exists(self._chroot.inside(path)))
 
     async def children(self, path: str) -> list[str]:
         return await self._send(codec.children(self._chroot.inside(path)))
@@ -104,25 +92,20 @@ class ZooKeeperClient:
     async def sync(self, path: str) -> None:
         await self._send(codec.sync(self._chroot.inside(path)))
 
-    async def create(
-        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        op = Create(self._chroot.inside(path), data, ephemeral, sequential)
-        result = await self._send(codec.write(op))
-        assert isinstance(result, Created)
-        return self._chroot.outside(result.path)
+    async def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        await self._send(codec.write(Create(self._chroot.inside(path), data, ephemeral)))
 
     async def set(self, path: str, data: bytes, version: Version) -> int:
-        result = await self._send(codec.write(SetData(self._chroot.inside(path), data, version)))
-        assert isinstance(result, DataSet)
-        return result.version
+        done = await self._send(codec.write(SetData(self._chroot.inside(path), data, version)))
+        assert done is not None
+        return done
 
     async def delete(self, path: str, version: Version) -> None:
         await self._send(codec.write(Delete(self._chroot.inside(path), version)))
 
     async def ensure_path(self, path: str) -> None:
         async def exists(inside: str) -> bool:
-            return await self._send(codec.exists(inside, False)) is not None
+            return await self._send(codec.exists(inside)) is not None
 
         async def create(inside: str) -> object:
             return await self._send(codec.write(Create(inside, b"")))
@@ -131,13 +114,7 @@ class ZooKeeperClient:
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         inside = [replace(op, path=self._chroot.inside(op.path)) for op in ops]
-        if not inside:
-            return []
-        results = await self._send(codec.multi(inside))
-        return [
-            Created(self._chroot.outside(result.path)) if isinstance(result, Created) else result
-            for result in results
-        ]
+        return await self._send(codec.multi(inside)) if inside else []
 
     async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
         inside = [self._chroot.inside(path) for path in paths]

@@ -24,12 +24,8 @@ from cursorkeeper.zookeeper.errors import (
 )
 from cursorkeeper.zookeeper.values import (
     Check,
-    Checked,
     Create,
-    Created,
-    DataSet,
     Delete,
-    Deleted,
     Node,
     Op,
     OpResult,
@@ -56,8 +52,6 @@ OP_CLOSE: Final = -11
 _OP_ERROR: Final = -1
 XID_PING: Final = -2
 XID_WATCH: Final = -1
-EVENT_CREATED: Final = 1
-EVENT_DELETED: Final = 2
 EVENT_CHILDREN_CHANGED: Final = 4
 
 _INT = struct.Struct("!i")
@@ -162,7 +156,7 @@ def connected(body: bytes) -> Welcome:
 
 
 def watch_event(body: bytes) -> tuple[int, str]:
-    """What happened, an `EVENT_...` or another number, and the path to which."""
+    """What happened, `EVENT_CHILDREN_CHANGED` or another number, and the path to which."""
     kind, _state = _HEADER.unpack_from(body)
     if _INT.unpack_from(body, _HEADER.size)[0] == -1:
         return kind, ""  # of no node: nobody watches it
@@ -173,9 +167,10 @@ def close() -> Request[None]:
     return Request(None, OP_CLOSE, b"", _nothing)
 
 
-def set_watches(relative_zxid: int, data: Sequence[str], exist: Sequence[str]) -> Request[None]:
-    lists = [_INT.pack(len(paths)) + b"".join(map(_name, paths)) for paths in (data, exist, ())]
-    body = struct.pack("!q", relative_zxid) + b"".join(lists)
+def set_watches(relative_zxid: int, paths: Sequence[str]) -> Request[None]:
+    """Of nodes that were there: none for the creation of one, nor for children."""
+    head = struct.pack("!qi", relative_zxid, len(paths))
+    body = b"".join([head, *map(_name, paths), _INT.pack(0), _INT.pack(0)])
     return Request(None, OP_SET_WATCHES, body, _nothing)
 
 
@@ -186,11 +181,11 @@ def get(path: str, watch: bool) -> Request[Node]:
     return Request(path, OP_GET_DATA, _name(path) + bytes([watch]), lambda body: _node(body, 0)[0])
 
 
-def exists(path: str, watch: bool) -> Request[Stat | None]:
+def exists(path: str) -> Request[Stat | None]:
     def decode(body: bytes) -> Stat:
         return Stat._make(_STAT.unpack_from(body))
 
-    return Request(path, OP_EXISTS, _name(path) + bytes([watch]), decode, none_if_missing=True)
+    return Request(path, OP_EXISTS, _name(path) + _NO_WATCH, decode, none_if_missing=True)
 
 
 def children(path: str) -> Request[list[str]]:
@@ -219,8 +214,7 @@ def _record(op: Op) -> tuple[int, bytes]:
     name = _name(op.path)
     match op:
         case Create():
-            flags = op.ephemeral | op.sequential << 1
-            return OP_CREATE, name + _buffer(op.data) + _EVERYBODY + _INT.pack(flags)
+            return OP_CREATE, name + _buffer(op.data) + _EVERYBODY + _INT.pack(op.ephemeral)
         case SetData():
             version = _INT.pack(version_on_wire(op.version))
             return OP_SET_DATA, name + _buffer(op.data) + version
@@ -278,15 +272,12 @@ def _multi_answer(body: bytes, ops: Sequence[Op]) -> list[OpResult] | ZooKeeperE
 
 def _op_result(kind: int, body: bytes, offset: int) -> tuple[OpResult, int]:
     if kind == OP_CREATE:
-        path, offset = _string(body, offset)
-        return Created(path), offset
+        return None, _string(body, offset)[1]
     if kind == OP_SET_DATA:
-        return DataSet(Stat._make(_STAT.unpack_from(body, offset)).version), offset + _STAT.size
-    if kind == OP_DELETE:
-        return Deleted(), offset
-    if kind == OP_CHECK:
-        return Checked(), offset
-    raise ValueError(f"multi answered with operation {kind}")
+        return Stat._make(_STAT.unpack_from(body, offset)).version, offset + _STAT.size
+    if kind not in (OP_DELETE, OP_CHECK):
+        raise ValueError(f"multi answered with operation {kind}")
+    return None, offset
 
 
 # --- multi read -----------------------------------------------------------------------------------

@@ -72,13 +72,12 @@ class Connection:
         session_timeout_s: float,
         reply_bytes_max: int,
         listener: Listener,
-        first_xid: int = 1,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._reader, self._writer = reader, writer
         self._reply_bytes_max = reply_bytes_max
         self._listener = listener
-        self._xid = first_xid
+        self._xid = 1
         self._waiting: deque[_Waiting] = deque()
         self._pong: asyncio.Future[None] | None = None
         self.ended: asyncio.Future[ZooKeeperError] = self._loop.create_future()

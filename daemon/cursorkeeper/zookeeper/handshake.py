@@ -1,6 +1,6 @@
 """From a host to a session.
 
-Owns opening one TCP (or TLS) connection and the first exchange on it. Does not own which host, how
+Owns opening one TCP connection and the first exchange on it. Does not own which host, how
 long, or what the answer means for the session. Invariant: when it does not return, nothing it
 opened is left.
 """
@@ -8,7 +8,6 @@ opened is left.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import struct
 from dataclasses import dataclass
 
@@ -29,11 +28,11 @@ class Opened:
     welcome: codec.Welcome
 
 
-async def shake_hands(host: str, port: int, tls: ssl.SSLContext | None, hello: bytes) -> Opened:
+async def shake_hands(host: str, port: int, hello: bytes) -> Opened:
     """Connect and introduce ourselves. Raises OSError, EOFError (closed without an answer),
     ProtocolBroken. The caller bounds the time.
     """
-    reader, writer = await asyncio.open_connection(host, port, ssl=tls, limit=1024 * 1024)
+    reader, writer = await asyncio.open_connection(host, port, limit=1024 * 1024)
     try:
         writer.write(_LENGTH.pack(len(hello)) + hello)
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))

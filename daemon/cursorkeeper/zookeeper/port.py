@@ -29,7 +29,6 @@ from cursorkeeper.zookeeper.values import (
     SessionState,
     Stat,
     StateCallback,
-    Unsubscribe,
     Version,
     WatchCallback,
 )
@@ -63,17 +62,13 @@ class ZooKeeper(Protocol):
         """
         ...
 
-    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """Stat of the node, or None. With `watch`, also the creation of a missing node is told.
-        Raises Disconnected.
-        """
+    async def exists(self, path: str) -> Stat | None:
+        """Stat of the node, or None. Raises Disconnected."""
         ...
 
-    async def create(
-        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        """Create a node and answer its path. Raises NodeExists, NoNode (no parent), ValueTooLarge,
-        NotSent, OutcomeUnknown.
+    async def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        """Create a node. Raises NodeExists, NoNode (no parent), ValueTooLarge, NotSent,
+        OutcomeUnknown.
         """
         ...
 
@@ -135,8 +130,8 @@ class ZooKeeper(Protocol):
         """
         ...
 
-    def on_state(self, callback: StateCallback) -> Unsubscribe:
-        """Call `callback` with every new state from now on. Returns the function that ends it."""
+    def on_state(self, callback: StateCallback) -> None:
+        """Call `callback` with every new state from now on."""
         ...
 
     @property

@@ -13,7 +13,7 @@ happened while we were away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from cursorkeeper.zookeeper import codec
 from cursorkeeper.zookeeper.connection import Connection
@@ -23,23 +23,19 @@ from cursorkeeper.zookeeper.watches import WatchTable
 _FIXED_BYTES = 64  # header, zxid and the lengths of three lists, with room
 
 
-def requests(table: WatchTable, zxid: int, bytes_max: int) -> Iterator[codec.Request[None]]:
-    """The setWatches requests for a table, each of at most `bytes_max` bytes (or of one path)."""
-    data: list[str] = []
-    exist: list[str] = []
+def requests(paths: Iterable[str], zxid: int, bytes_max: int) -> Iterator[codec.Request[None]]:
+    """The setWatches requests for these, each of at most `bytes_max` bytes (or of one path)."""
+    part: list[str] = []
     size = _FIXED_BYTES
-    for paths, chosen in ((table.data, data), (table.exist, exist)):
-        for path in paths:
-            path_bytes = 4 + len(path.encode())
-            if size + path_bytes > bytes_max and (data or exist):
-                yield codec.set_watches(zxid, tuple(data), tuple(exist))
-                data.clear()
-                exist.clear()
-                size = _FIXED_BYTES
-            chosen.append(path)
-            size += path_bytes
-    if data or exist:
-        yield codec.set_watches(zxid, tuple(data), tuple(exist))
+    for path in paths:
+        path_bytes = 4 + len(path.encode())
+        if part and size + path_bytes > bytes_max:
+            yield codec.set_watches(zxid, part)
+            part, size = [], _FIXED_BYTES
+        part.append(path)
+        size += path_bytes
+    if part:
+        yield codec.set_watches(zxid, part)
 
 
 async def rearm(
@@ -51,7 +47,7 @@ async def rearm(
     try:
         async with asyncio.timeout(limit_s):
             # One at a time: a reconnect of many clients is a load of its own for the server.
-            for request in list(requests(table, zxid, bytes_max)):
+            for request in list(requests(table.callbacks, zxid, bytes_max)):
                 if not connection.alive:
                     return False
                 await connection.send(request)

@@ -20,7 +20,6 @@ import asyncio
 import os
 import random
 import socket
-import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -38,19 +37,14 @@ from cursorkeeper.zookeeper.errors import (
 )
 from cursorkeeper.zookeeper.handshake import NO_PASSWORD, Opened, shake_hands
 from cursorkeeper.zookeeper.in_flight import InFlight
-from cursorkeeper.zookeeper.listeners import Listeners
 from cursorkeeper.zookeeper.rearm import rearm
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
-from cursorkeeper.zookeeper.values import SessionState, WatchKind
+from cursorkeeper.zookeeper.values import SessionState, StateCallback
 from cursorkeeper.zookeeper.watches import WatchTable
 
 T = TypeVar("T")
 
 _HOST_LIMIT_MIN_S = 1.0
-_EVENT_KINDS = {
-    codec.EVENT_CREATED: WatchKind.CREATED,
-    codec.EVENT_DELETED: WatchKind.DELETED,
-}
 
 
 class Session:
@@ -63,16 +57,13 @@ class Session:
         settings: ZooKeeperSettings,
         *,
         shown_path: Callable[[str], str],
-        tls: ssl.SSLContext | None,
         random_source: random.Random,
     ) -> None:
         self.settings = settings
-        self.watches = WatchTable()
-        self.states = Listeners[[SessionState]]()
+        self.watches = WatchTable(shown_path)
+        self.listeners: list[StateCallback] = []
         self.state = SessionState.SUSPENDED
         self.session_id = 0
-        self._shown_path = shown_path
-        self._tls = tls
         self._random = random_source
         self._password = NO_PASSWORD
         self._last_zxid = 0
@@ -130,7 +121,7 @@ class Session:
         self._connected.clear()
         if self._connection is not None:
             self._connection.end(ConnectionLost("the client was closed"))
-        self.watches.clear()
+        self.watches.callbacks.clear()
         self.session_id = 0
         self._go(SessionState.CLOSED)
         self._connected.set()  # wakes those who wait; they look at the state
@@ -138,7 +129,8 @@ class Session:
     def _go(self, state: SessionState) -> None:
         if self.state not in (state, SessionState.CLOSED):
             self.state = state
-            self.states.call(state)
+            for listener in self.listeners:
+                asyncio.get_running_loop().call_soon(listener, state)
 
     # --- connecting -------------------------------------------------------------------------------
 
@@ -168,7 +160,7 @@ class Session:
             )
             try:
                 async with asyncio.timeout(limit_s):
-                    opened = await shake_hands(host, port, self._tls, hello)
+                    opened = await shake_hands(host, port, hello)
             except (OSError, EOFError, ProtocolBroken) as failure:  # TimeoutError is an OSError
                 # Also what a server says that lags behind us, or is not ready: the session is kept.
                 self._last_failure = f"{host}:{port}: {_said(failure)}"
@@ -187,8 +179,8 @@ class Session:
         self.session_id, self._password = 0, NO_PASSWORD
         self._timeout_s = self.settings.session_timeout_ms / 1000
         self._go(SessionState.EXPIRED)
-        for path in self.watches.paths:
-            self.watches.fire(path, WatchKind.LOST, self._shown_path(path))
+        for path in list(self.watches.callbacks):
+            self.watches.fire(path)
 
     async def _hold(self, opened: Opened) -> None:
         """Use a connection until it ends."""
@@ -246,10 +238,9 @@ class Session:
         self._last_zxid = max(self._last_zxid, zxid)
 
     def _event(self, happened: int, path: str) -> None:
-        if path in self.watches and happened != codec.EVENT_CHILDREN_CHANGED:
-            # An unknown event on a watched path is still a reason to read again.
-            kind = _EVENT_KINDS.get(happened, WatchKind.DATA_CHANGED)
-            self.watches.fire(path, kind, self._shown_path(path))
+        # An unknown event on a watched path is still a reason to read again.
+        if happened != codec.EVENT_CHILDREN_CHANGED:
+            self.watches.fire(path)
 
     # --- requests ---------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 """The numbers a client runs with.
 
 Owns every limit and time of the client and the relations between them, checked when the value is
-made. Does not own components (clock, random source, TLS context): those are passed to the client.
+made. Does not own components (clock, random source): those are passed to the client.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What goes in and out of ZooKeeper: nodes, stats, operations of a multi, watch events, session
-states.
+"""What goes in and out of ZooKeeper: nodes, stats, operations of a multi, session states.
 
 Owns the value types of the port. Does not own their bytes (`codec`), nor what can go wrong
 (`errors`).
@@ -82,7 +81,6 @@ class Create:
     path: str
     data: bytes
     ephemeral: bool = False
-    sequential: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,59 +111,17 @@ class Check:
 Op: TypeAlias = Create | SetData | Delete | Check
 
 
-@dataclass(frozen=True, slots=True)
-class Created:
-    """`path` is the name the server gave: it differs from the one asked for when sequential."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class DataSet:
-    """`version` is the new version."""
-
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deleted:
-    """The node is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The version matched."""
-
-
-OpResult: TypeAlias = Created | DataSet | Deleted | Checked
+OpResult: TypeAlias = int | None
+"""The new version of a node that was set; None of every other operation."""
 
 
 # --- watches and session --------------------------------------------------------------------------
 
 
-class WatchKind(Enum):
-    """Why a watch fired. All of them mean the same to a careful caller: read again."""
-
-    CREATED = "created"
-    DELETED = "deleted"
-    DATA_CHANGED = "data changed"
-    LOST = "lost"
-    """The session expired and the watch with it: nothing will be heard of this path until it is
-    read and watched again.
-    """
-
-
-@dataclass(frozen=True, slots=True)
-class WatchFired:
-    """One watch, fired once. It may be spurious (after a reconnect) and says nothing about the
-    value: read it.
-    """
-
-    path: str
-    kind: WatchKind
-
-
-WatchCallback: TypeAlias = Callable[[WatchFired], None]
+WatchCallback: TypeAlias = Callable[[str], None]
+"""Called with the path, once. It may be spurious (after a reconnect), or say that the session
+expired and the watch with it; it says nothing about the value: read it.
+"""
 
 
 class SessionState(Enum):
@@ -180,4 +136,3 @@ class SessionState(Enum):
 
 
 StateCallback: TypeAlias = Callable[[SessionState], None]
-Unsubscribe: TypeAlias = Callable[[], None]

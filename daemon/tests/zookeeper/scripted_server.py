@@ -8,7 +8,6 @@ answers cut between two frames.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -76,15 +75,15 @@ Handler = Callable[[Peer], Awaitable[None]]
 class ScriptedServer:
     """Runs `handler` for each connection; when it returns, the connection is closed."""
 
-    def __init__(self, handler: Handler, tls: ssl.SSLContext | None = None) -> None:
-        self.handler, self._tls = handler, tls
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
         self.peers: list[Peer] = []
         self.port = 0
         self._listener: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[object]] = set()
 
     async def __aenter__(self) -> ScriptedServer:
-        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self._listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._listener.sockets[0].getsockname()[1]
         return self
 

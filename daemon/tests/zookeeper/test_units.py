@@ -17,7 +17,6 @@ from cursorkeeper.zookeeper.in_flight import InFlight
 from cursorkeeper.zookeeper.paths import Chroot, check_path, parent
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from cursorkeeper.zookeeper.values import ANY_VERSION, Check, Create, Delete, SetData
-from cursorkeeper.zookeeper.watches import WatchTable
 from daemon.tests.support.virtual_loop import run
 from daemon.tests.zookeeper.scripted_server import node
 
@@ -27,7 +26,7 @@ _paths = st.lists(
     max_size=4,
 ).map(lambda names: "/" + "/".join(names))
 _ops = st.one_of(
-    st.builds(Create, _paths, st.binary(max_size=99), st.booleans(), st.booleans()),
+    st.builds(Create, _paths, st.binary(max_size=99), st.booleans()),
     st.builds(
         SetData, _paths, st.binary(max_size=99), st.integers(0, 2**31 - 1) | st.just(ANY_VERSION)
     ),
@@ -51,22 +50,19 @@ def test_frames_are_those_of_the_protocol() -> None:
     name, data = b"\0\0\0\2/n", b"\0\0\0\2ab"
     everybody = b"\0\0\0\1\0\0\0\x1f\0\0\0\5world\0\0\0\6anyone"
     any_version, head, end = b"\xff" * 4, b"\0\xff\xff\xff\xff", b"\xff" * 4 + b"\1" + b"\xff" * 4
-    create = name + data + everybody + b"\0\0\0\3"
+    create = name + data + everybody + b"\0\0\0\1"
     frames = {
         codec.get("/n", True): b"\0\0\0\4" + name + b"\1",
-        codec.exists("/n", False): b"\0\0\0\3" + name + b"\0",
+        codec.exists("/n"): b"\0\0\0\3" + name + b"\0",
         codec.children("/n"): b"\0\0\0\x08" + name + b"\0",
         codec.sync("/n"): b"\0\0\0\x09" + name,
         codec.close(): b"\xff\xff\xff\xf5",
-        codec.write(Create("/n", b"ab", True, True)): b"\0\0\0\1" + create,
+        codec.write(Create("/n", b"ab", True)): b"\0\0\0\1" + create,
         codec.write(SetData("/n", b"ab", 7)): b"\0\0\0\5" + name + data + b"\0\0\0\7",
         codec.write(Delete("/n", ANY_VERSION)): b"\0\0\0\2" + name + any_version,
         codec.multi([Check("/n", 7)]): b"\0\0\0\x0e\0\0\0\x0d" + head + name + b"\0\0\0\7" + end,
         codec.multi_read(["/n"]): b"\0\0\0\x16\0\0\0\4" + head + name + b"\0" + end,
-        codec.set_watches(5, ["/n"], []): b"\0\0\0\x65"
-        + struct.pack("!qi", 5, 1)
-        + name
-        + bytes(8),
+        codec.set_watches(5, ["/n"]): b"\0\0\0\x65" + struct.pack("!qi", 5, 1) + name + bytes(8),
     }
     for request, frame in frames.items():
         assert request.encode(9) == b"\0\0\0\x09" + frame
@@ -190,26 +186,16 @@ def test_multi_read_with_another_error_than_no_node() -> None:
 
 @given(
     st.lists(_paths, unique=True, max_size=30),
-    st.lists(_paths, unique=True, max_size=30),
     st.integers(80, 400),
 )
-def test_set_watches_are_split_and_complete(
-    data: list[str], exist: list[str], bytes_max: int
-) -> None:
-    table = WatchTable()
-    for path in data:
-        table.add(path, print, node_exists=True)
-    for path in exist:
-        table.add(path, print, node_exists=False)
-    seen: tuple[list[str], list[str]] = ([], [])
-    for request in rearm.requests(table, 42, bytes_max):
+def test_set_watches_are_split_and_complete(paths: list[str], bytes_max: int) -> None:
+    seen: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for request in rearm.requests(paths, 42, bytes_max):
         frame = request.encode(1)
-        assert len(frame) <= max(
-            bytes_max, 64 + 4 + max(len(path.encode()) for path in data + exist)
-        )
+        assert len(frame) <= max(bytes_max, 64 + 4 + max(len(path.encode()) for path in paths))
         assert struct.unpack_from("!iiq", frame) == (1, 101, 42)
         offset = 16
-        for found in (*seen, []):
+        for found in seen:
             (count,) = struct.unpack_from("!i", frame, offset)
             offset += 4
             for _ in range(count):
@@ -217,7 +203,7 @@ def test_set_watches_are_split_and_complete(
                 found.append(frame[offset + 4 : offset + 4 + length].decode())
                 offset += 4 + length
         assert offset == len(frame)
-    assert seen == (data, exist)
+    assert seen == (paths, [], [])
 
 
 def test_gate_keeps_both_limits_and_the_order() -> None:

@@ -29,8 +29,6 @@ from cursorkeeper.zookeeper.errors import ZooKeeperError, show_paths
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import (
     Create,
-    Created,
-    DataSet,
     Delete,
     Node,
     Op,
@@ -79,15 +77,9 @@ class FakeZooKeeper(FakeSession):
 
         return await self._request("get", path, at_server)
 
-    async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
+    async def exists(self, path: str) -> Stat | None:
         inside = self._chroot.inside(path)
-
-        def at_server(_: int) -> Stat | None:
-            stat = self._read_from().stat(inside)
-            self._watch(inside, watch, stat.mzxid if stat else None)
-            return stat
-
-        return await self._request("exists", path, at_server)
+        return await self._request("exists", path, lambda _: self._read_from().stat(inside))
 
     async def children(self, path: str) -> list[str]:
         inside = self._chroot.inside(path)
@@ -97,19 +89,13 @@ class FakeZooKeeper(FakeSession):
         self._chroot.inside(path)
         await self._request("sync", path, lambda _: self.catch_up())
 
-    async def create(
-        self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
-        result = await self._one(
-            "create", path, Create(self._chroot.inside(path), data, ephemeral, sequential)
-        )
-        assert isinstance(result, Created)
-        return self._chroot.outside(result.path)
+    async def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
+        await self._one("create", path, Create(self._chroot.inside(path), data, ephemeral))
 
     async def set(self, path: str, data: bytes, version: Version) -> int:
         result = await self._one("set", path, SetData(self._chroot.inside(path), data, version))
-        assert isinstance(result, DataSet)
-        return result.version
+        assert result is not None
+        return result
 
     async def delete(self, path: str, version: Version) -> None:
         await self._one("delete", path, Delete(self._chroot.inside(path), version))
@@ -152,11 +138,7 @@ class FakeZooKeeper(FakeSession):
                 session_id, lambda tree, now_ms: tree.multi(inside, session_id, now_ms)
             )
 
-        results = await self._request("multi", ops[0].path, at_server)
-        return [
-            Created(self._chroot.outside(result.path)) if isinstance(result, Created) else result
-            for result in results
-        ]
+        return await self._request("multi", ops[0].path, at_server)
 
     async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
         inside = [self._chroot.inside(path) for path in paths]

@@ -25,15 +25,12 @@ from cursorkeeper.zookeeper.errors import (
     ZooKeeperError,
     show_paths,
 )
-from cursorkeeper.zookeeper.listeners import Listeners
 from cursorkeeper.zookeeper.paths import Chroot
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import (
     SessionState,
     StateCallback,
-    Unsubscribe,
     WatchCallback,
-    WatchKind,
 )
 from cursorkeeper.zookeeper.watches import WatchTable
 from daemon.tests.fakes.zookeeper.faults import (
@@ -63,7 +60,7 @@ class FakeSession:
         self.server, self.settings, self.faults = server, settings, faults
         self._chroot = Chroot(settings.chroot)
         self._state = SessionState.SUSPENDED
-        self._states = Listeners[[SessionState]]()
+        self._listeners: list[StateCallback] = []
         self._started = False
         self._session_id = 0
         # counts connections, so that a request knows whether its own is still there
@@ -73,8 +70,8 @@ class FakeSession:
         self._connected = asyncio.Event()
         self._in_flight: dict[asyncio.Future[None], None] = {}
         self._server_free_s = 0.0
-        self._watches = WatchTable()
-        self._seen_mzxid: dict[str, int | None] = {}
+        self._watches = WatchTable(self._chroot.outside)
+        self._seen_mzxid: dict[str, int] = {}
         self._view: FakeTree | None = None
         self._old_leader = False
         self._stalled_until_s = self._answers_stalled_until_s = 0.0
@@ -89,8 +86,8 @@ class FakeSession:
     def session_id(self) -> int:
         return self._session_id
 
-    def on_state(self, callback: StateCallback) -> Unsubscribe:
-        return self._states.add(callback)
+    def on_state(self, callback: StateCallback) -> None:
+        self._listeners.append(callback)
 
     async def start(self) -> None:
         if self._state is SessionState.CLOSED:
@@ -182,8 +179,8 @@ class FakeSession:
 
     def fire_watches_spuriously(self) -> None:
         """Every watch fires although nothing changed, as after some reconnects."""
-        for path in self._watches.paths:
-            self._fire(path, WatchKind.DATA_CHANGED)
+        for path in list(self._watches.callbacks):
+            self._fire(path)
 
     def crash(self) -> None:
         """The process dies: nothing is said to anybody, the session expires by its timeout,
@@ -194,7 +191,7 @@ class FakeSession:
 
     def _end(self) -> None:
         self._stop_reconnecting()
-        self._watches.clear()
+        self._watches.callbacks.clear()
         self._seen_mzxid.clear()
         self._lose_requests()
         self.server.unfollow(self)
@@ -241,13 +238,14 @@ class FakeSession:
     def _lose_session(self) -> None:
         self._session_id = 0
         self._go(SessionState.EXPIRED)
-        for path in self._watches.paths:
-            self._fire(path, WatchKind.LOST)
+        for path in list(self._watches.callbacks):
+            self._fire(path, lost=True)
 
     def _go(self, state: SessionState) -> None:
         if state is not self._state:
             self._state = state
-            self._states.call(state)
+            for listener in self._listeners:
+                asyncio.get_running_loop().call_soon(listener, state)
 
     def _stop_reconnecting(self) -> None:
         if self._reconnect is not None:
@@ -262,38 +260,27 @@ class FakeSession:
 
     # --- watches ----------------------------------------------------------------------------------
 
-    def _watch(self, path: str, callback: WatchCallback | None, mzxid: int | None) -> None:
+    def _watch(self, path: str, callback: WatchCallback | None, mzxid: int) -> None:
         if callback is None:
             return
-        self._watches.add(path, callback, node_exists=mzxid is not None)
+        self._watches.add(path, callback)
         self._seen_mzxid.setdefault(path, mzxid)
         if self._view is None:
             self._fire_watches([path])
 
     def _fire_watches(self, paths: Sequence[str]) -> None:
         for path in paths:
-            seen, now = self._seen_mzxid[path], self.server.tree.mzxid(path)
-            if seen != now:
-                self._fire(
-                    path,
-                    WatchKind.CREATED
-                    if seen is None
-                    else WatchKind.DELETED
-                    if now is None
-                    else WatchKind.DATA_CHANGED,
-                )
+            if self._seen_mzxid[path] != self.server.tree.mzxid(path):
+                self._fire(path)
 
-    def _fire(self, path: str, kind: WatchKind) -> None:
+    def _fire(self, path: str, *, lost: bool = False) -> None:
         self._seen_mzxid.pop(path, None)
-        if kind is not WatchKind.LOST and self.faults.hit(self.faults.watch_drop_probability):
-            self._watches.data.pop(path, None)
-            self._watches.exist.pop(path, None)
+        if not lost and self.faults.hit(self.faults.watch_drop_probability):
+            self._watches.callbacks.pop(path, None)
         elif delay_s := max(self.faults.watch_delay_s, self._left_s(self._answers_stalled_until_s)):
-            asyncio.get_running_loop().call_later(
-                delay_s, self._watches.fire, path, kind, self._chroot.outside(path)
-            )
+            asyncio.get_running_loop().call_later(delay_s, self._watches.fire, path)
         else:
-            self._watches.fire(path, kind, self._chroot.outside(path))
+            self._watches.fire(path)
 
     # --- requests ---------------------------------------------------------------------------------
 

@@ -30,12 +30,8 @@ from cursorkeeper.zookeeper.paths import parent
 from cursorkeeper.zookeeper.values import (
     AnyVersion,
     Check,
-    Checked,
     Create,
-    Created,
-    DataSet,
     Delete,
-    Deleted,
     Node,
     Op,
     OpResult,
@@ -164,7 +160,7 @@ class FakeTree:
     def _do(self, op: Op, owner: int, now_ms: int) -> OpResult:
         match op:
             case Create():
-                return self._create(op, owner, now_ms)
+                self._create(op, owner, now_ms)
             case SetData():
                 node = self._checked(op.path, op.version)
                 self._change(
@@ -177,7 +173,7 @@ class FakeTree:
                         mtime_ms=now_ms,
                     ),
                 )
-                return DataSet(node.version + 1)
+                return node.version + 1
             case Delete():
                 if op.path == "/":
                     raise Refused(path=op.path)
@@ -185,27 +181,25 @@ class FakeTree:
                 if self._names[op.path]:
                     raise NotEmpty(path=op.path)
                 self._remove(op.path)
-                return Deleted()
             case Check():
                 self._checked(op.path, op.version)
-                return Checked()
+        return None
 
-    def _create(self, op: Create, owner: int, now_ms: int) -> Created:
+    def _create(self, op: Create, owner: int, now_ms: int) -> None:
         above = self._nodes.get(parent(op.path))
         if above is None:
             raise NoNode(path=op.path)
-        path = f"{op.path}{above.creates:010d}" if op.sequential else op.path
+        path = op.path
         if path in self._nodes:
-            raise NodeExists(path=op.path)
+            raise NodeExists(path=path)
         if above.owner:
-            raise NoChildrenForEphemerals(path=op.path)
+            raise NoChildrenForEphemerals(path=path)
         self._change(parent(path), replace(above, creates=above.creates + 1, pzxid=self.zxid))
         zxid = self.zxid
         self._change(
             path,
             _Znode(op.data, zxid, zxid, zxid, now_ms, now_ms, owner=owner if op.ephemeral else 0),
         )
-        return Created(path)
 
     def _remove(self, path: str) -> None:
         self._change(path, None)
