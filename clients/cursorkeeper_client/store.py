@@ -12,9 +12,9 @@ from cursorkeeper_client import names
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from cursorkeeper_client.ack_stream.columns import missing_of
-from cursorkeeper_client.ack_stream.connection import RpcFailed, open_channel
 from cursorkeeper_client.ack_stream.messages import position_of
 from cursorkeeper_client.ack_stream.recovered import RecoveredParts
+from cursorkeeper_client.channels import RpcFailed, open_channel
 from cursorkeeper_client.errors import (
     AnswerTimeout,
     ConnectionLost,

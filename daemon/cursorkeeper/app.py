@@ -42,12 +42,7 @@ from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.settings import Settings, SettingsError
 from cursorkeeper.starting import SHORT_LIMIT_S, TRY_S, Patience, StartError, check_serving
 from cursorkeeper.stream.credits import CreditPool
-from cursorkeeper.stream.servers import (
-    AckSinkService,
-    Subscriber,
-    WellFormed,
-    channel_options,
-)
+from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, Subscriber, WellFormed
 from cursorkeeper.stream.session import Session
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CursorStoreGuard
@@ -56,6 +51,7 @@ from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import parse_servers
 from cursorkeeper_client._proto import acks_pb2, acks_pb2_grpc
+from cursorkeeper_client.channels import SERVER_OPTIONS, connection_options
 
 log = structlog.get_logger("cursorkeeper")
 
@@ -246,7 +242,10 @@ class Daemon:
 
     async def _serve(self, keeper: Keeper, sessions: Callable[[], Session]) -> None:
         server = self._server = grpc.aio.server(
-            options=channel_options(self.settings.ack_message_bytes_max, server=True),
+            options=[
+                *connection_options(self.settings.ack_message_bytes_max + ENVELOPE_BYTES),
+                *SERVER_OPTIONS,
+            ],
             interceptors=[CursorStoreGuard(self._credentials, self._readers_token), WellFormed()],
         )
         sink = AckSinkService(

@@ -19,6 +19,7 @@ from grpc_health.v1 import health_pb2 as pb
 
 from cursorkeeper.back_off import BackOff
 from cursorkeeper.core.errors import ExplainedError
+from cursorkeeper_client.channels import open_channel
 
 log = structlog.get_logger("cursorkeeper")
 
@@ -138,12 +139,7 @@ async def check_serving(address: str, *, answers: bool = False) -> None:
     One connection per question, so that no back-off of a channel delays the answer of a gateway
     that has just come.
     """
-    options = [
-        ("grpc.enable_http_proxy", 0),
-        ("grpc.enable_retries", 0),
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-    async with grpc.aio.insecure_channel(address, options=options) as channel:
+    async with open_channel(address) as channel:
         check = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=pb.HealthCheckRequest.SerializeToString,

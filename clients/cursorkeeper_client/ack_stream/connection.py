@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
@@ -20,13 +20,18 @@ import grpc.aio
 from cursorkeeper_client import tasks
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.channels import (
+    SERVER_OPTIONS,
+    Options,
+    RpcFailed,
+    connection_options,
+    open_channel,
+)
 from cursorkeeper_client.errors import ConnectionLost, CursorKeeperError, call_ended
 from cursorkeeper_client.settings import ClientSettings
 
 SESSIONS_WAITING_MAX = 16
 SINK_METHOD = "/cursorkeeper.acks.v1.AckSink/Publish"
-RpcFailed = cast(type[Exception], grpc.aio.AioRpcError)
-Options = list[tuple[str, int]]
 
 
 class Line(Protocol):
@@ -177,26 +182,9 @@ def _same(message: bytes) -> bytes:
 
 
 def _options(settings: ClientSettings) -> Options:
-    return [
-        ("grpc.max_receive_message_length", settings.receive_bytes_max),
-        ("grpc.max_send_message_length", -1),  # cut here; the daemon's limit is known
-        ("grpc.keepalive_time_ms", settings.keepalive_time_ms),
-        ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
-        # without it the keepalive timeout counts for nothing
-        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),
-    ]
-
-
-def open_channel(address: str, options: Options) -> Any:
-    """A channel of its own to the daemon at `host:port` or `unix:path`."""
-    own: Options = [
-        ("grpc.enable_retries", 0),
-        ("grpc.enable_http_proxy", 0),
-        ("grpc.use_local_subchannel_pool", 1),
-    ]
-    return grpc.aio.insecure_channel(address, options=[*options, *own])
+    return connection_options(
+        settings.receive_bytes_max, settings.keepalive_time_ms, settings.keepalive_timeout_ms
+    )
 
 
 def serve_subscribe(
@@ -207,13 +195,7 @@ def serve_subscribe(
     """A server with `AckSource.Subscribe`, not started yet, and the port it got (0 if it could not
     bind).
     """
-    options = [
-        *_options(settings),
-        # else the keepalive of a daemon to whom nothing is said ends the stream
-        ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.so_reuseport", 0),
-    ]
-    server = grpc.aio.server(options=options)
+    server = grpc.aio.server(options=[*_options(settings), *SERVER_OPTIONS])
     method = grpc.stream_stream_rpc_method_handler(
         subscribe, request_deserializer=pb.KeeperMessage.FromString, response_serializer=_same
     )

@@ -14,7 +14,6 @@ from cursorkeeper.bookkeeper.errors import (
 )
 from cursorkeeper.bookkeeper.port import (
     TO_LAST_CONFIRMED,
-    AppendRoom,
     Digest,
     GatewayInfo,
     LedgerEnd,
@@ -28,7 +27,6 @@ from cursorkeeper.bookkeeper.port import (
 
 __all__ = [
     "TO_LAST_CONFIRMED",
-    "AppendRoom",
     "Digest",
     "GatewayError",
     "GatewayFenced",

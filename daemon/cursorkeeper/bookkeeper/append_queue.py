@@ -26,7 +26,6 @@ from cursorkeeper.bookkeeper.errors import (
     connection_lost,
     timed_out,
 )
-from cursorkeeper.bookkeeper.port import AppendRoom
 
 Future = asyncio.Future[None]
 
@@ -49,7 +48,9 @@ class _Ledger:
 
 
 class AppendQueue:
-    """See the module. `entry_bytes_max` and `batch_entries_max` are learned from the gateway."""
+    """See the module. `entry_bytes_max` and `batch_entries_max` are learned from the gateway;
+    `entries` and `bytes` are held now.
+    """
 
     def __init__(
         self, *, entries_max: int, bytes_max: int, batch_entries_max: int, batch_bytes_max: int
@@ -57,14 +58,9 @@ class AppendQueue:
         self._entries_max, self._bytes_max = entries_max, bytes_max
         self.batch_entries_max, self._batch_bytes_max = batch_entries_max, batch_bytes_max
         self.entry_bytes_max = batch_bytes_max
-        self._entries = self._bytes = 0
+        self.entries = self.bytes = 0
         self._ledgers: dict[int, _Ledger] = {}
         self._unsent: deque[tuple[_Ledger, int, bytes]] = deque()
-
-    @property
-    def room(self) -> AppendRoom:
-        """What is left of the window."""
-        return AppendRoom(self._entries_max - self._entries, max(self._bytes_max - self._bytes, 0))
 
     @property
     def has_unsent(self) -> bool:
@@ -74,11 +70,11 @@ class AppendQueue:
     @property
     def has_sent(self) -> bool:
         """Whether an answer is on its way."""
-        return self._entries > len(self._unsent)
+        return self.entries > len(self._unsent)
 
     @property
     def has_unanswered(self) -> bool:
-        return self._entries > 0
+        return self.entries > 0
 
     def created(self, ledger: int) -> None:
         """A ledger of ours begins: its entries count from 0."""
@@ -87,10 +83,10 @@ class AppendQueue:
     def add(self, ledger: int, entry: int, payload: bytes, now_s: float, future: Future) -> None:
         """Queue one entry. Raises WINDOW_FULL; every other refusal goes into the future."""
         size = len(payload)
-        if self._entries >= self._entries_max or (
-            self._bytes + size > self._bytes_max and self._entries
+        if self.entries >= self._entries_max or (
+            self.bytes + size > self._bytes_max and self.entries
         ):
-            text = f"{self._entries} entries and {self._bytes} bytes are unanswered"
+            text = f"{self.entries} entries and {self.bytes} bytes are unanswered"
             raise GatewayRetry("WINDOW_FULL", Outcome.NOT_DONE, ledger=ledger, message=text)
         queue = self._ledgers.get(ledger)
         if queue is None:  # not created here: the gateway judges
@@ -100,8 +96,8 @@ class AppendQueue:
             return
         queue.waiting.append((future, size, now_s))
         queue.next_entry = entry + 1
-        self._entries += 1
-        self._bytes += size
+        self.entries += 1
+        self.bytes += size
         self._unsent.append((queue, entry, payload))
 
     def take_batch(self) -> pb.AppendRequest | None:
@@ -145,8 +141,8 @@ class AppendQueue:
         count = min(last_entry + 1, queue.unsent_from) - queue.first
         for _ in range(count):
             future, size, _since = waiting.popleft()
-            self._entries -= 1
-            self._bytes -= size
+            self.entries -= 1
+            self.bytes -= size
             if not future.done():
                 future.set_result(None)
 
@@ -217,8 +213,8 @@ class AppendQueue:
         kept = [queue.waiting.popleft() for _ in range(first - queue.first)]
         of_sent, of_unsent = error(True), error(False)
         for at, (future, size, _) in enumerate(queue.waiting, first):
-            self._entries -= 1
-            self._bytes -= size
+            self.entries -= 1
+            self.bytes -= size
             if not future.done():
                 future.set_exception(of_sent if at < queue.unsent_from else of_unsent)
         queue.waiting = deque(kept)

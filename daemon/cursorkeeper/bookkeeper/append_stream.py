@@ -19,8 +19,9 @@ from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper.append_queue import AppendQueue
 from cursorkeeper.bookkeeper.errors import GatewayError, Operation, connection_lost, from_status
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper.bookkeeper.transport import END, AppendCall, RpcFailed, error_of, of_failure
+from cursorkeeper.bookkeeper.transport import END, AppendCall, error_of, of_failure
 from cursorkeeper_client import tasks
+from cursorkeeper_client.channels import RpcFailed
 from cursorkeeper_client.gap import Gap
 
 _EXPIRY_CHECKS = 8  # per append timeout

@@ -25,7 +25,6 @@ from cursorkeeper.bookkeeper.errors import (
 )
 from cursorkeeper.bookkeeper.port import (
     TO_LAST_CONFIRMED,
-    AppendRoom,
     Digest,
     GatewayInfo,
     LedgerEnd,
@@ -38,7 +37,6 @@ from cursorkeeper.bookkeeper.port import (
 from cursorkeeper.bookkeeper.settings import ENVELOPE_BYTES, GatewayClientSettings
 from cursorkeeper.bookkeeper.transport import (
     END,
-    RpcFailed,
     ServerStream,
     Stub,
     Unary,
@@ -47,6 +45,7 @@ from cursorkeeper.bookkeeper.transport import (
     is_connected,
     open_channel,
 )
+from cursorkeeper_client.channels import RpcFailed
 from cursorkeeper_client.gap import Gap
 
 _TRY_MIN_S = 0.05
@@ -73,7 +72,6 @@ class GatewayClient:
         self._channel: Any = None
         self._stub: Stub | None = None
         self._appends: AppendStream | None = None
-        self._instance = ""
         self._closed = False
         self._queue = AppendQueue(
             entries_max=settings.append_window_entries_max,
@@ -81,10 +79,6 @@ class GatewayClient:
             batch_entries_max=settings.append_batch_entries_max,
             batch_bytes_max=settings.append_batch_bytes_max,
         )
-
-    @property
-    def instance(self) -> str:
-        return self._instance
 
     async def start(self) -> None:
         if self._channel is None:  # a start that failed may be repeated
@@ -147,9 +141,6 @@ class GatewayClient:
             failed.set_exception(GatewayRefused(reason, Outcome.NOT_DONE, ledger=ledger))
             return failed
         return self._appends.append(ledger, entry, payload)
-
-    def append_room(self) -> AppendRoom:
-        return self._queue.room
 
     async def read(
         self,
@@ -265,7 +256,7 @@ class GatewayClient:
         reply = await self._call(
             Operation.DESCRIBE, self._service.Describe, pb.DescribeRequest(), timeout_s
         )
-        self._instance, self._queue.entry_bytes_max = reply.instance, reply.entry_bytes_max
+        self._queue.entry_bytes_max = reply.entry_bytes_max
         told = [most for most in (reply.message_entries_max, reply.message_ledgers_max) if most]
         # an entry is of one ledger
         self._queue.batch_entries_max = min([self._settings.append_batch_entries_max, *told])

@@ -96,7 +96,7 @@ NO_SUCH_LEDGER_REASON = "NO_SUCH_LEDGER"
 NO_SUCH_LEDGER_CODES = frozenset({-25})
 
 REMEDIES = {
-    "WINDOW_FULL": "wait for an append to be answered; see append_room()",
+    "WINDOW_FULL": "wait for an append to be answered",
     "CONNECTION_LOST": "the gateway went away or restarted; write handles did not survive it",
     "NOT_CONNECTED": "start the gateway, or name another address",
     "TIMEOUT": "BookKeeper or the gateway was too slow; look at both before raising the limit",

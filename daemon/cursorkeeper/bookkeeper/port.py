@@ -78,13 +78,6 @@ class SeenEnd(NamedTuple):
     last_add_confirmed: int
 
 
-class AppendRoom(NamedTuple):
-    """How much more `append` takes now; an entry needs one of `entries` and its size of `bytes`."""
-
-    entries: int
-    bytes: int
-
-
 @dataclass(frozen=True, slots=True)
 class ReadChunk:
     """Consecutive entries from `first_entry`. `closed`: the ledger was closed when the read began,
@@ -145,13 +138,6 @@ class LedgerStore(Protocol):
     each ledger.
     """
 
-    @property
-    def instance(self) -> str:
-        """The gateway process last spoken to; "" before `start`. Refreshed by `describe` and by a
-        new append stream.
-        """
-        ...
-
     async def start(self) -> None:
         """Connect and learn the limits. Raises `GatewayRetry` if the gateway does not answer in
         time.
@@ -179,19 +165,13 @@ class LedgerStore(Protocol):
         ...
 
     def append(self, ledger: int, entry: int, payload: bytes) -> asyncio.Future[None]:
-        """Queue one entry; never blocks. Raises `GatewayRetry` WINDOW_FULL at once beyond
-        `append_room`.
+        """Queue one entry; never blocks. Raises `GatewayRetry` WINDOW_FULL at once: what
+        is queued plus unanswered over all ledgers is bounded, in entries and in bytes.
 
         The futures of a ledger complete in entry order. After a failure, that entry and all later
         ones of the ledger have failed too. ROLL and FENCED end the ledger for writing, and so does
         any failure that took several appends along; a lone append that was refused leaves the
         ledger as it was, waiting for that entry again.
-        """
-        ...
-
-    def append_room(self) -> AppendRoom:
-        """What is left of the window over all ledgers: queued plus unanswered is bounded in entries
-        and in bytes.
         """
         ...
 

@@ -1,6 +1,6 @@
 """gRPC as this package uses it: the channel, request metadata, and what a failed call said.
 
-Owns: channel options, the only untyped edges to grpc, reading `Failure` trailers. Does not own:
+Owns: the only untyped edges to grpc, reading `Failure` trailers. Does not own:
 what calls mean.
 """
 
@@ -27,10 +27,11 @@ from cursorkeeper.bookkeeper.errors import (
     from_status,
 )
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper_client import channels
+from cursorkeeper_client.channels import connection_options
 
 FAILURE_TRAILER = "cursorkeeper-failure-bin"
 CallMetadata = tuple[tuple[str, str], ...]
-RpcFailed = cast(type[Exception], grpc.aio.AioRpcError)
 END: object = grpc.aio.EOF
 
 Q = TypeVar("Q", contravariant=True)
@@ -83,24 +84,15 @@ def open_channel(settings: GatewayClientSettings) -> tuple[Any, Stub]:
     it.
     """
     options = [
-        ("grpc.max_receive_message_length", settings.receive_bytes_max),
-        # the append batch is cut here; the receiver's limit is checked at the start
-        ("grpc.max_send_message_length", -1),
-        ("grpc.keepalive_time_ms", settings.keepalive_time_ms),
-        ("grpc.keepalive_timeout_ms", settings.keepalive_timeout_ms),
-        # without it the keepalive timeout counts for nothing
-        ("grpc.http2.ping_timeout_ms", settings.keepalive_timeout_ms),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),
+        *connection_options(
+            settings.receive_bytes_max, settings.keepalive_time_ms, settings.keepalive_timeout_ms
+        ),
         ("grpc.initial_reconnect_backoff_ms", settings.stream_back_off_min_ms),
         # how long one attempt may take; pauses are the other two
         ("grpc.min_reconnect_backoff_ms", settings.connect_timeout_ms),
         ("grpc.max_reconnect_backoff_ms", settings.stream_back_off_max_ms),
-        ("grpc.enable_retries", 0),  # a hidden repetition would make an outcome look certain
-        ("grpc.enable_http_proxy", 0),
-        ("grpc.use_local_subchannel_pool", 1),
     ]
-    channel = grpc.aio.insecure_channel(settings.address, options=options)
+    channel = channels.open_channel(settings.address, options)
     stub = ledgers_pb2_grpc.LedgersStub(channel)  # type: ignore[no-untyped-call]
     return channel, cast(Stub, stub)
 

@@ -18,6 +18,7 @@ from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.stream.outbox import OutboxFull
 from cursorkeeper.stream.session import ProtocolViolation, Session
 from cursorkeeper.stream.wire import messages_of
+from cursorkeeper_client.channels import connection_options
 
 log = structlog.get_logger("cursorkeeper.stream")
 
@@ -30,29 +31,8 @@ whole or half.
 """
 
 
-def channel_options(message_bytes_max: int, *, server: bool) -> list[tuple[str, int]]:
-    """gRPC options: message limit above ours, and keepalive that really ends a dead connection.
-
-    `http2.ping_timeout_ms` decides how long a ping may stay unanswered; `keepalive_timeout_ms`
-    alone does not.
-    """
-    options = [
-        ("grpc.max_receive_message_length", message_bytes_max + 64 * 1024),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.keepalive_time_ms", 10_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
-        ("grpc.http2.ping_timeout_ms", 5_000),
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_pings_without_data", 0),
-    ]
-    if server:
-        options += [
-            ("grpc.http2.max_ping_strikes", 0),  # else a quiet source's keepalive ends its stream
-            ("grpc.so_reuseport", 0),
-        ]
-    return options
-
-
+ENVELOPE_BYTES = 64 << 10
+"""What a message may have beside its acks."""
 SLICE_S, SLICE_MESSAGES = 0.002, 32
 """For so long, and of so many, messages of one stream are taken before other streams, and the
 cursors, get their turn. What messages cost differs a hundredfold: with a count alone the cheap ones
@@ -288,7 +268,7 @@ class Subscriber:
     async def _once(self) -> None:
         session = self._sessions()
         async with grpc.aio.insecure_channel(
-            self.address, options=channel_options(self._message_bytes_max, server=False)
+            self.address, options=connection_options(self._message_bytes_max + ENVELOPE_BYTES)
         ) as channel:
             call = channel.stream_stream("/cursorkeeper.acks.v1.AckSource/Subscribe")()
             reader = asyncio.ensure_future(self._receive_all(session, call))

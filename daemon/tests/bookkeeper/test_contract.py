@@ -91,12 +91,10 @@ async def test_appends_are_pipelined_and_complete_in_order(store: LedgerStore) -
                 lambda _, ledger=ledger, entry=entry: done[ledger].append(entry)
             )
             futures.append(future)
-    assert store.append_room().entries <= 4096 - len(futures) + sum(f.done() for f in futures)
     await asyncio.gather(*futures)
     assert all(entries == list(range(50)) for entries in done.values())
     for ledger in ledgers:
         assert (await store.close_ledger(ledger)).last_entry == 49
-    assert store.append_room().entries == 4096
 
 
 async def test_closing_waits_for_what_is_in_flight(store: LedgerStore) -> None:
@@ -439,17 +437,17 @@ async def test_the_window_is_bounded_and_says_so_at_once(world: World) -> None:
     store = await world.client(window_entries=10)
     ledger = await store.create(SPEC, OURS)
     futures = [store.append(ledger, entry, payload(entry)) for entry in range(10)]
-    assert store.append_room().entries == 0
     with pytest.raises(GatewayRetry) as caught:
         store.append(ledger, 10, b"one too many")
     assert (caught.value.reason, caught.value.outcome) == ("WINDOW_FULL", Outcome.NOT_DONE)
     await asyncio.gather(*futures)
-    await store.append(ledger, 10, payload(10))  # the refused one took no number
+    # the refused one took no number, and every place is free again
+    await asyncio.gather(*[store.append(ledger, entry, payload(entry)) for entry in range(10, 20)])
 
 
 async def test_the_gateway_tells_what_it_is(store: LedgerStore) -> None:
     info = await store.describe()
-    assert info.instance and info.instance == store.instance
+    assert info.instance == (await store.describe()).instance != ""
     assert info.writable_bookies == 3
     assert info.entry_bytes_max + (64 << 10) <= info.message_bytes_max
     assert (info.roles, info.role) == (("reader", "writer", "migrator"), "writer")
@@ -472,7 +470,7 @@ async def test_a_killed_gateway_leaves_unknown_appends_and_every_acknowledged_en
     world: World, store: LedgerStore
 ) -> None:
     ledger = await written(store, 10)
-    before = store.instance
+    before = (await store.describe()).instance
     futures = [store.append(ledger, entry, payload(entry)) for entry in range(10, 60)]
     await world.restart_gateway()
     results = await asyncio.gather(*futures, return_exceptions=True)

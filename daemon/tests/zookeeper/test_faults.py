@@ -288,7 +288,7 @@ async def test_fault_17_requests_cancelled_while_suspended_leave_nothing(real: R
     await proxy.listen()
     await _back(zk, states)
     session = zk._session
-    assert (session._room.requests, session._room.bytes, session.watches.paths) == (0, 0, [])
+    assert (session._room.requests, session._room.bytes, session.watches.callbacks) == (0, 0, {})
 
 
 async def test_fault_17_requests_cancelled_in_flight_leave_nothing(real: RealWorld) -> None:
@@ -303,7 +303,7 @@ async def test_fault_17_requests_cancelled_in_flight_leave_nothing(real: RealWor
     proxy.flow()
     await zk.sync("/")
     session = zk._session
-    assert (session._room.requests, session._room.bytes, session.watches.paths) == (0, 0, [])
+    assert (session._room.requests, session._room.bytes, session.watches.callbacks) == (0, 0, {})
 
 
 async def test_fault_22_watches_of_more_than_a_frame(real: RealWorld) -> None:

@@ -25,7 +25,6 @@ from cursorkeeper.bookkeeper.errors import (
 )
 from cursorkeeper.bookkeeper.port import (
     TO_LAST_CONFIRMED,
-    AppendRoom,
     GatewayInfo,
     LedgerEnd,
     LedgerInfo,
@@ -91,9 +90,8 @@ class FakeGateway:
             bytes_max,
             append_timeout_s,
         )
-        self._entries = self._bytes = 0
+        self.entries = self.bytes = 0
         self._stream = object()
-        self._instance = ""
         self._closed = False
 
     # --- for tests ---
@@ -125,10 +123,6 @@ class FakeGateway:
 
     # --- the port ---
 
-    @property
-    def instance(self) -> str:
-        return self._instance
-
     async def start(self) -> None:
         await self.describe()
 
@@ -156,8 +150,8 @@ class FakeGateway:
 
     def append(self, ledger: int, entry: int, payload: bytes) -> asyncio.Future[None]:
         size = len(payload)
-        if self._entries >= self._entries_max or (
-            self._bytes + size > self._bytes_max and self._entries > 0
+        if self.entries >= self._entries_max or (
+            self.bytes + size > self._bytes_max and self.entries > 0
         ):
             raise GatewayRetry("WINDOW_FULL", Outcome.NOT_DONE, ledger=ledger)
         if problem := self._append_problem(ledger):
@@ -166,17 +160,14 @@ class FakeGateway:
             return failed
         handle = self.process.handles[ledger]
         handle.stream = self._stream
-        self._entries += 1
-        self._bytes += size
+        self.entries += 1
+        self.bytes += size
 
         def answered(_: asyncio.Future[None]) -> None:
-            self._entries -= 1
-            self._bytes -= size
+            self.entries -= 1
+            self.bytes -= size
 
         return handle.append(entry, payload, self._append_timeout_s, answered)
-
-    def append_room(self) -> AppendRoom:
-        return AppendRoom(self._entries_max - self._entries, max(self._bytes_max - self._bytes, 0))
 
     async def read(
         self,
@@ -318,9 +309,7 @@ class FakeGateway:
                 self.role,
             )
 
-        info = await self._call(Operation.DESCRIBE, -1, do)
-        self._instance = info.instance
-        return info
+        return await self._call(Operation.DESCRIBE, -1, do)
 
     # --- how a call goes, or goes wrong ---
 
