@@ -25,7 +25,7 @@ from testcontainers_tests.conftest import Opener
 
 ACK = """
 import asyncio, pathlib, sys
-from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
+from daemon.tests.source.random_acks import LAYOUT, START, make_batch
 from cursorkeeper_client import Client, ClientSettings
 
 async def main(topic, token_file):

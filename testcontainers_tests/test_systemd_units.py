@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
 from cursorkeeper_client import Client, ClientSettings, CursorKeeperError
+from daemon.tests.source.random_acks import LAYOUT, START, make_batch
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.machine import DAEMON, GATEWAY, TOKENS, Machine, build_machine
 from testcontainers_tests.cluster.nodes import STREAM_PORT

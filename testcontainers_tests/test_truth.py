@@ -11,8 +11,8 @@ from collections.abc import Iterable
 import pytest
 from pyroaring import BitMap
 
-from cursorkeeper.demo.random_acks import BATCH_SIZE, KEPT, OPEN_LEDGER, START
 from cursorkeeper_client import CursorState, PartialBatch, Position
+from daemon.tests.source.random_acks import BATCH_SIZE, KEPT, OPEN_LEDGER, START
 from testcontainers_tests.cluster.truth import WHOLE, Ack, Truth, Verdict
 
 SEED = 5

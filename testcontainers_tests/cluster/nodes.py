@@ -18,6 +18,7 @@ from testcontainers.core.network import Network
 
 from cursorkeeper.demo.processes import scrape
 from cursorkeeper.demo.workload import BadCase
+from daemon.tests import source
 from testcontainers_tests.cluster.disk import DATA, Disk
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.node import Node
@@ -35,6 +36,11 @@ QUICK_JVM = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
 """
 PYTHON = "/opt/cursorkeeper/bin/python3"
 """In the daemon's image."""
+OF_TESTS: dict[str, Any] = {
+    "volumes": {source.__path__[0]: {"bind": "/tests/daemon/tests/source", "mode": "ro"}},
+    "env": {"PYTHONPATH": "/tests"},
+}
+"""Of a container of the daemon's image that runs a source of the tests."""
 TAIL_OF_CURSOR = 450
 """Lines of one cursor's source in which its newest `durable` is, also when its window of 200
 batches is full.
@@ -274,7 +280,7 @@ class DaemonNode(Node):
 
 
 class SourceNode(Node):
-    """`cursorkeeper.demo.steady` on topics of its own; what it says is the truth about its acks."""
+    """`daemon.tests.source` on topics of its own; what it says is the truth about its acks."""
 
     def __init__(
         self,
@@ -288,14 +294,12 @@ class SourceNode(Node):
         interval_ms: float = 25,
         moves: bool = False,
         drain_s: float = 90,
-        image: str = "",
         extra: Sequence[str] = (),
     ) -> None:
         self.topics, self.seed, self.moves = tuple(topics), seed, moves
         command = [
             "-m",
-            "cursorkeeper.demo.steady",
-            "--ledger",
+            "daemon.tests.source",
             "--daemon",
             daemon,
             "--seed",
@@ -311,7 +315,7 @@ class SourceNode(Node):
         for topic in topics:
             command += ["--topic", topic]
         super().__init__(
-            name, image or images.daemon, [*command, *extra], network, entrypoint=[PYTHON]
+            name, images.daemon, [*command, *extra], network, entrypoint=[PYTHON], **OF_TESTS
         )
         self._drain_s = drain_s
 
@@ -427,14 +431,12 @@ class SourceNode(Node):
 
 
 class BadCaseNode(Node):
-    """`cursorkeeper.demo.source`: the bad case at a chosen size, once; ends with 0 when all of it
-    is durable. `ledger`: and says of every batch when it is sent and when it is durable, so that it
-    may be killed at any time.
+    """`daemon.tests.source.bad_case`: the bad case at a chosen size, once; ends with 0 when all of
+    it is durable. It says of every batch when it is sent and when it is durable, so that it may be
+    killed at any time.
     """
 
-    def __init__(
-        self, images: Images, network: Network, daemon: str, case: BadCase, *, ledger: bool = False
-    ) -> None:
+    def __init__(self, images: Images, network: Network, daemon: str, case: BadCase) -> None:
         self.case = case
         arguments = [
             "--daemon",
@@ -449,15 +451,15 @@ class BadCaseNode(Node):
             str(case.seed),
             "--hole-share",
             str(case.hole_share),
-            *(["--ledger"] if ledger else []),
         ]
         super().__init__(
             "bad-case",
             images.daemon,
-            ["-m", "cursorkeeper.demo.source", *arguments],
+            ["-m", "daemon.tests.source.bad_case", *arguments],
             network,
             entrypoint=[PYTHON],
             memory="2g",
+            **OF_TESTS,
         )
 
     def batches(self) -> tuple[int, int]:

@@ -17,9 +17,9 @@ from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps
 from cursorkeeper.demo.plays import acked_in
-from cursorkeeper.demo.random_acks import BATCH_SIZE, SPANS, Entry, make_batch
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper_client import CursorState
+from daemon.tests.source.random_acks import BATCH_SIZE, SPANS, Entry, make_batch
 
 SHOWN_MAX = 5
 Ack = tuple[int, int, int]

@@ -89,9 +89,7 @@ async def test_tens_of_millions_of_acks_are_there_for_the_next_owner(
 ) -> None:
     owner = stack.make_daemon(4, **LONG_SNAPSHOTS)
     await stack.add(owner)
-    source = BadCaseNode(
-        stack.images, stack.network, f"{owner.name}:{STREAM_PORT}", CASE, ledger=True
-    )
+    source = BadCaseNode(stack.images, stack.network, f"{owner.name}:{STREAM_PORT}", CASE)
     stack.others.append(source)
     await asyncio.to_thread(source.start)
     await confirmed(source, KILLS_AT[0])

@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.state import AckState, LedgerAcks
-from cursorkeeper.demo.processes import DaemonProcess, LineProcess
+from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.report import Report, TraceReport
-from cursorkeeper.demo.source import SUBSCRIPTION, TOPIC, trace_topic
+from cursorkeeper.demo.source import (
+    SUBSCRIPTION,
+    TOPIC,
+    Source,
+    Workload,
+    bad_case,
+    recorded,
+    trace_topic,
+)
 from cursorkeeper.demo.stage import Stage
 from cursorkeeper.demo.totals import Totals
 from cursorkeeper.demo.trace import Trace
@@ -40,8 +45,9 @@ UP = "a real ZooKeeper, {bookies} real bookies, gateway and daemon are up after 
 STACK = "the whole stack"
 KILLS_AT = (0.3, 0.6)
 """Shares of the acks that are confirmed when the daemon is killed, and the stack."""
-SCRAPE_EVERY_S = 0.5
-SILENCE_MAX_S = 120.0
+GATE_MARGIN = 0.05
+"""The source waits for a kill when it has sent such a share more."""
+LOOK_S, SCRAPE_EVERY_S = 0.2, 0.5
 TO_LOOK_AT = ("--inline-state-max-bytes", "0")
 """Of a daemon whose data are kept: a state that would fit its footer stays in ledgers, so that
 there are some to look into.
@@ -57,24 +63,28 @@ class Kills:
     totals: Totals = field(default_factory=Totals)
     done: list[str] = field(default_factory=list)
 
-    async def play(self, arguments: Sequence[object], total: int, label: str) -> dict[str, Any]:
-        """Runs the source with these arguments to its end, and kills the daemon and the stack
-        meanwhile; returns its last line. Raises StackError.
+    async def play(self, workloads: Sequence[Workload], total: int, label: str) -> Source:
+        """Sends it all, and kills the daemon and the stack meanwhile. Raises StackError, or
+        CursorKeeperError.
         """
-        command = [sys.executable, "-m", "cursorkeeper.demo.source", "--daemon"]
-        command += [self.daemon.address, *map(str, arguments)]
-        for at in KILLS_AT:
-            command += ["--gate", str(at)]
-        source = LineProcess("source", command, self.stage.folder / "source.log")
-        await source.start()
-        scraper = asyncio.create_task(self._scrape())
-        try:
-            last = await self._watch(source, total, label)
-            self.totals.scraped(await self.daemon.scrape())
-            return last
-        finally:
-            scraper.cancel()
-            await source.stop(5)
+        source = Source([(share + GATE_MARGIN) * total for share in KILLS_AT])
+        with self.stage.bar(label, total, "{millions:.2f} M acks/s") as update:
+            tasks = [
+                asyncio.create_task(doing)
+                for doing in (
+                    source.play(self.daemon.address, workloads),
+                    self._kill(source, total),
+                    self._scrape(),
+                    _show(source, update),
+                )
+            ]
+            try:
+                await asyncio.gather(*tasks[:2])
+            finally:
+                for task in tasks:
+                    task.cancel()
+        self.totals.scraped(await self.daemon.scrape())
+        return source
 
     async def new_owner(self, of: str) -> None:
         """The last owner is killed without a close; a new one claims, fences, reads."""
@@ -83,24 +93,10 @@ class Kills:
         self.done.append("daemon again")
         await self.daemon.restart_elsewhere()
 
-    async def _watch(self, source: LineProcess, total: int, label: str) -> dict[str, Any]:
-        kills = list(zip(KILLS_AT, (self._kill_daemon, self._kill_stack), strict=True))
-        killing: asyncio.Task[None] | None = None
-        line: dict[str, Any] = {}
-        confirmed = 0
-        with self.stage.bar(label, total, "{millions:.2f} M acks/s") as update:
-            while not line.get("done"):
-                line = await source.line(SILENCE_MAX_S)
-                confirmed, paused = line.get("confirmed", confirmed), line.get("paused")
-                update(confirmed, f"paused: {paused}" if paused else "")
-                if killing is not None and killing.done():
-                    await killing
-                    killing = None
-                if kills and killing is None and confirmed >= kills[0][0] * total:
-                    killing = asyncio.create_task(kills.pop(0)[1](lambda: source.tell("go")))
-            if killing is not None:
-                await killing
-        return line
+    async def _kill(self, source: Source, total: int) -> None:
+        for share, kill in zip(KILLS_AT, (self._kill_daemon, self._kill_stack), strict=True):
+            await source.wait_confirmed(share * total)
+            await kill(source.go)
 
     async def _scrape(self) -> None:
         while True:
@@ -134,6 +130,13 @@ class Kills:
         )
 
 
+async def _show(source: Source, update: Callable[..., None]) -> None:
+    while True:
+        paused = source.paused_for
+        update(source.confirmed, f"paused: {paused}" if paused else "")
+        await asyncio.sleep(LOOK_S)
+
+
 @contextlib.asynccontextmanager
 async def started(stage: Stage, heading: str) -> AsyncIterator[Kills]:
     """Stack and daemon are up; the daemon is stopped at the end."""
@@ -163,11 +166,9 @@ async def recover(address: str, topic: str) -> tuple[CursorState, float]:
 
 async def play_bad_case(case: BadCase, stage: Stage) -> Report:
     """Issue #25985's case, with kills. Raises StackError when a process does not do its part."""
-    arguments = ["--entries", case.entries, "--ledgers", case.ledgers, "--seed", case.seed]
     async with started(stage, THE_BAD_CASE) as kills:
-        last = await kills.play(arguments, case.entries, f"{case.entries:,} entries")
-        report = msgspec.convert(last, Report)
-        report.entries, report.data_ledgers = case.entries, len(case.layout())
+        source = await kills.play([bad_case(case)], case.entries, f"{case.entries:,} entries")
+        report = Report(case.entries, len(case.layout()), **source.figures())
         totals = kills.totals
         report.flushes, report.snapshots = totals.records("delta"), totals.records("snapshot_end")
         report.flush_bytes_p50 = totals.flush_bytes(0.5)
@@ -219,8 +220,8 @@ async def play_trace(folder: Path, stage: Stage) -> TraceReport:
     trace = Trace(folder)
     report = TraceReport(acks=trace.acks, topics=len(trace.topics))
     async with started(stage, THE_TRACE) as kills:
-        last = await kills.play(["--trace", folder], trace.acks, f"{trace.acks:,} recorded acks")
-        report.confirmed = last["confirmed"]
+        label = f"{trace.acks:,} recorded acks"
+        report.confirmed = (await kills.play(recorded(trace), trace.acks, label)).confirmed
         await kills.new_owner("the cursors")
         for topic in trace.topics:
             state, seconds = await recover(kills.daemon.address, trace_topic(topic))

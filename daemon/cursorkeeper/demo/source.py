@@ -1,64 +1,36 @@
-"""The demo's source, as a process of its own: sends a workload, says how it goes as JSON lines on
-standard output, and ends when all of it is durable.
+"""The demo's source: sends a workload until all of it is durable, and measures how that goes.
 
-Run as `python -m cursorkeeper.demo.source`. It survives kills of the daemon: it connects again,
-opens with takeover and sends again what was not confirmed.
+Kills of the daemon are the client's: it connects again, opens with takeover and sends again what
+was not confirmed.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import sys
+import math
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from typing import Any
 
-from cursorkeeper.demo.flow import Flow, say
 from cursorkeeper.demo.trace import Trace
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper_client import Acks, Client, ClientSettings, LayoutItem, LayoutState, LedgerAcks
+from cursorkeeper_client import (
+    Acks,
+    Client,
+    ClientSettings,
+    Cursor,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+)
 
 TOPIC = "persistent://demo/ns/bad-case"
 SUBSCRIPTION = "workers"
-REPORT_EVERY_S = 0.2
 IN_FLIGHT_MAX = 24
-GATE_MARGIN = 0.05
-
-
-class Gates:
-    """Where the source waits for the story: it goes on sending for a while past a gate, then waits
-    for a line on standard input, which comes when the kill that belongs to the gate has happened.
-    So kills always meet flowing acks.
-    """
-
-    def __init__(self, shares: list[float], total: int) -> None:
-        self._limits = [int((share + GATE_MARGIN) * total) for share in sorted(shares)]
-        self._sent = 0
-        self._opened = asyncio.Event()
-
-    async def listen(self) -> None:
-        """Each line on standard input opens the next gate. Raises EOFError when whoever writes them
-        has ended.
-        """
-        reader = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-        )
-        while await reader.readline():
-            if self._limits:
-                self._limits.pop(0)
-            self._opened.set()
-        raise EOFError("nobody is left to open the gates")
-
-    async def pass_(self, acks: int) -> None:
-        """Waits until so many more may be sent."""
-        while self._limits and self._sent >= self._limits[0]:
-            self._opened.clear()
-            await self._opened.wait()
-        self._sent += acks
+OUTAGE_MIN_S = 1.0
+"""Nothing becomes durable for longer than that: an outage."""
 
 
 @dataclass(frozen=True)
@@ -92,93 +64,94 @@ def trace_topic(topic: str) -> str:
     return f"persistent://trace/ns/{topic}"
 
 
-async def play(
-    address: str, workloads: Sequence[Workload], gates: Gates | None, *, ledger: bool = False
-) -> None:
-    """Sends each workload on its own cursor, side by side, until all of it is durable."""
-    async with (
-        Client(address, ClientSettings(name="demo-source")) as client,
-        asyncio.TaskGroup() as group,
-    ):
-        flows = [
-            Flow(
-                at,
-                partial(client.cursor, work.topic, SUBSCRIPTION, layout=work.layout),
-                in_flight_max=IN_FLIGHT_MAX,
-                ledger=ledger,
+class Source:
+    """`gates`: numbers of acks; when so many are sent it waits until `go` was called for that gate,
+    so that a kill of the daemon always meets flowing acks.
+    """
+
+    def __init__(self, gates: Sequence[float] = ()) -> None:
+        self._gates = deque(gates)
+        self._opened, self._progress = asyncio.Event(), asyncio.Event()
+        self._cursors: list[Cursor] = []
+        self._sent = self.confirmed = 0
+        self._progress_at = self._outage_ended = self._began = 0.0
+        self._waits_ms: list[float] = []
+        self._outages_s: list[float] = []
+
+    @property
+    def paused_for(self) -> str:
+        """Why the daemon wants no more acks on some cursor; empty if it does."""
+        return next((why for cursor in self._cursors if (why := cursor.paused_for)), "")
+
+    def go(self) -> None:
+        """Opens the next gate."""
+        self._gates.popleft()
+        self._opened.set()
+
+    async def wait_confirmed(self, acks: float) -> None:
+        """Returns when so many are durable."""
+        while self.confirmed < acks:
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def play(self, address: str, workloads: Sequence[Workload]) -> None:
+        """Sends each workload on its own cursor, side by side, until all of it is durable. Raises
+        CursorKeeperError if a cursor is lost for good.
+        """
+        async with Client(address, ClientSettings(name="demo-source")) as client:
+            self._cursors = [
+                client.cursor(work.topic, SUBSCRIPTION, layout=work.layout) for work in workloads
+            ]
+            for cursor in self._cursors:
+                await cursor.opened()
+            self._began = self._progress_at = time.monotonic()
+            await asyncio.gather(
+                *(
+                    self._send(cursor, work.batches)
+                    for cursor, work in zip(self._cursors, workloads, strict=True)
+                )
             )
-            for at, work in enumerate(workloads)
-        ]
-        helpers = [group.create_task(_report(flows))]
-        if gates is not None:
-            helpers.append(group.create_task(gates.listen()))
-        for flow in flows:
-            await flow.cursor.opened()
-        began = time.monotonic()
-        await asyncio.gather(
-            *(_send(flow, work, gates) for flow, work in zip(flows, workloads, strict=True))
-        )
-        _finish(flows, time.monotonic() - began)
-        for helper in helpers:
-            helper.cancel()
 
+    async def _send(self, cursor: Cursor, batches: Iterable[tuple[Acks, int]]) -> None:
+        sent: deque[tuple[int, int, float, int]] = deque()
 
-async def _send(flow: Flow, work: Workload, gates: Gates | None) -> None:
-    for acks, count in work.batches:
-        if gates is not None:
-            await gates.pass_(count)
-        await flow.send(acks, count)
-        await asyncio.sleep(0)
-    await flow.drain()
+        def durable(upto: int) -> None:
+            now = time.monotonic()
+            if now - self._progress_at > OUTAGE_MIN_S:
+                self._outages_s.append(now - self._progress_at)
+                self._outage_ended = now
+            self._progress_at = now
+            while sent and sent[0][0] <= upto:
+                _, count, at, opens = sent.popleft()
+                if opens == cursor.opens and at >= self._outage_ended:
+                    self._waits_ms.append((now - at) * 1000)
+                self.confirmed += count
+            self._progress.set()
 
+        cursor.on_durable = durable
+        for acks, count in batches:
+            while self._gates and self._sent >= self._gates[0]:
+                self._opened.clear()
+                await self._opened.wait()
+            self._sent += count
+            at = time.monotonic()
+            seq = await cursor.send(acks)
+            sent.append((seq, count, at, cursor.opens))
+            await cursor.durable(max(0, seq - IN_FLIGHT_MAX + 1), timeout_s=math.inf)
+            await asyncio.sleep(0)
+        await cursor.durable(timeout_s=math.inf)
 
-async def _report(flows: list[Flow]) -> None:
-    while True:
-        say(
-            confirmed=sum(flow.durable_acks for flow in flows),
-            paused=next((why for flow in flows if (why := flow.cursor.paused_for)), ""),
-        )
-        await asyncio.sleep(REPORT_EVERY_S)
-
-
-def _finish(flows: list[Flow], seconds: float) -> None:
-    """The last line: what the report needs, by its names there."""
-    confirmed = sum(flow.durable_acks for flow in flows)
-    waits = sorted(wait for flow in flows for wait in flow.waits_ms) or [0.0]
-    outages = [outage for flow in flows for outage in flow.outages_s]
-    say(
-        done=True,
-        confirmed=confirmed,
-        ack_to_durable_ms_p50=waits[len(waits) // 2],
-        ack_to_durable_ms_p99=waits[int(len(waits) * 0.99)],
-        longest_outage_s=max(outages, default=0.0),
-        acks_per_second=confirmed / seconds,
-        acks_per_second_without_outages=confirmed / max(0.001, seconds - sum(outages)),
-    )
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--daemon", required=True)
-    parser.add_argument("--trace", type=Path)
-    parser.add_argument("--entries", type=int, default=BadCase.entries)
-    parser.add_argument("--ledgers", type=int, default=BadCase.ledgers)
-    parser.add_argument("--seed", type=int, default=BadCase.seed)
-    parser.add_argument("--hole-share", type=float, default=BadCase.hole_share)
-    parser.add_argument("--ledger", action="store_true", help="say what becomes of every batch")
-    parser.add_argument(
-        "--gate", type=float, action="append", help="wait here for a line on standard input"
-    )
-    given = parser.parse_args()
-    if given.trace is not None:
-        trace = Trace(given.trace)
-        workloads, total = recorded(trace), trace.acks
-    else:
-        case = BadCase(given.entries, given.ledgers, given.hole_share, seed=given.seed)
-        workloads, total = [bad_case(case)], case.entries
-    gates = Gates(given.gate, total) if given.gate else None
-    asyncio.run(play(given.daemon, workloads, gates, ledger=given.ledger))
-
-
-if __name__ == "__main__":
-    main()
+    def figures(self) -> dict[str, Any]:
+        """What a report tells of it, by its names there; the times are of batches that met no
+        outage.
+        """
+        seconds, waits = self._progress_at - self._began, sorted(self._waits_ms) or [0.0]
+        return {
+            "confirmed": self.confirmed,
+            "ack_to_durable_ms_p50": waits[len(waits) // 2],
+            "ack_to_durable_ms_p99": waits[int(len(waits) * 0.99)],
+            "longest_outage_s": max(self._outages_s, default=0.0),
+            "acks_per_second": self.confirmed / max(0.001, seconds),
+            "acks_per_second_without_outages": self.confirmed
+            / max(0.001, seconds - sum(self._outages_s)),
+        }

@@ -30,6 +30,7 @@ from rich.progress import (
 
 from cursorkeeper.demo.stack import StackError, Standalone, check_java, find_jar
 from cursorkeeper.demo.trace import TraceError
+from cursorkeeper_client import CursorKeeperError
 
 Keep = Annotated[bool, typer.Option("--keep", help="Keep the folder with all data and logs.")]
 DataDir = Annotated[
@@ -97,7 +98,7 @@ def perform(
         check_java()  # before anything is started: both are things that a person has to do
         find_jar()
         report = asyncio.run(_played(play, bookies, keep, data_dir, console))
-    except (StackError, TraceError) as e:
+    except (StackError, TraceError, CursorKeeperError) as e:
         Console(stderr=True).print(
             f"[red]the demo could not run:[/red] {escape(str(e))}", soft_wrap=True
         )

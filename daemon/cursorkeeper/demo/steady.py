@@ -1,11 +1,9 @@
 """A source that never stops: random acks on some cursors at a steady pace, until SIGTERM. The
-compose demo runs it, and the containerised tests, as `python -m cursorkeeper.demo.steady`.
+compose demo runs it as `python -m cursorkeeper.demo.steady`, and so does whoever wants to see that
+a new installation keeps acks.
 
-What it says of its batches with `--ledger`, and why that is the whole truth: `flow`. A second life
-begins at batch 1 again: acks are idempotent. With `--report-s`: a line of totals every few seconds.
-
-SIGTERM: no more batches; everything sent becomes durable, or `--drain-s` passes. Exit 0: all
-durable. 1: not all.
+With `--report-s`: a line of totals every few seconds. SIGTERM: no more batches; everything sent
+becomes durable, or `--drain-s` passes. Exit 0: all durable. 1: not all.
 """
 
 from __future__ import annotations
@@ -13,91 +11,103 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import random
 import signal
 import sys
 import time
-from functools import partial
+from collections.abc import Sequence
+from typing import Any
 
-from cursorkeeper.demo.flow import LOOK_S, Flow, say
-from cursorkeeper.demo.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_client import Client, ClientSettings, CursorKeeperError
+import msgspec
+
+from cursorkeeper_client import (
+    AckedIndexes,
+    Acks,
+    Client,
+    ClientSettings,
+    Cursor,
+    CursorKeeperError,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+    Position,
+)
 
 SUBSCRIPTION = "steady"
+ENTRIES = {11: 3_000, 20: 5_000, 33: 20_000}
+"""Of each data ledger. The first of each is never acked, so what is acked above it are holes."""
+LAYOUT = [LayoutItem(ledger, LayoutState.CLOSED, entries) for ledger, entries in ENTRIES.items()]
+START = Position(11, -1)
+BATCH_SIZE = 40
+"""Messages of an entry that is acked in part."""
 IN_FLIGHT_MAX = 200
+LOOK_S = 0.2
 
 
-async def pace(
-    flow: Flow,
-    seed: int,
-    *,
-    interval_ms: float,
-    moves: bool = False,
-    batches: int = 0,
-    reset_every: int = 0,
-) -> None:
+def say(**line: Any) -> None:
+    """Writes one line of JSON to standard output."""
+    print(msgspec.json.encode(line).decode(), flush=True)
+
+
+def random_acks(rng: random.Random) -> Acks:
+    """Single entries of a data ledger, a run of them, and some messages of a batch."""
+    ledger, entries = rng.choice(list(ENTRIES.items()))
+    first = rng.randrange(1, entries - 50)
+    indexes = [(index, index) for index in rng.sample(range(BATCH_SIZE), 10)]
+    return Acks(
+        [
+            LedgerAcks(
+                ledger,
+                rng.sample(range(1, entries), 30),
+                (first, first + rng.randrange(50)),
+                [AckedIndexes(rng.randrange(1, entries), BATCH_SIZE, tuple(indexes))],
+            )
+        ]
+    )
+
+
+async def pace(cursor: Cursor, interval_ms: float, batches: int, reset_every: int) -> None:
     """Sends batch after batch, until it is cancelled or there are `batches`. After each
     `reset_every` of them the cursor is set back to its start. Raises CursorKeeperError if the
     cursor is lost for good.
     """
-    rng = random.Random(flow.at)
-    while not batches or flow.sent < batches:
-        await flow.send(make_batch(seed, flow.sent + 1, moves=moves).acks)
-        if reset_every and flow.sent % reset_every == 0:
-            await flow.reset(START)
+    rng = random.Random()
+    while not batches or cursor.last_seq < batches:
+        seq = await cursor.send(random_acks(rng))
+        await cursor.durable(max(0, seq - IN_FLIGHT_MAX), timeout_s=math.inf)
+        if reset_every and seq % reset_every == 0:
+            await cursor.durable(timeout_s=math.inf)
+            await cursor.reset(START, timeout_s=math.inf)
         await asyncio.sleep(interval_ms / 1000 * rng.uniform(0.5, 1.5))
 
 
 async def run(given: argparse.Namespace) -> int:
     """The whole life; returns the exit code."""
     settings = ClientSettings(
-        name="steady-source",
-        back_off_max_ms=1_000,
-        open_timeout_s=60,
-        connect_timeout_s=5,
-        keepalive_time_ms=int(given.keepalive_s * 1000),
-        # of every ping of gRPC's, those for its window included
-        keepalive_timeout_ms=int(given.keepalive_s * 500),
+        name="steady-source", back_off_max_ms=1_000, open_timeout_s=60, connect_timeout_s=5
     )
     async with Client(given.daemon, settings) as client:
-        flows = [
-            Flow(
-                at,
-                partial(client.cursor, topic, SUBSCRIPTION, layout=LAYOUT, start=START),
-                in_flight_max=IN_FLIGHT_MAX,
-                ledger=given.ledger,
-                retake_ms=given.retake_ms,
-            )
-            for at, topic in enumerate(given.topic)
+        cursors = [
+            client.cursor(topic, SUBSCRIPTION, layout=LAYOUT, start=START) for topic in given.topic
         ]
         sending = asyncio.gather(
             *(
-                pace(
-                    flow,
-                    given.seed + flow.at,
-                    interval_ms=given.interval_ms,
-                    moves=given.moves,
-                    batches=given.batches,
-                    reset_every=given.reset_every,
-                )
-                for flow in flows
+                pace(cursor, given.interval_ms, given.batches, given.reset_every)
+                for cursor in cursors
             )
         )
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, sending.cancel)
         say(ready="steady", topics=given.topic)
-        reporter = asyncio.create_task(_report(flows, given.report_s))
+        reporter = asyncio.create_task(_report(cursors, given.report_s))
         try:
             with contextlib.suppress(asyncio.CancelledError):
                 await sending
-            async with asyncio.timeout(given.drain_s):
-                await asyncio.gather(*(flow.drain() for flow in flows))
-        except (CursorKeeperError, TimeoutError) as e:
-            say(
-                done=False,
-                unconfirmed_batches=sum(flow.sent - flow.durable for flow in flows),
-                problem=str(e) or f"not all durable within {given.drain_s} s",
-            )
+            await asyncio.gather(*(cursor.durable(timeout_s=given.drain_s) for cursor in cursors))
+        except CursorKeeperError as e:
+            left = sum(cursor.last_seq - cursor.durable_seq for cursor in cursors)
+            say(done=False, unconfirmed_batches=left, problem=str(e))
             return 1
         finally:
             reporter.cancel()
@@ -105,20 +115,24 @@ async def run(given: argparse.Namespace) -> int:
     return 0
 
 
-async def _report(flows: list[Flow], every_s: float) -> None:
-    """Says it when the keeper asks to pause, or no longer does; and the totals."""
-    began, paused = time.monotonic(), dict.fromkeys(flows, "")
+async def _report(cursors: Sequence[Cursor], every_s: float) -> None:
+    """Says it when a cursor was opened, when the daemon asks to pause, or no longer does; and the
+    totals.
+    """
+    began, told = time.monotonic(), [("", 0)] * len(cursors)
     while True:
         await asyncio.sleep(LOOK_S)
-        for flow in flows:
-            if (why := flow.cursor.paused_for) != paused[flow]:
-                paused[flow] = why
-                say(paused=[flow.at, why])
+        for at, cursor in enumerate(cursors):
+            was, told[at] = told[at], (cursor.paused_for, cursor.opens)
+            if was[1] != cursor.opens and (found := cursor.recovered):
+                say(opened=[at, found.epoch, found.generation])
+            if was[0] != cursor.paused_for:
+                say(paused=[at, cursor.paused_for])
         if every_s and time.monotonic() - began >= every_s:
             began = time.monotonic()
             say(
-                sent_batches=sum(flow.sent for flow in flows),
-                durable_batches=sum(flow.durable for flow in flows),
+                sent_batches=sum(cursor.last_seq for cursor in cursors),
+                durable_batches=sum(cursor.durable_seq for cursor in cursors),
             )
 
 
@@ -126,15 +140,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="random acks at a steady pace, until SIGTERM")
     parser.add_argument("--daemon", required=True, help="host:port of the daemon's ack stream")
     parser.add_argument("--topic", action="append", required=True, help="one cursor per topic")
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--interval-ms", type=float, default=20, help="from one batch of a cursor to the next"
-    )
-    parser.add_argument("--moves", action="store_true", help="with a mark-delete that goes forward")
-    parser.add_argument(
-        "--ledger",
-        action="store_true",
-        help="say of every batch when it is sent and when it is durable",
     )
     parser.add_argument("--batches", type=int, default=0, help="of each cursor; 0: until SIGTERM")
     parser.add_argument(
@@ -145,18 +152,6 @@ def main() -> None:
     )
     parser.add_argument("--drain-s", type=float, default=60)
     parser.add_argument("--report-s", type=float, default=0)
-    parser.add_argument(
-        "--retake-ms",
-        type=float,
-        default=0,
-        help="take a cursor back from another owner after so long; 0: end then",
-    )
-    parser.add_argument(
-        "--keepalive-s",
-        type=float,
-        default=10,
-        help="of silence, then the daemon is asked; half of it for the answer",
-    )
     sys.exit(asyncio.run(run(parser.parse_args())))
 
 

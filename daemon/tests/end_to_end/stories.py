@@ -18,7 +18,6 @@ import pytest
 from pyroaring import BitMap
 
 from cursorkeeper.core.footer import FooterState, InlineBase
-from cursorkeeper.demo.random_acks import CLOSED_LEDGERS, LAYOUT
 from cursorkeeper_client import (
     AckedIndexes,
     Acks,
@@ -31,6 +30,7 @@ from cursorkeeper_client import (
 from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.ack_stream.handle import CursorHandle
 from daemon.tests.end_to_end.stored import Stored, reading, stored
+from daemon.tests.source.random_acks import CLOSED_LEDGERS, LAYOUT
 
 SUB = "sub"
 LEDGER = 11

@@ -1,5 +1,5 @@
-"""A source of random acks (`cursorkeeper.demo.random_acks`) with its truth in plain sets: what was
-sent, what was confirmed.
+"""A source of random acks (`random_acks`) with its truth in plain sets: what was sent, what was
+confirmed.
 """
 
 from __future__ import annotations
@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from cursorkeeper.demo.random_acks import (
+from cursorkeeper_client import Client, Cursor, CursorState
+from cursorkeeper_client.ack_stream.connection import SourceConnection
+from daemon.tests.source.random_acks import (
     BATCH_SIZE,
     CLOSED_LEDGERS,
     LAYOUT,
@@ -17,8 +19,6 @@ from cursorkeeper.demo.random_acks import (
     Entry,
     make_batch,
 )
-from cursorkeeper_client import Client, Cursor, CursorState
-from cursorkeeper_client.ack_stream.connection import SourceConnection
 
 
 @dataclass

@@ -1,24 +1,19 @@
-"""One cursor that is sent numbered batches: what the demo's source and the steady one have in
-common.
+"""One cursor that is sent numbered batches.
 
-Owns: what is said of a batch. With `ledger` every batch is two JSON lines on standard output,
-flushed one by one: `sent` before it is handed over and `durable` when the keeper confirmed it, each
-with the cursor's place and the batch's number. Batches are made from a seed and their number, so
-these lines are the whole truth about what may and what must be found later, and they outlive a kill
-of the process.
+Owns: what is said of a batch. Every batch is two JSON lines on standard output, flushed one by one:
+`sent` before it is handed over and `durable` when the keeper confirmed it, each with the cursor's
+place and the batch's number. Batches are made from a seed and their number, so these lines are the
+whole truth about what may and what must be found later, and they outlive a kill of the process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import random
 import sys
-import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -29,30 +24,15 @@ from cursorkeeper_client import (
     CursorDeposed,
     CursorKeeperError,
     CursorState,
-    Position,
 )
 
 LOOK_S = 0.2
-OUTAGE_MIN_S = 1.0
-"""Nothing becomes durable for longer than that: an outage."""
 
 
 def say(**line: Any) -> None:
     """Writes one line of JSON to standard output."""
     sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
     sys.stdout.flush()
-
-
-@dataclass(slots=True)
-class Batch:
-    """One that is sent and not durable: how many acks it has, when it was sent, and in which
-    opening of the cursor.
-    """
-
-    acks: Acks
-    count: int
-    at: float
-    opens: int
 
 
 class Flow:
@@ -70,30 +50,24 @@ class Flow:
         opens: Callable[[], Cursor],
         *,
         in_flight_max: int,
-        ledger: bool = False,
         retake_ms: float = 0,
     ) -> None:
-        self.at, self._opens, self._ledger = at, opens, ledger
+        self.at, self._opens = at, opens
         self._in_flight_max, self._retake_ms = in_flight_max, retake_ms
         self.sent = self.durable = 0
         """How many batches were handed over, and how many of them are confirmed."""
         self.durable_acks = 0
-        self.waits_ms: list[float] = []
-        """From sent to durable, of batches that met no outage."""
-        self.outages_s: list[float] = []
         self._base = self._handed = 0
-        self._unconfirmed: deque[Batch] = deque()
-        self._last_progress = self._outage_ended = time.monotonic()
+        self._unconfirmed: deque[tuple[Acks, int]] = deque()
         self._rng = random.Random(at)
         self._progress = asyncio.Event()
         self.cursor = self._opened()
 
     async def send(self, acks: Acks, count: int = 1) -> None:
         """One batch of `count` acks. Raises CursorKeeperError if the cursor is lost for good."""
-        if self._ledger:
-            say(sent=[self.at, self.sent + 1])
+        say(sent=[self.at, self.sent + 1])
         self.sent += 1
-        self._unconfirmed.append(Batch(acks, count, time.monotonic(), self.cursor.opens))
+        self._unconfirmed.append((acks, count))
         await self._hand_over()
         await self._wait(self._in_flight_max - 1)
 
@@ -101,11 +75,6 @@ class Flow:
         """Returns when everything that was sent is durable, also what a cancelled `send` left."""
         await self._hand_over()
         await self._wait(0)
-
-    async def reset(self, target: Position) -> None:
-        """Sets the cursor back when all is durable."""
-        await self.drain()
-        await self.cursor.reset(target, timeout_s=math.inf)
 
     async def _wait(self, left: int) -> None:
         """Until so few batches are not durable."""
@@ -121,9 +90,9 @@ class Flow:
     async def _hand_over(self) -> None:
         """Everything that was sent and is not in the hands of the cursor of now."""
         while self._handed < self.sent:
-            batch = self._unconfirmed[self._handed - self.durable]
+            acks, _ = self._unconfirmed[self._handed - self.durable]
             try:
-                seq = await self.cursor.send(batch.acks)
+                seq = await self.cursor.send(acks)
             except CursorDeposed as e:
                 await self._retake(e)
                 continue
@@ -148,17 +117,9 @@ class Flow:
         say(opened=[self.at, state.epoch, state.generation])
 
     def _durable(self, upto: int) -> None:
-        if self._ledger and upto > self.durable:
+        if upto > self.durable:
             say(durable=[self.at, upto])
-        now = time.monotonic()
-        if now - self._last_progress > OUTAGE_MIN_S:
-            self.outages_s.append(now - self._last_progress)
-            self._outage_ended = now
-        self._last_progress = now
         while self.durable < upto:
-            batch = self._unconfirmed.popleft()
-            if batch.opens == self.cursor.opens and batch.at >= self._outage_ended:
-                self.waits_ms.append((now - batch.at) * 1000)
-            self.durable_acks += batch.count
+            self.durable_acks += self._unconfirmed.popleft()[1]
             self.durable += 1
         self._progress.set()
