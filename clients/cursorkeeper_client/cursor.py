@@ -175,9 +175,7 @@ class Cursor(Series):
         """Why no more messages should be dispatched: the daemon's reason, or that there is no
         connection. Empty: nothing is wrong. Acks are taken all the same.
         """
-        if self.handle is None:
-            return NO_CONNECTION
-        return self.handle.pause_reason or ""
+        return NO_CONNECTION if self.handle is None else self.handle.paused_for
 
     async def opened(self, timeout_s: float | None = None) -> CursorState:
         """The state of the newest opening, as soon as there is one. Raises `AnswerTimeout`, with
@@ -288,8 +286,8 @@ class Cursor(Series):
         except AnswerTimeout as late:
             if self.problem is not None:
                 why, remedy = self.problem.message, self.problem.remedy
-            elif self.handle is not None and self.handle.paused:
-                why, remedy = f"the daemon is paused: {self.handle.pause_reason}", ""
+            elif self.handle is not None and self.handle.paused_for:
+                why, remedy = f"the daemon is paused: {self.handle.paused_for}", ""
             else:
                 raise
             raise AnswerTimeout(f"{late.message}: {why}", remedy) from None

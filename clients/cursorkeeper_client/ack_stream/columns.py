@@ -10,8 +10,7 @@ Does not own: handles, credit, the stream. Pure.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from pyroaring import BitMap
@@ -42,31 +41,22 @@ def encode_acks(acks: Acks) -> bytes:
     return b"".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """What a keeper takes in one message, as its Hello says; 0: not told."""
-
-    ledgers_max: int = 0
-    partials_max: int = 0
-    unconfirmed_parts_max: int = 0
-    layout_ledgers_max: int = 0
-
-
-def split(encoded: bytes, limits: BatchLimits) -> list[tuple[bytes, int]]:
-    """The bytes of `encode_acks` as batches that the keeper takes, each with its parts (data
-    ledgers and partly acked batches). Mark-delete and properties are in the last one.
+def split(encoded: bytes, limits: pb.Hello) -> list[tuple[bytes, int]]:
+    """The bytes of `encode_acks` as batches that a keeper with these limits (0: not told) takes,
+    each with its parts (data ledgers and partly acked batches). Mark-delete and properties are in
+    the last one.
     """
     whole = pb.AckBatch.FromString(encoded)
     counts = [
         (1, sum(map(partial_parts, part.partial)) if part.partial else 0) for part in whole.ledgers
     ]
     ledgers, partials = len(counts), sum(count for _, count in counts)
-    if _fits(ledgers, limits.ledgers_max) and _fits(partials, limits.partials_max):
+    if _fits(ledgers, limits.ack_ledgers_max) and _fits(partials, limits.ack_partials_max):
         return [(encoded, ledgers + partials)]
     batches = [pb.AckBatch()]
     ledgers = partials = 0
     for part in whole.ledgers:
-        if not _fits(ledgers + 1, limits.ledgers_max):
+        if not _fits(ledgers + 1, limits.ack_ledgers_max):
             batches.append(pb.AckBatch())
             ledgers = partials = 0
         target = batches[-1].ledgers.add()
@@ -75,7 +65,7 @@ def split(encoded: bytes, limits: BatchLimits) -> list[tuple[bytes, int]]:
         ledgers += 1
         for partial in part.partial:
             count = partial_parts(partial)
-            if partials and not _fits(partials + count, limits.partials_max):
+            if partials and not _fits(partials + count, limits.ack_partials_max):
                 batches.append(pb.AckBatch())
                 target = batches[-1].ledgers.add(ledger_id=part.ledger_id)
                 ledgers, partials = 1, 0
@@ -111,11 +101,6 @@ def ack_batch(handle: int, seq: int, generation: int, encoded: bytes) -> bytes:
 def source_message_of(batch: bytes) -> bytes:
     """A serialised `SourceMessage` that holds a serialised `AckBatch`."""
     return b"\x1a" + varint(len(batch)) + batch  # SourceMessage.ack_batch = 3
-
-
-def u32_column(field: Iterable[int]) -> U32:
-    """A packed fixed32 field of a parsed message as an array of its own."""
-    return np.array(field, dtype=np.uint32)
 
 
 def ack_set_of(missing: BitMap, batch_size: int = 0) -> list[int]:

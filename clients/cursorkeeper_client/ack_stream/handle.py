@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import (
-    BatchLimits,
     ack_batch,
     encode_acks,
     source_message_of,
@@ -34,7 +33,6 @@ from cursorkeeper_client.errors import (
 from cursorkeeper_client.settings import ClientSettings
 from cursorkeeper_client.values import Acks, CursorState, LayoutItem, Position
 
-NOT_TOLD = BatchLimits()
 BATCHES_MAX = 10_000
 """Not confirmed, of one handle; the daemon takes 100,000 messages."""
 
@@ -49,10 +47,11 @@ class CursorHandle(Series):
         settings: ClientSettings,
         outbox: Outbox,
         known: CursorState | None = None,
-        limits: BatchLimits = NOT_TOLD,
+        keeper: pb.Hello | None = None,
     ) -> None:
         super().__init__(cursor, settings)
-        self._limits = limits
+        self.keeper = keeper or pb.Hello()
+        """Its limits are those of what is sent; 0: not told."""
         self._unconfirmed: deque[tuple[int, int]] = deque()
         """seq and parts of batches that are not confirmed."""
         self._unconfirmed_parts = 0
@@ -66,7 +65,10 @@ class CursorHandle(Series):
         self.on_ended: Callable[[], None] | None = None
         self.epoch = self.generation = 0
         self.granted_bytes = self.sent_bytes = 0
-        self.pause_reason: str | None = None
+        self.paused_for = ""
+        """Why the daemon asks to stop dispatching: what is acked now cannot be persisted. Acks may
+        still be sent. Empty: it does not.
+        """
         self.truncated_acks = 0
         """As of the newest confirmation: so many acks the daemon was allowed to leave out of what
         it keeps.
@@ -81,13 +83,6 @@ class CursorHandle(Series):
             future.add_done_callback(seen)
 
     # --- for the source ---
-
-    @property
-    def paused(self) -> bool:
-        """The daemon asks to stop dispatching: what is acked now cannot be persisted. Acks may
-        still be sent.
-        """
-        return self.pause_reason is not None
 
     async def opened(self) -> CursorState:
         """The recovered state, or the known one of a handle that resumed. Nothing may be dispatched
@@ -107,19 +102,15 @@ class CursorHandle(Series):
         if not self._opened.done():
             raise CursorClosed(f"{self.name} is not opened yet", "await opened() first")
         async with self._sending:
-            for part, parts in split(encoded, self._limits):
+            for part, parts in split(encoded, self.keeper):
                 await self._send_batch(part, parts, generation)
             return self.last_seq
-
-    async def wait_resumed(self) -> None:
-        """Returns when the daemon no longer asks to pause."""
-        await self._within(self._wait_until(lambda: not self.paused), None, "resume")
 
     def layout(self, items: Sequence[LayoutItem]) -> int:
         """Tell a run of the topic's data ledgers; returns its seq. What is more than the daemon
         takes at once leaves as several.
         """
-        for run in layout_runs(items, self._limits.layout_ledgers_max):
+        for run in layout_runs(items, self.keeper.layout_ledgers_max):
             message = pb.Layout(
                 handle=self.number,
                 seq=self._next_seq(),
@@ -190,9 +181,9 @@ class CursorHandle(Series):
             case "credit":
                 self.granted_bytes = max(self.granted_bytes, message.credit.granted_bytes)
             case "pause":
-                self.pause_reason = message.pause.reason or "no reason given"
+                self.paused_for = message.pause.reason or "no reason given"
             case "resume":
-                self.pause_reason = None
+                self.paused_for = ""
             case "reset_done":
                 self.generation = message.reset_done.generation
                 if self._reset and not self._reset.done():
@@ -242,7 +233,7 @@ class CursorHandle(Series):
 
     async def _send_batch(self, encoded: bytes, parts: int, generation: int) -> None:
         await self._outbox.wait_room()
-        limit = self._limits.unconfirmed_parts_max
+        limit = self.keeper.unconfirmed_parts_max
 
         def has_room() -> bool:
             return not self._unconfirmed or (

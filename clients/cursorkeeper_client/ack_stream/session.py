@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream.columns import BatchLimits
 from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
 from cursorkeeper_client.ack_stream.handle import CursorHandle
 from cursorkeeper_client.ack_stream.messages import (
@@ -159,14 +158,9 @@ class SourceSession:
     def _new_handle(self, cursor: str, known: CursorState | None = None) -> CursorHandle:
         if self.ended:
             raise self.ended
-        told = self.keeper or pb.Hello()
-        limits = BatchLimits(
-            told.ack_ledgers_max,
-            told.ack_partials_max,
-            told.unconfirmed_parts_max,
-            told.layout_ledgers_max,
+        handle = CursorHandle(
+            self._next_handle, cursor, self._settings, self.outbox, known, self.keeper
         )
-        handle = CursorHandle(self._next_handle, cursor, self._settings, self.outbox, known, limits)
         self._handles[handle.number] = handle
         self._next_handle += 1
         return handle

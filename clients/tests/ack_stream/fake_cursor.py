@@ -17,7 +17,7 @@ from pyroaring import BitMap
 
 from cursorkeeper_client import LayoutItem, LayoutState, Position
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream.columns import ack_set_of, missing_of, u32_column
+from cursorkeeper_client.ack_stream.columns import ack_set_of, missing_of
 from cursorkeeper_client.ack_stream.messages import layout_of, layout_run, position, position_of
 
 BATCH_SIZE_MAX = 65_536
@@ -191,9 +191,8 @@ class FakeCursor:
 
 def acked_of(acks: pb.LedgerAcks) -> BitMap:
     """The whole entries of a message."""
-    acked = BitMap(u32_column(acks.entries))
-    ranges = u32_column(acks.ranges)
-    for first, last in ranges.reshape(-1, 2).tolist():
+    acked = BitMap(acks.entries)
+    for first, last in zip(acks.ranges[::2], acks.ranges[1::2], strict=True):
         if first > last:
             raise FakeRefusal("BAD_MESSAGE", f"range {first} to {last}")
         acked.add_range(first, last + 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import grpc
@@ -21,7 +21,6 @@ from clients.tests.ack_stream.fake_cursor import FakeCursor
 from clients.tests.ack_stream.fake_stream import FakeStream
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper_client._proto import acks_pb2 as pb
-from cursorkeeper_client.ack_stream.columns import BatchLimits
 from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
 
 _SERVER_OPTIONS = [
@@ -30,7 +29,15 @@ _SERVER_OPTIONS = [
     ("grpc.http2.max_ping_strikes", 0),  # else a quiet source's keepalive ends its stream
 ]
 _BROKEN = "the stream is broken on purpose"
-LIMITS = BatchLimits(1_000, 1_000, 65_536, 10_000)
+
+
+def _limits() -> pb.Hello:
+    return pb.Hello(
+        ack_ledgers_max=1_000,
+        ack_partials_max=1_000,
+        unconfirmed_parts_max=65_536,
+        layout_ledgers_max=10_000,
+    )
 
 
 @dataclass
@@ -40,7 +47,7 @@ class KeeperFaults:
     durable_delay_s: float = 0.0  # between accepting and confirming
     hold_durable: bool = False  # nothing becomes durable; `FakeKeeper.release` ends it
     credit_bytes: int = 4 << 20
-    limits: BatchLimits = LIMITS  # of a batch, as Hello says
+    limits: pb.Hello = field(default_factory=_limits)  # of a batch, as Hello says
     group_messages_max: int = GROUP_MESSAGES_MAX  # 0: as release 0.1, which knows no groups
     refuse_opens: int = 0  # so many opens are refused as UNAVAILABLE
     silent: bool = False  # no Hello is answered

@@ -52,13 +52,9 @@ class FakeStream:
 
     def hello(self) -> None:
         """The keeper's first message."""
-        said, limits = hello("fake-keeper", f"{self.keeper.incarnation}"), self.keeper.faults.limits
-        said.ack_ledgers_max, said.ack_partials_max = limits.ledgers_max, limits.partials_max
+        said = hello("fake-keeper", f"{self.keeper.incarnation}")
+        said.MergeFrom(self.keeper.faults.limits)
         said.group_messages_max = self.keeper.faults.group_messages_max
-        said.unconfirmed_parts_max, said.layout_ledgers_max = (
-            limits.unconfirmed_parts_max,
-            limits.layout_ledgers_max,
-        )
         self.send(pb.KeeperMessage(hello=said))
 
     def send(self, message: pb.KeeperMessage) -> None:
@@ -245,7 +241,7 @@ class FakeStream:
                 "CREDIT_EXCEEDED", f"{handle.used} bytes used, {handle.granted} granted"
             )
         limits, ledgers, parts = self.keeper.faults.limits, len(batch.ledgers), parts_of(batch)
-        if ledgers > limits.ledgers_max or parts - ledgers > limits.partials_max:
+        if ledgers > limits.ack_ledgers_max or parts - ledgers > limits.ack_partials_max:
             raise FakeRefusal(
                 "TOO_LARGE", f"{ledgers} data ledgers and {parts - ledgers} batches: split it"
             )

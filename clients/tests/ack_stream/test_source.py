@@ -137,11 +137,9 @@ async def test_a_batch_no_message_can_hold_is_not_sent(handle: CursorHandle) -> 
 async def test_pause_is_seen_and_ends(fake_keeper: FakeKeeper, handle: CursorHandle) -> None:
     fake_keeper.pause("BookKeeper is away")
     await handle.durable(await handle.send(acks(1)))  # acks may still be sent
-    assert handle.paused and handle.pause_reason == "BookKeeper is away"
-    resumed = asyncio.ensure_future(handle.wait_resumed())
+    assert handle.paused_for == "BookKeeper is away"
     fake_keeper.resume()
-    await resumed
-    assert not handle.paused
+    await until(lambda: not handle.paused_for, what="it is resumed")
 
 
 async def test_sending_before_the_state_is_here_is_a_defect(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import msgspec
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -62,14 +62,7 @@ class Report:
         for name, value, note in self._lines():
             table.add_row(name, value, note)
         title = "Every confirmed ack survived" if self.is_good else "ACKS WERE LOST OR SKIPPED"
-        console.print(
-            Panel(
-                Group(verdict, table),
-                title=title,
-                border_style="green" if self.is_good else "red",
-                expand=False,
-            )
-        )
+        console.print(_panel(self.is_good, title, verdict, table))
 
     def _lines(self) -> list[tuple[str, str, str]]:
         per_flush = max(1, self.flush_bytes_p50)
@@ -157,14 +150,12 @@ class TraceReport:
         title = (
             "Equal to Pulsar's own cursor" if self.trace_equal else "NOT EQUAL TO PULSAR'S CURSOR"
         )
-        console.print(
-            Panel(
-                Group(Text(note), Text(""), table),
-                title=title,
-                border_style="green" if self.trace_equal else "red",
-                expand=False,
-            )
-        )
+        console.print(_panel(self.is_good, title, Text(note), Text(""), table))
+
+
+def _panel(is_good: bool, title: str, *parts: RenderableType) -> Panel:
+    style = "green" if is_good else "red"
+    return Panel(Group(*parts), title=title, border_style=style, expand=False)
 
 
 def size(count: float) -> str:

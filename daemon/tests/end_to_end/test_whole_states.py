@@ -104,14 +104,16 @@ async def test_r09_at_a_limit_the_source_is_paused_and_goes_on(
         await handle.durable(await handle.send(Acks([LedgerAcks(11, [2, 4])])))
         stuck = await handle.send(Acks([LedgerAcks(11, [6, 8])]))
         async with asyncio.timeout(120):
-            while not handle.paused:
+            while not handle.paused_for:
                 await asyncio.sleep(0.01)
         assert (
-            "managedLedgerMaxUnackedRangesToPersist = 2" in str(handle.pause_reason)
+            "managedLedgerMaxUnackedRangesToPersist = 2" in handle.paused_for
             and handle.durable_seq < stuck
         )
         await handle.durable(await handle.send(Acks([LedgerAcks(11, [3, 5, 7])])))
-        await handle.wait_resumed()
+        async with asyncio.timeout(120):
+            while handle.paused_for:
+                await asyncio.sleep(0.01)
     await daemon.kill()
     other = await daemons.start(stack.gateway, stack.zookeeper, *WHOLE)
     state = await recovered(other.address, topic)
