@@ -18,7 +18,7 @@ async def run(address: str, case: BadCase) -> None:
     work = bad_case(case)
     async with Client(address, ClientSettings(name="bad-case")) as client:
         opens = partial(client.cursor, work.topic, SUBSCRIPTION, layout=work.layout)
-        flow = Flow(0, opens, in_flight_max=IN_FLIGHT_MAX, ledger=True)
+        flow = Flow(0, opens, in_flight_max=IN_FLIGHT_MAX)
         for acks, count in work.batches:
             await flow.send(acks, count)
             await asyncio.sleep(0)

@@ -13,6 +13,7 @@ import pytest
 
 from clients.tests.ack_stream.conftest import until
 from clients.tests.ack_stream.fake_keeper import FakeKeeper
+from cursorkeeper.demo.workload import BadCase
 from cursorkeeper_client import Client, ClientSettings, CursorDeposed
 from cursorkeeper_client.ack_stream.connection import SourceConnection
 from daemon.tests.source.__main__ import IN_FLIGHT_MAX, pace
@@ -95,3 +96,25 @@ async def test_a_sigterm_ends_it_when_all_that_it_sent_is_durable() -> None:
     )
     assert durable == sent
     assert lines[-1] == {"done": True, "unconfirmed_batches": 0}
+
+
+async def test_the_bad_case_is_sent_whole_and_every_batch_is_said() -> None:
+    keeper = FakeKeeper()
+    await keeper.start()
+    case = BadCase(entries=60_000, ledgers=4)
+    command = ["-m", "daemon.tests.source.bad_case", "--daemon", keeper.address]
+    command += ["--entries", str(case.entries), "--ledgers", str(case.ledgers)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdout=asyncio.subprocess.PIPE
+    )
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate()
+    await keeper.kill()
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert process.returncode == 0
+    assert lines[-1]["done"] and lines[-1]["confirmed"] == sum(map(len, case.acked().values()))
+    batches = len(list(case.batches()))
+    assert [line["sent"] for line in lines if "sent" in line] == [
+        [0, number + 1] for number in range(batches)
+    ]
+    assert [line["durable"] for line in lines if "durable" in line][-1] == [0, batches]
