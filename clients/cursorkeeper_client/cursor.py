@@ -146,13 +146,7 @@ class Cursor(Series):
     async def send(self, acks: Acks) -> int:
         """One batch of columns, for who has gathered it himself. Returns its seq."""
         encoded = encoded_within(acks, self._settings)
-        await self._wait_until(
-            lambda: (
-                self.unconfirmed_bytes + self._open.bytes + len(encoded)
-                <= self._settings.unconfirmed_bytes_max
-                and self.last_seq - self.durable_seq < UNCONFIRMED_BATCHES_MAX
-            )
-        )
+        await self._wait_until(lambda: self._has_room(len(encoded)))
         self._seal()
         return self._keep(encoded)
 
@@ -296,25 +290,25 @@ class Cursor(Series):
         """The batch that is open, with room for so many bytes, which are counted already."""
         while True:
             self._check()
-            taken = self.unconfirmed_bytes + self._open.bytes + size
             if self._open.bytes and self._open.bytes + size > self._batch_bytes:
                 self._seal()
                 await asyncio.sleep(0)  # who acks without a pause lets the others run, too
-            elif taken > self._settings.unconfirmed_bytes_max:
-                await self._wait_until(
-                    lambda: (
-                        self.unconfirmed_bytes + self._open.bytes + size
-                        <= self._settings.unconfirmed_bytes_max
-                    )
-                )
-            else:
+            elif self._has_room(size):
                 break
+            else:
+                await self._wait_until(lambda: self._has_room(size))
         if not self._open.bytes:
             # The first ack after a pause leaves with those of its turn, others within the gap.
             idle = self.durable_seq == self.last_seq
             asyncio.get_running_loop().call_later(0 if idle else GAP_MS / 1000, self._set_due)
         self._open.bytes += size
         return self._open
+
+    def _has_room(self, size: int) -> bool:
+        return (
+            self.unconfirmed_bytes + self._open.bytes + size <= self._settings.unconfirmed_bytes_max
+            and self.last_seq - self.durable_seq < UNCONFIRMED_BATCHES_MAX
+        )
 
     def _set_due(self) -> None:
         self._is_due = True

@@ -67,7 +67,7 @@ class GatewayClient:
         append_gap: Gap | None = None,
     ) -> None:
         self._settings, self._rng = settings, rng or random.Random()
-        self._append_gap = append_gap or Gap(settings.append_gap_ms)
+        self._append_gap = append_gap or Gap()
         self._metadata = call_metadata(settings)
         self._channel: Any = None
         self._stub: Stub | None = None
@@ -260,19 +260,8 @@ class GatewayClient:
         told = [most for most in (reply.message_entries_max, reply.message_ledgers_max) if most]
         # an entry is of one ledger
         self._queue.batch_entries_max = min([self._settings.append_batch_entries_max, *told])
-        return GatewayInfo(
-            reply.instance,
-            reply.version,
-            reply.bookkeeper_version,
-            reply.entry_bytes_max,
-            reply.message_bytes_max,
-            reply.writable_bookies,
-            reply.metadata_service_uri,
-            tuple(reply.roles),
-            reply.role,
-            reply.message_entries_max,
-            reply.message_ledgers_max,
-        )
+        said = {name: getattr(reply, name) for name in GatewayInfo.__slots__}
+        return GatewayInfo(**said | {"roles": tuple(reply.roles)})
 
     async def _call(
         self,

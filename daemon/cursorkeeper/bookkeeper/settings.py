@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cursorkeeper_client.gap import GAP_MS
-
 ENVELOPE_BYTES = 64 << 10
 """Room that ids and tags need in a message beside its payloads."""
 
@@ -30,8 +28,6 @@ class GatewayClientSettings:
     password: bytes = b""
     """The password of the ledgers that are read and fenced."""
 
-    append_gap_ms: float = GAP_MS
-    """Between two append messages while one is unanswered, unless it was full. 0: none."""
     append_batch_entries_max: int = 1024
     append_batch_bytes_max: int = 1 << 20
     """Of one message, or one entry: a message above the gateway's limit would end the stream with
@@ -71,10 +67,8 @@ class GatewayClientSettings:
             )
         for name in self.__slots__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and value <= 0 and name != "append_gap_ms":
+            if isinstance(value, int | float) and value <= 0:
                 raise ValueError(f"{name} is {value}, must be above 0")
-        if self.append_gap_ms < 0:
-            raise ValueError(f"append_gap_ms is {self.append_gap_ms}, must not be negative")
         if self.stream_back_off_min_ms > self.stream_back_off_max_ms:
             raise ValueError(
                 f"stream_back_off_min_ms {self.stream_back_off_min_ms} is above the maximum "

@@ -116,18 +116,14 @@ async def run(given: argparse.Namespace) -> int:
 
 
 async def _report(cursors: Sequence[Cursor], every_s: float) -> None:
-    """Says it when a cursor was opened, when the daemon asks to pause, or no longer does; and the
-    totals.
-    """
-    began, told = time.monotonic(), [("", 0)] * len(cursors)
+    """Says it when the daemon asks to pause, or no longer does; and the totals."""
+    began, told = time.monotonic(), [""] * len(cursors)
     while True:
         await asyncio.sleep(LOOK_S)
         for at, cursor in enumerate(cursors):
-            was, told[at] = told[at], (cursor.paused_for, cursor.opens)
-            if was[1] != cursor.opens and (found := cursor.recovered):
-                say(opened=[at, found.epoch, found.generation])
-            if was[0] != cursor.paused_for:
-                say(paused=[at, cursor.paused_for])
+            if told[at] != cursor.paused_for:
+                told[at] = cursor.paused_for
+                say(paused=[at, told[at]])
         if every_s and time.monotonic() - began >= every_s:
             began = time.monotonic()
             say(

@@ -178,7 +178,7 @@ def set_watches(relative_zxid: int, paths: Sequence[str]) -> Request[None]:
 
 
 def get(path: str, watch: bool) -> Request[Node]:
-    return Request(path, OP_GET_DATA, _name(path) + bytes([watch]), lambda body: _node(body, 0)[0])
+    return Request(path, OP_GET_DATA, _name(path) + bytes([watch]), _node)
 
 
 def exists(path: str) -> Request[Stat | None]:
@@ -337,12 +337,11 @@ def _multi_read_answer(body: bytes, paths: Sequence[str]) -> list[Node | None] |
 # --- pieces ---------------------------------------------------------------------------------------
 
 
-def _node(body: bytes, offset: int) -> tuple[Node, int]:
-    size = _INT.unpack_from(body, offset)[0]
-    start = offset + 4
-    end = start + max(size, 0)  # -1: data that was never set
+def _node(body: bytes) -> Node:
+    size = _INT.unpack_from(body)[0]
+    end = _INT.size + max(size, 0)  # -1: data that was never set
     stat = Stat._make(_STAT.unpack_from(body, end))
-    return Node(body[start:end], stat.version, stat), end + _STAT.size
+    return Node(body[_INT.size : end], stat.version, stat)
 
 
 def _string(body: bytes, offset: int) -> tuple[str, int]:
