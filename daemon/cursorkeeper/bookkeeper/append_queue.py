@@ -24,7 +24,7 @@ from cursorkeeper.bookkeeper.errors import (
     Outcome,
     afterwards,
     connection_lost,
-    timed_out,
+    from_status,
 )
 
 Future = asyncio.Future[None]
@@ -169,8 +169,11 @@ class AppendQueue:
         """Ledgers whose oldest append waits too long fail as a whole."""
         for queue in self._ledgers.values():
             if queue.waiting and now_s - queue.waiting[0][2] >= timeout_s:
-                error = timed_out(
-                    Operation.APPEND, ledger=queue.ledger, message=f"no answer for {timeout_s:g} s"
+                error = from_status(
+                    Operation.APPEND,
+                    "DEADLINE_EXCEEDED",
+                    ledger=queue.ledger,
+                    message=f"no answer for {timeout_s:g} s",
                 )
                 queue.died_of = queue.died_of or error
                 self._fail_from(queue, queue.first, _lost(error))
@@ -195,15 +198,13 @@ class AppendQueue:
             )
             self._fail_from(queue, queue.first, _lost(queue.died_of))
 
-    def fail_all(self, error: Callable[[int], GatewayError]) -> None:
-        """The stream is gone, and with it the write handle of every ledger. `error` makes one for a
-        ledger.
-        """
+    def fail_all(self, error: GatewayError) -> None:
+        """The stream is gone, and with it the write handle of every ledger."""
         ledgers, self._ledgers = self._ledgers, {}
         self._unsent.clear()
         for queue in ledgers.values():
             if queue.waiting:
-                self._fail_from(queue, queue.first, _lost(error(queue.ledger)))
+                self._fail_from(queue, queue.first, _lost(error.of(queue.ledger)))
 
     def _fail_from(self, queue: _Ledger, entry: int, error: Callable[[bool], GatewayError]) -> None:
         """Fail `entry` and all later ones; `error` is asked once for those sent and once for those
@@ -237,12 +238,5 @@ class AppendQueue:
 
 def _lost(error: GatewayError) -> Callable[[bool], GatewayError]:
     """The given error for what was sent; for what was not, the same but certain."""
-    kind = type(error)
-    certain = kind(
-        error.reason,
-        Outcome.NOT_DONE,
-        ledger=error.ledger,
-        bookkeeper_code=error.bookkeeper_code,
-        message=error.message,
-    )
+    certain = error.of(error.ledger, Outcome.NOT_DONE)
     return lambda sent: error if sent else certain

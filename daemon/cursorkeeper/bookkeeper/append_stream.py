@@ -69,28 +69,24 @@ class AppendStream:
             self._expiry.cancel()
         if self._task:
             await tasks.end(self._task)
-        self._fail_all(
-            lambda ledger: from_status(
-                Operation.APPEND, "CANCELLED", ledger=ledger, message="the client was closed"
-            )
-        )
+        self._fail_all(from_status(Operation.APPEND, "CANCELLED", message="the client was closed"))
 
     async def _run(self) -> None:
         """Lives from the first append to the end of the stream."""
-        error: Callable[[int], GatewayError] = _broken
+        error = connection_lost(Operation.APPEND)
         try:
             if self._is_broken:
                 await asyncio.sleep(self._back_off.next_s())
             await self._connect()
             error = await self._stream(self._open_call())
         except GatewayError as failed:  # of `connect`: nothing was sent yet
-            error = _like(failed)
+            error = connection_lost(Operation.APPEND, message=str(failed))
         finally:
             self._is_broken = True
             self._task = None
             self._fail_all(error)
 
-    async def _stream(self, call: AppendCall) -> Callable[[int], GatewayError]:
+    async def _stream(self, call: AppendCall) -> GatewayError:
         """Send and receive until the stream ends; returns what it ended with."""
         sender = self._loop.create_task(self._send(call), name="append sender")
         # without a sender the stream must not look alive
@@ -101,15 +97,14 @@ class AppendStream:
                 self._is_broken = False
                 self._back_off.reset()
                 self._answer(reply)
-            return lambda ledger: from_status(Operation.APPEND, "OK", ledger=ledger)
+            return from_status(Operation.APPEND, "OK")
         except RpcFailed as failed:
-            seen = failed
-            return lambda ledger: error_of(Operation.APPEND, seen, ledger)
+            return error_of(Operation.APPEND, failed)
         except asyncio.CancelledError:
             if not sender.done() or sender.cancelled():
                 raise
             sender.result()  # it died of a defect: that is what should be seen
-            return _broken
+            return connection_lost(Operation.APPEND)
         finally:
             call.cancel()
             sender.cancel()
@@ -142,7 +137,7 @@ class AppendStream:
                 of_failure(failure.failure, failure.ledger_id),
             )
 
-    def _fail_all(self, error: Callable[[int], GatewayError]) -> None:
+    def _fail_all(self, error: GatewayError) -> None:
         self._queue.fail_all(error)
         self._wake.clear()
 
@@ -154,11 +149,3 @@ class AppendStream:
         self._expiry = (
             self._loop.call_later(limit_s / _EXPIRY_CHECKS, self._watch) if waits else None
         )
-
-
-def _broken(ledger: int) -> GatewayError:
-    return connection_lost(Operation.APPEND, ledger=ledger)
-
-
-def _like(failed: GatewayError) -> Callable[[int], GatewayError]:
-    return lambda ledger: connection_lost(Operation.APPEND, ledger=ledger, message=str(failed))

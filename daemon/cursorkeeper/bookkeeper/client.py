@@ -21,7 +21,6 @@ from cursorkeeper.bookkeeper.errors import (
     Operation,
     Outcome,
     from_status,
-    timed_out,
 )
 from cursorkeeper.bookkeeper.port import (
     TO_LAST_CONFIRMED,
@@ -291,7 +290,7 @@ class GatewayClient:
                     return
                 yield reply  # type: ignore[misc]  # END is the only other object
         except TimeoutError:
-            raise timed_out(operation, ledger=ledger) from None
+            raise from_status(operation, "DEADLINE_EXCEEDED", ledger=ledger) from None
         except RpcFailed as failed:
             raise error_of(operation, failed, ledger) from None
         except asyncio.CancelledError:

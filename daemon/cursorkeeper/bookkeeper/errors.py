@@ -9,6 +9,7 @@ only where that is certain; everything else is UNKNOWN and nobody guesses.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 
 class Outcome(StrEnum):
@@ -57,6 +58,16 @@ class GatewayError(Exception):
         code = f" (BookKeeper {bookkeeper_code})" if bookkeeper_code else ""
         self.said = f"{where}{reason}, {outcome}{code}{': ' + message if message else ''}"
         super().__init__(f"{self.said}. What to do: {self.remedy}")
+
+    def of(self, ledger: int, outcome: Outcome | None = None) -> Self:
+        """The same of this ledger, and with this outcome."""
+        return type(self)(
+            self.reason,
+            outcome or self.outcome,
+            ledger=ledger,
+            bookkeeper_code=self.bookkeeper_code,
+            message=self.message,
+        )
 
 
 class GatewayRetry(GatewayError):
@@ -181,11 +192,6 @@ def from_status(
 def connection_lost(operation: Operation, *, ledger: int = -1, message: str = "") -> GatewayError:
     """The connection broke before the answer came."""
     return from_status(operation, "UNAVAILABLE", ledger=ledger, message=message)
-
-
-def timed_out(operation: Operation, *, ledger: int = -1, message: str = "") -> GatewayError:
-    """No answer within the limit."""
-    return from_status(operation, "DEADLINE_EXCEEDED", ledger=ledger, message=message)
 
 
 def afterwards(ledger: int, died_of: GatewayError | None) -> GatewayError:

@@ -114,7 +114,7 @@ def call_metadata(settings: GatewayClientSettings, deployment: str = "") -> Call
     return tuple((key, value) for key, value in said.items() if value)
 
 
-def error_of(operation: Operation, failed: Exception, ledger: int) -> GatewayError:
+def error_of(operation: Operation, failed: Exception, ledger: int = -1) -> GatewayError:
     """What a failed call means: the gateway's `Failure` if it sent one, else the status."""
     rpc: Any = failed
     for key, value in rpc.trailing_metadata() or ():

@@ -175,7 +175,7 @@ def test_a_broken_stream_tells_sent_from_unsent(appends: Appends) -> None:
         appends.add(1, entry)
     appends.batch()
     appends.add(2, 0)
-    appends.queue.fail_all(lambda ledger: connection_lost(Operation.APPEND, ledger=ledger))
+    appends.queue.fail_all(connection_lost(Operation.APPEND))
     assert (appends.seen(1), appends.seen(2)) == ("uuuunn", "n")
     assert all(isinstance(f.exception(), GatewayRoll) for f in appends.futures.values())
     assert appends.batch() == [] and appends.held == (0, 0) and not appends.queue.has_unanswered

@@ -23,7 +23,7 @@ from cursorkeeper.bookkeeper.errors import (
     Outcome,
     afterwards,
     connection_lost,
-    timed_out,
+    from_status,
 )
 from daemon.tests.fakes.bookkeeper.faults import Fault, Planned
 from daemon.tests.fakes.bookkeeper.ledger import FakeLedger
@@ -200,7 +200,10 @@ class FakeHandle:
                 self._fail_from(head, self._fenced)
             if head.error is None and head.deadline_s <= now:
                 self._fail_from(
-                    head, lambda: timed_out(Operation.APPEND, ledger=self.ledger.ledger)
+                    head,
+                    lambda: from_status(
+                        Operation.APPEND, "DEADLINE_EXCEEDED", ledger=self.ledger.ledger
+                    ),
                 )
             if head.error is None and (
                 not head.arrived or head.ack_at_s > now or self.store.acks_stalled
