@@ -1,4 +1,4 @@
-"""The client for real servers: `port.ZooKeeper` over one `Session`.
+"""The client for real servers: `port.ZooKeeper` on a `Session`.
 
 Owns the operations: chroot, size check, and which request and watch each of them is. Does not own
 bytes or the session. Invariant: every error that leaves here has the caller's path.
@@ -6,26 +6,21 @@ bytes or the session. Invariant: every error that leaves here has the caller's p
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from cursorkeeper.zookeeper import codec, ensure
 from cursorkeeper.zookeeper.errors import ZooKeeperError, show_paths
-from cursorkeeper.zookeeper.paths import Chroot
 from cursorkeeper.zookeeper.session import Session
-from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import (
     Create,
     Delete,
     Node,
     Op,
     OpResult,
-    SessionState,
     SetData,
     Stat,
-    StateCallback,
     Version,
     WatchCallback,
 )
@@ -33,44 +28,8 @@ from cursorkeeper.zookeeper.values import (
 T = TypeVar("T")
 
 
-class ZooKeeperClient:
-    """See `port.ZooKeeper` for what each method promises.
-
-    `random_source` orders hosts and spreads back-off.
-    """
-
-    def __init__(
-        self,
-        settings: ZooKeeperSettings,
-        *,
-        random_source: random.Random | None = None,
-    ) -> None:
-        self.settings = settings
-        self._chroot = Chroot(settings.chroot)
-        self._session = Session(
-            settings,
-            shown_path=self._chroot.outside,
-            random_source=random_source or random.Random(),
-        )
-
-    # --- session ----------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        await self._session.start()
-
-    async def close(self) -> None:
-        await self._session.close()
-
-    @property
-    def state(self) -> SessionState:
-        return self._session.state
-
-    @property
-    def session_id(self) -> int:
-        return self._session.session_id
-
-    def on_state(self, callback: StateCallback) -> None:
-        self._session.listeners.append(callback)
+class ZooKeeperClient(Session):
+    """See `port.ZooKeeper` for what each method promises."""
 
     # --- nodes ------------------------------------------------------------------------------------
 
@@ -79,7 +38,7 @@ class ZooKeeperClient:
 
         def answered(_: Node) -> None:
             if watch is not None:
-                self._session.watches.add(inside, watch)
+                self.watches.add(inside, watch)
 
         return await self._send(codec.get(inside, watch is not None), answered)
 
@@ -156,7 +115,7 @@ class ZooKeeperClient:
     ) -> T:
         try:
             codec.check_size(request, self.settings.request_bytes_max)
-            return await self._session.request(request, answered)
+            return await self.request(request, answered)
         except ZooKeeperError as error:
             show_paths(error, self._chroot.outside)
             raise

@@ -37,6 +37,7 @@ from cursorkeeper.zookeeper.errors import (
 )
 from cursorkeeper.zookeeper.handshake import NO_PASSWORD, Opened, shake_hands
 from cursorkeeper.zookeeper.in_flight import InFlight
+from cursorkeeper.zookeeper.paths import Chroot
 from cursorkeeper.zookeeper.rearm import rearm
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import SessionState, StateCallback
@@ -48,23 +49,20 @@ _HOST_LIMIT_MIN_S = 1.0
 
 
 class Session:
-    """A session with an ensemble. `shown_path` maps a server's path to the caller's, for watch
-    events.
+    """A session with an ensemble, without the operations on nodes. `random_source` orders hosts and
+    spreads back-off.
     """
 
     def __init__(
-        self,
-        settings: ZooKeeperSettings,
-        *,
-        shown_path: Callable[[str], str],
-        random_source: random.Random,
+        self, settings: ZooKeeperSettings, *, random_source: random.Random | None = None
     ) -> None:
         self.settings = settings
-        self.watches = WatchTable(shown_path)
-        self.listeners: list[StateCallback] = []
+        self._chroot = Chroot(settings.chroot)
+        self.watches = WatchTable(self._chroot.outside)
+        self._listeners: list[StateCallback] = []
         self.state = SessionState.SUSPENDED
         self.session_id = 0
-        self._random = random_source
+        self._random = random_source or random.Random()
         self._password = NO_PASSWORD
         self._last_zxid = 0
         self._timeout_s = settings.session_timeout_ms / 1000
@@ -126,10 +124,14 @@ class Session:
         self._go(SessionState.CLOSED)
         self._connected.set()  # wakes those who wait; they look at the state
 
+    def on_state(self, callback: StateCallback) -> None:
+        """Call `callback` with every new state from now on."""
+        self._listeners.append(callback)
+
     def _go(self, state: SessionState) -> None:
         if self.state not in (state, SessionState.CLOSED):
             self.state = state
-            for listener in self.listeners:
+            for listener in self._listeners:
                 asyncio.get_running_loop().call_soon(listener, state)
 
     # --- connecting -------------------------------------------------------------------------------

@@ -287,7 +287,7 @@ async def test_fault_17_requests_cancelled_while_suspended_leave_nothing(real: R
     await asyncio.gather(*requests, return_exceptions=True)
     await proxy.listen()
     await _back(zk, states)
-    session = zk._session
+    session = zk
     assert (session._room.requests, session._room.bytes, session.watches.callbacks) == (0, 0, {})
 
 
@@ -296,13 +296,13 @@ async def test_fault_17_requests_cancelled_in_flight_leave_nothing(real: RealWor
     await zk.create("/n", b"")
     proxy.stall()
     requests = [asyncio.create_task(zk.get("/n", watch=lambda _: None)) for _ in range(200)]
-    await until(lambda: zk._session._room.requests == 200)
+    await until(lambda: zk._room.requests == 200)
     for request in requests:
         request.cancel()
     await asyncio.gather(*requests, return_exceptions=True)
     proxy.flow()
     await zk.sync("/")
-    session = zk._session
+    session = zk
     assert (session._room.requests, session._room.bytes, session.watches.callbacks) == (0, 0, {})
 
 

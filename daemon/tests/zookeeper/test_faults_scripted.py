@@ -267,7 +267,7 @@ async def test_fault_13_close_of_a_server_that_does_not_answer() -> None:
         zk = _client(server, settings=replace(SETTINGS, close_timeout_s=0.4))
         await zk.start()
         waiting = asyncio.create_task(zk.get("/n"))
-        await until(lambda: zk._session._room.requests)
+        await until(lambda: zk._room.requests)
         began_s = time.monotonic()
         await zk.close()
         assert 0.25 < time.monotonic() - began_s < 0.4 + BUSY_S
@@ -393,7 +393,7 @@ async def test_xid_wraps() -> None:
     async with ScriptedServer(_healthy) as server:
         zk = _client(server)
         await zk.start()
-        connection = zk._session._connection
+        connection = zk._connection
         assert connection is not None
         connection._xid = XID_MAX - 1
         for _ in range(4):
@@ -580,9 +580,9 @@ async def test_unanswered_request_is_unknown_after_its_time_and_the_connection_s
             await zk.get("/n")
         assert not isinstance(caught.value, ConnectionLost)
         assert zk.state is SessionState.CONNECTED
-        assert zk._session._room.requests == 1, "it is still in flight"
+        assert zk._room.requests == 1, "it is still in flight"
         await zk.close()
-    assert zk._session._room.requests == 0
+    assert zk._room.requests == 0
 
 
 async def test_late_answer_of_a_request_given_up_does_not_disturb_the_next() -> None:
@@ -605,7 +605,7 @@ async def test_late_answer_of_a_request_given_up_does_not_disturb_the_next() -> 
             await zk.get("/n", watch=lambda _: None)
         release.set()
         assert (await zk.get("/n")).data == b"2"
-        assert not zk._session.watches.callbacks, "the caller that gave up gets no watch"
+        assert not zk.watches.callbacks, "the caller that gave up gets no watch"
         await zk.close()
 
 
@@ -625,10 +625,10 @@ async def test_requests_in_flight_are_bounded() -> None:
         zk = _client(server, settings=replace(SETTINGS, requests_in_flight_max=3))
         await zk.start()
         first = [asyncio.create_task(zk.get("/n")) for _ in range(3)]
-        await until(lambda: zk._session._room.requests == 3)
+        await until(lambda: zk._room.requests == 3)
         second = [asyncio.create_task(zk.get("/n")) for _ in range(3)]
         await asyncio.sleep(0)
-        assert zk._session._room.requests == 3
+        assert zk._room.requests == 3
         release.set()
         assert len(await asyncio.gather(*first, *second)) == 6
         await zk.close()
@@ -638,7 +638,7 @@ async def test_requests_in_flight_are_bounded() -> None:
         )
         await zk.start()
         stuck = [asyncio.create_task(zk.get("/n")) for _ in range(3)]
-        await until(lambda: zk._session._room.requests == 3)
+        await until(lambda: zk._room.requests == 3)
         with pytest.raises(TooManyRequests):
             await zk.get("/n")
         await asyncio.gather(*stuck, return_exceptions=True)
@@ -651,7 +651,7 @@ async def test_a_value_that_cannot_be_encoded_takes_no_room() -> None:
         await zk.start()
         with pytest.raises(TypeError):
             await zk.set("/n", [1, 2], 0)  # type: ignore[arg-type]
-        assert zk._session._room.requests == 0
+        assert zk._room.requests == 0
         await zk.close()
 
 
@@ -699,7 +699,7 @@ async def test_a_bug_in_the_session_fails_requests_instead_of_hanging_them() -> 
         async def broken() -> None:
             raise RuntimeError("a bug")
 
-        zk._session._try_hosts = broken  # type: ignore[assignment]
+        zk._try_hosts = broken  # type: ignore[assignment]
         server.peers[0].writer.close()
         await until(lambda: zk.state is SessionState.CLOSED)
         with pytest.raises(ClientClosed) as caught:
