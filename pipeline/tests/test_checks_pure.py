@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.bookkeeper.port import LedgerSpec, LedgerStore
 from cursorkeeper.connections import footer_store
 from cursorkeeper.core.errors import DamageError
@@ -45,6 +44,7 @@ from cursorkeeper_pipeline.source.shards import Reader
 from cursorkeeper_pipeline.source.side_by_side import Room
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeperServer
 
 NAME = CursorName("persistent://t/ns/topic", "sub")

@@ -9,7 +9,6 @@ from cursorkeeper.bookkeeper.errors import (
     GatewayRetry,
     GatewayRoll,
     NoSuchLedger,
-    Operation,
     Outcome,
 )
 from cursorkeeper.bookkeeper.port import (
@@ -40,7 +39,6 @@ __all__ = [
     "LedgerState",
     "LedgerStore",
     "NoSuchLedger",
-    "Operation",
     "Outcome",
     "ReadChunk",
     "SeenEnd",

@@ -20,10 +20,8 @@ from cursorkeeper.bookkeeper.errors import (
     GatewayRefused,
     GatewayRetry,
     GatewayRoll,
-    Operation,
     Outcome,
     afterwards,
-    connection_lost,
     from_status,
 )
 
@@ -170,10 +168,10 @@ class AppendQueue:
         for queue in self._ledgers.values():
             if queue.waiting and now_s - queue.waiting[0][2] >= timeout_s:
                 error = from_status(
-                    Operation.APPEND,
                     "DEADLINE_EXCEEDED",
                     ledger=queue.ledger,
                     message=f"no answer for {timeout_s:g} s",
+                    of_append=True,
                 )
                 queue.died_of = queue.died_of or error
                 self._fail_from(queue, queue.first, _lost(error))
@@ -193,8 +191,11 @@ class AppendQueue:
         self.acknowledged(ledger, last_entry)
         queue = self._ledgers.pop(ledger, None)
         if queue and queue.waiting:
-            queue.died_of = connection_lost(
-                Operation.APPEND, ledger=ledger, message="the ledger was ended by this client"
+            queue.died_of = from_status(
+                "UNAVAILABLE",
+                ledger=ledger,
+                message="the ledger was ended by this client",
+                of_append=True,
             )
             self._fail_from(queue, queue.first, _lost(queue.died_of))
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper.append_queue import AppendQueue
-from cursorkeeper.bookkeeper.errors import GatewayError, Operation, connection_lost, from_status
+from cursorkeeper.bookkeeper.errors import GatewayError, from_status
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.bookkeeper.transport import END, AppendCall, error_of, of_failure
 from cursorkeeper_client import tasks
@@ -69,18 +69,18 @@ class AppendStream:
             self._expiry.cancel()
         if self._task:
             await tasks.end(self._task)
-        self._fail_all(from_status(Operation.APPEND, "CANCELLED", message="the client was closed"))
+        self._fail_all(_ended("CANCELLED", "the client was closed"))
 
     async def _run(self) -> None:
         """Lives from the first append to the end of the stream."""
-        error = connection_lost(Operation.APPEND)
+        error = _ended()
         try:
             if self._is_broken:
                 await asyncio.sleep(self._back_off.next_s())
             await self._connect()
             error = await self._stream(self._open_call())
         except GatewayError as failed:  # of `connect`: nothing was sent yet
-            error = connection_lost(Operation.APPEND, message=str(failed))
+            error = _ended(message=str(failed))
         finally:
             self._is_broken = True
             self._task = None
@@ -97,14 +97,14 @@ class AppendStream:
                 self._is_broken = False
                 self._back_off.reset()
                 self._answer(reply)
-            return from_status(Operation.APPEND, "OK")
+            return _ended("OK")
         except RpcFailed as failed:
-            return error_of(Operation.APPEND, failed)
+            return error_of(failed, of_append=True)
         except asyncio.CancelledError:
             if not sender.done() or sender.cancelled():
                 raise
             sender.result()  # it died of a defect: that is what should be seen
-            return connection_lost(Operation.APPEND)
+            return _ended()
         finally:
             call.cancel()
             sender.cancel()
@@ -149,3 +149,7 @@ class AppendStream:
         self._expiry = (
             self._loop.call_later(limit_s / _EXPIRY_CHECKS, self._watch) if waits else None
         )
+
+
+def _ended(status: str = "UNAVAILABLE", message: str = "") -> GatewayError:
+    return from_status(status, message=message, of_append=True)

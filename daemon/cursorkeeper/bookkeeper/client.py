@@ -18,7 +18,6 @@ from cursorkeeper.bookkeeper.append_stream import AppendStream
 from cursorkeeper.bookkeeper.errors import (
     GatewayRefused,
     GatewayRetry,
-    Operation,
     Outcome,
     from_status,
 )
@@ -127,9 +126,7 @@ class GatewayClient:
             password=spec.password,
             custom_metadata=custom_metadata,
         )
-        reply = await self._call(
-            Operation.CREATE, self._service.Create, request, self._settings.create_timeout_s
-        )
+        reply = await self._call(self._service.Create, request, self._settings.create_timeout_s)
         self._queue.created(reply.ledger_id)
         return reply.ledger_id
 
@@ -158,7 +155,7 @@ class GatewayClient:
             password=self._settings.password,
             unconfirmed=unconfirmed,
         )
-        async for reply in self._stream(Operation.READ, self._service.Read, request, ledger):
+        async for reply in self._stream(self._service.Read, request, ledger):
             yield ReadChunk(
                 reply.first_entry_id,
                 tuple(reply.payloads),
@@ -170,14 +167,13 @@ class GatewayClient:
     async def fence(self, ledger: int) -> LedgerEnd:
         request = pb.FenceRequest(ledger_id=ledger, password=self._settings.password)
         reply = await self._call(
-            Operation.FENCE, self._service.Fence, request, self._settings.fence_timeout_s, ledger
+            self._service.Fence, request, self._settings.fence_timeout_s, ledger
         )
         self._queue.forget(ledger)
         return LedgerEnd(reply.last_entry_id, reply.length)
 
     async def close_ledger(self, ledger: int) -> LedgerEnd:
         reply = await self._call(
-            Operation.CLOSE,
             self._service.Close,
             pb.CloseRequest(ledger_id=ledger),
             self._settings.close_timeout_s,
@@ -189,7 +185,6 @@ class GatewayClient:
 
     async def delete(self, ledger: int) -> None:
         await self._call(
-            Operation.DELETE,
             self._service.Delete,
             pb.DeleteRequest(ledger_id=ledger),
             self._settings.delete_timeout_s,
@@ -201,7 +196,6 @@ class GatewayClient:
         request = pb.MetadataRequest(ledger_id=ledger)
         return _info(
             await self._call(
-                Operation.METADATA,
                 self._service.Metadata,
                 request,
                 self._settings.metadata_timeout_s,
@@ -212,13 +206,13 @@ class GatewayClient:
     async def end_of(self, ledger: int) -> SeenEnd:
         request = pb.EndRequest(ledger_id=ledger, password=self._settings.password)
         reply = await self._call(
-            Operation.READ, self._service.End, request, self._settings.metadata_timeout_s, ledger
+            self._service.End, request, self._settings.metadata_timeout_s, ledger
         )
         return SeenEnd(reply.closed, reply.last_add_confirmed)
 
     async def list(self, custom_metadata: Mapping[str, bytes]) -> AsyncIterator[LedgerInfo]:
         request = pb.ListRequest(custom_metadata=custom_metadata)
-        async for reply in self._stream(Operation.LIST, self._service.List, request, -1):
+        async for reply in self._stream(self._service.List, request, -1):
             for ledger in reply.ledgers:
                 yield _info(ledger)
 
@@ -252,9 +246,7 @@ class GatewayClient:
             await asyncio.sleep(pause_s)
 
     async def _describe(self, timeout_s: float) -> GatewayInfo:
-        reply = await self._call(
-            Operation.DESCRIBE, self._service.Describe, pb.DescribeRequest(), timeout_s
-        )
+        reply = await self._call(self._service.Describe, pb.DescribeRequest(), timeout_s)
         self._queue.entry_bytes_max = reply.entry_bytes_max
         told = [most for most in (reply.message_entries_max, reply.message_ledgers_max) if most]
         # an entry is of one ledger
@@ -264,7 +256,6 @@ class GatewayClient:
 
     async def _call(
         self,
-        operation: Operation,
         method: Unary[Q, A],
         request: Q,
         timeout_s: float,
@@ -273,13 +264,13 @@ class GatewayClient:
         try:
             return await method(request, timeout=timeout_s, metadata=self._metadata)
         except RpcFailed as failed:
-            raise error_of(operation, failed, ledger) from None
+            raise error_of(failed, ledger) from None
         except asyncio.CancelledError:
-            self._raise_if_closed_under(operation, ledger)
+            self._raise_if_closed_under(ledger)
             raise
 
     async def _stream(
-        self, operation: Operation, method: ServerStream[Q, A], request: Q, ledger: int
+        self, method: ServerStream[Q, A], request: Q, ledger: int
     ) -> AsyncIterator[A]:
         call = method(request, timeout=self._settings.read_timeout_s, metadata=self._metadata)
         try:
@@ -290,24 +281,22 @@ class GatewayClient:
                     return
                 yield reply  # type: ignore[misc]  # END is the only other object
         except TimeoutError:
-            raise from_status(operation, "DEADLINE_EXCEEDED", ledger=ledger) from None
+            raise from_status("DEADLINE_EXCEEDED", ledger=ledger) from None
         except RpcFailed as failed:
-            raise error_of(operation, failed, ledger) from None
+            raise error_of(failed, ledger) from None
         except asyncio.CancelledError:
-            self._raise_if_closed_under(operation, ledger)
+            self._raise_if_closed_under(ledger)
             raise
         finally:
             call.cancel()
 
-    def _raise_if_closed_under(self, operation: Operation, ledger: int) -> None:
+    def _raise_if_closed_under(self, ledger: int) -> None:
         """Closing the channel looks like a cancellation of everybody's task; only a real one may
         stay one.
         """
         task = asyncio.current_task()
         if self._closed and task is not None and not task.cancelling():
-            raise from_status(
-                operation, "CANCELLED", ledger=ledger, message="the client was closed"
-            ) from None
+            raise from_status("CANCELLED", ledger=ledger, message="the client was closed") from None
 
 
 def _info(ledger: pb.LedgerMetadata) -> LedgerInfo:

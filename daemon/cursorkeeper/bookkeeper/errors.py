@@ -19,18 +19,6 @@ class Outcome(StrEnum):
     UNKNOWN = "UNKNOWN"  # it may have happened, or happen still
 
 
-class Operation(StrEnum):
-    CREATE = "create"
-    APPEND = "append"
-    READ = "read"
-    FENCE = "fence"
-    CLOSE = "close"
-    DELETE = "delete"
-    METADATA = "metadata"
-    LIST = "list"
-    DESCRIBE = "describe"
-
-
 class GatewayError(Exception):
     """Base of what a `LedgerStore` raises. `reason` is an upper-case word, `remedy` says what to do
     next.
@@ -174,24 +162,19 @@ BY_STATUS["RESOURCE_EXHAUSTED"] = ("MESSAGE_TOO_LARGE", GatewayRefused, Outcome.
 
 
 def from_status(
-    operation: Operation, status: str, *, ledger: int = -1, message: str = ""
+    status: str, *, ledger: int = -1, message: str = "", of_append: bool = False
 ) -> GatewayError:
-    """A gRPC status that carried no `Failure`. For an append the stream is gone, so NOT_DONE is
-    never certain.
+    """A gRPC status that carried no `Failure`; UNAVAILABLE, if the connection broke before the
+    answer came. For an append the stream is gone, so NOT_DONE is never certain.
     """
     reason, kind, outcome = BY_STATUS.get(status, BY_STATUS["UNKNOWN"])
     # After a lost answer an append is never repeated: only recovery tells whether the entry is
     # there. All else may be; a repeated create may leave an empty orphan ledger, found by its
     # custom metadata.
-    if operation is Operation.APPEND:
+    if of_append:
         kind, outcome = kind or GatewayRoll, Outcome.UNKNOWN
     kind = kind or GatewayRetry
     return kind(reason, outcome, ledger=ledger, message=message)
-
-
-def connection_lost(operation: Operation, *, ledger: int = -1, message: str = "") -> GatewayError:
-    """The connection broke before the answer came."""
-    return from_status(operation, "UNAVAILABLE", ledger=ledger, message=message)
 
 
 def afterwards(ledger: int, died_of: GatewayError | None) -> GatewayError:

@@ -22,7 +22,6 @@ from cursorkeeper.bookkeeper.errors import (
     GatewayRefused,
     GatewayRoll,
     NoSuchLedger,
-    Operation,
     Outcome,
     from_status,
 )
@@ -114,7 +113,7 @@ def call_metadata(settings: GatewayClientSettings, deployment: str = "") -> Call
     return tuple((key, value) for key, value in said.items() if value)
 
 
-def error_of(operation: Operation, failed: Exception, ledger: int = -1) -> GatewayError:
+def error_of(failed: Exception, ledger: int = -1, *, of_append: bool = False) -> GatewayError:
     """What a failed call means: the gateway's `Failure` if it sent one, else the status."""
     rpc: Any = failed
     for key, value in rpc.trailing_metadata() or ():
@@ -122,8 +121,10 @@ def error_of(operation: Operation, failed: Exception, ledger: int = -1) -> Gatew
             # A stream that the gateway refuses as a whole may have taken entries before: never
             # certain for an append.
             failure = pb.Failure.FromString(value)
-            return of_failure(failure, ledger, unknown=operation is Operation.APPEND)
-    return from_status(operation, rpc.code().name, ledger=ledger, message=rpc.details() or "")
+            return of_failure(failure, ledger, unknown=of_append)
+    return from_status(
+        rpc.code().name, ledger=ledger, message=rpc.details() or "", of_append=of_append
+    )
 
 
 def of_failure(failure: pb.Failure, ledger: int, *, unknown: bool = False) -> GatewayError:

@@ -16,7 +16,7 @@ from cursorkeeper.bookkeeper import (
     Outcome,
 )
 from cursorkeeper.bookkeeper.append_queue import AppendQueue
-from cursorkeeper.bookkeeper.errors import Operation, connection_lost
+from daemon.tests.fakes.bookkeeper.operation import Operation, connection_lost
 
 Future = asyncio.Future[None]
 

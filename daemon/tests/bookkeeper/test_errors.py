@@ -12,11 +12,11 @@ from cursorkeeper.bookkeeper.errors import (
     GatewayRetry,
     GatewayRoll,
     NoSuchLedger,
-    Operation,
     Outcome,
     from_status,
 )
 from cursorkeeper.bookkeeper.transport import of_failure
+from daemon.tests.fakes.bookkeeper.operation import Operation
 
 
 def test_every_status_and_every_reaction_has_a_row() -> None:
@@ -29,14 +29,14 @@ def test_every_status_and_every_reaction_has_a_row() -> None:
 )
 @pytest.mark.parametrize("operation", Operation)
 def test_a_lost_answer_is_unknown_and_an_append_rolls(operation: Operation, status: str) -> None:
-    error = from_status(operation, status, ledger=7)
+    error = from_status(status, ledger=7, of_append=operation is Operation.APPEND)
     assert error.outcome is Outcome.UNKNOWN and error.ledger == 7 and error.remedy
     assert type(error) is (GatewayRoll if operation is Operation.APPEND else GatewayRetry)
 
 
 @pytest.mark.parametrize("status", sorted(BY_STATUS))
 def test_no_status_makes_an_append_certain(status: str) -> None:
-    assert from_status(Operation.APPEND, status).outcome is Outcome.UNKNOWN
+    assert from_status(status, of_append=True).outcome is Outcome.UNKNOWN
 
 
 def test_a_failure_of_the_gateway_keeps_its_words() -> None:

@@ -18,10 +18,10 @@ from cursorkeeper.bookkeeper import (
     LedgerSpec,
     LedgerState,
     NoSuchLedger,
-    Operation,
     Outcome,
 )
 from daemon.tests.fakes.bookkeeper.fake import Damage, FakeBookKeeper, FakeGateway, Fault
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.support.virtual_loop import run
 
 OURS = {"application": b"cursorkeeper"}

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.bookkeeper.port import Digest, LedgerSpec, LedgerState
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.names import CursorName
@@ -40,6 +39,7 @@ from cursorkeeper.problems import ProblemError
 from cursorkeeper.pulsar_broker.settings import of_version
 from cursorkeeper.settings import Settings
 from cursorkeeper.zookeeper.port import ZooKeeper
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.fakes.zookeeper.faults import Delay, Meanwhile, UnknownDone, UnknownNotDone
 from daemon.tests.migration.pulsar_world import HASTY, REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks, partial

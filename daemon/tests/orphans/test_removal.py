@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.core.footer import FooterState, tombstone_of
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.orphans.removal import Ending, Removed, Remover
 from cursorkeeper.repair.garbage import sweep
 from cursorkeeper.runtime.footers import FooterStore
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.fakes.zookeeper.faults import (
     Fault,

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.stream.store_service import ACKED, PARTLY, UNACKED, CursorStoreService
@@ -25,6 +24,7 @@ from cursorkeeper_client import AckedIndexes, Acks, LedgerAcks, PartialBatch
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from cursorkeeper_client.ack_stream.connection import SourceConnection
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.requirements.dispatch import Dispatcher, Message
 from daemon.tests.requirements.pulsar_acks import Entry, ack_set, individual
 from daemon.tests.stream.served import ServedKeeper

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import pytest
 from pyroaring import BitMap
 
-from cursorkeeper.bookkeeper.errors import GatewayRefused, Operation, Outcome
+from cursorkeeper.bookkeeper.errors import GatewayRefused, Outcome
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import DEFAULT, StateBudget
 from cursorkeeper.core.footer import EntryAddress, Footer, InlineBase, SnapshotBase
@@ -30,6 +30,7 @@ from cursorkeeper.format.record import Kind
 from cursorkeeper.runtime.chain import THREAD_BYTES, ChainReader
 from cursorkeeper.zookeeper.values import ANY_VERSION
 from daemon.tests.fakes.bookkeeper.fake import Damage
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.virtual_loop import VirtualLoop
 from daemon.tests.support.world import NAME, Source, World, acks

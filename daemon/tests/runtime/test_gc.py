@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import pytest
 
-from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.bookkeeper.port import LedgerSpec
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.format.record import EncodeSettings
@@ -17,6 +16,7 @@ from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import custom_metadata
 from cursorkeeper.zookeeper.values import Node
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME, Source, World, acks

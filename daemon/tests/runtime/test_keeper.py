@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import RefusedError
@@ -21,6 +20,7 @@ from cursorkeeper.core.table import State
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.fakes.zookeeper.faults import Late, UnknownDone, UnknownNotDone
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks, closed, opened

@@ -8,9 +8,10 @@ import random
 
 import pytest
 
-from cursorkeeper.bookkeeper.errors import GatewayRetry, Operation, Outcome
+from cursorkeeper.bookkeeper.errors import GatewayRetry, Outcome
 from cursorkeeper.runtime.ledgers import LedgerPolicy, create, custom_metadata
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper, FakeGateway
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.world import NAME
 

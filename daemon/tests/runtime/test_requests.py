@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from daemon.tests.fakes.bookkeeper.faults import Fault
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks, closed, opened, partial
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import EmptyBase, PulsarBase
 from cursorkeeper.core.limits import Limits
@@ -18,6 +17,7 @@ from cursorkeeper.core.table import State
 from cursorkeeper.format.pulsar.values import Compression
 from cursorkeeper.runtime.gc import collect
 from daemon.tests.fakes.bookkeeper.fake import Damage
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.fakes.zookeeper.faults import Late, UnknownDone, UnknownNotDone
 from daemon.tests.runtime.test_keeper import DATA, assert_recovered, confirmed, footer, source
 from daemon.tests.runtime.virtual import until, virtual

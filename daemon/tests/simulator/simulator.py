@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from cursorkeeper.bookkeeper import errors as bk
-from cursorkeeper.bookkeeper.errors import Operation
 from cursorkeeper.bookkeeper.port import LedgerEnd, LedgerSpec
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
@@ -36,6 +35,7 @@ from cursorkeeper.runtime.runner import CursorRunner
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper, FakeGateway, Fault
+from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from daemon.tests.fakes.zookeeper.faults import Late, NotNow, UnknownDone, UnknownNotDone
 from daemon.tests.simulator import trouble

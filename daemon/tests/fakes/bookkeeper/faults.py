@@ -14,7 +14,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from cursorkeeper.bookkeeper.errors import GatewayError, GatewayRetry, Operation, Outcome
+from cursorkeeper.bookkeeper.errors import GatewayError, GatewayRetry, Outcome
+from daemon.tests.fakes.bookkeeper.operation import Operation
 
 
 class Fault(StrEnum):

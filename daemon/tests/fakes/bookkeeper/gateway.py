@@ -19,9 +19,7 @@ from cursorkeeper.bookkeeper.errors import (
     GatewayRefused,
     GatewayRetry,
     GatewayRoll,
-    Operation,
     Outcome,
-    connection_lost,
 )
 from cursorkeeper.bookkeeper.port import (
     TO_LAST_CONFIRMED,
@@ -38,6 +36,7 @@ from daemon.tests.fakes.bookkeeper.access import Access
 from daemon.tests.fakes.bookkeeper.faults import Fault
 from daemon.tests.fakes.bookkeeper.handle import FakeHandle
 from daemon.tests.fakes.bookkeeper.ledger import FakeLedger
+from daemon.tests.fakes.bookkeeper.operation import Operation, connection_lost
 
 if TYPE_CHECKING:
     from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper

@@ -19,14 +19,13 @@ from cursorkeeper.bookkeeper.errors import (
     GatewayFenced,
     GatewayRefused,
     GatewayRoll,
-    Operation,
     Outcome,
     afterwards,
-    connection_lost,
     from_status,
 )
 from daemon.tests.fakes.bookkeeper.faults import Fault, Planned
 from daemon.tests.fakes.bookkeeper.ledger import FakeLedger
+from daemon.tests.fakes.bookkeeper.operation import Operation, connection_lost
 
 if TYPE_CHECKING:
     from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
@@ -202,7 +201,7 @@ class FakeHandle:
                 self._fail_from(
                     head,
                     lambda: from_status(
-                        Operation.APPEND, "DEADLINE_EXCEEDED", ledger=self.ledger.ledger
+                        "DEADLINE_EXCEEDED", ledger=self.ledger.ledger, of_append=True
                     ),
                 )
             if head.error is None and (
