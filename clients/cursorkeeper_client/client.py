@@ -20,6 +20,7 @@ from cursorkeeper_client.errors import (
     ConnectionLost,
     CursorClosed,
     CursorKeeperError,
+    defect,
 )
 from cursorkeeper_client.settings import ClientSettings
 from cursorkeeper_client.store import CursorStore
@@ -183,12 +184,8 @@ class Client:
             return await session.wait_ended(), 1
         except CursorKeeperError as failed:
             return failed, attempt + 1
-        except Exception as defect:  # a wrong setting, say: else nobody who waits would hear of it
-            made = CursorKeeperError(
-                f"{type(defect).__name__}: {defect}", "correct the address or the settings"
-            )
-            made.__cause__ = defect
-            return made, attempt + 1
+        except Exception as raised:  # a wrong setting, say
+            return defect(raised, "correct the address or the settings"), attempt + 1
         finally:
             self._session = None
             if self.failed is None:

@@ -29,6 +29,7 @@ from cursorkeeper_client.errors import (
     CursorKeeperError,
     CursorRefused,
     HeldElsewhere,
+    defect,
 )
 from cursorkeeper_client.gap import GAP_MS
 from cursorkeeper_client.open_batch import (
@@ -345,8 +346,8 @@ class Cursor(Series):
                     self.fail(refusal)
             except CursorKeeperError as final:
                 self.fail(final)
-            except Exception as defect:  # else nobody who waits would ever hear of it
-                self.fail(_defect(self.name, defect))
+            except Exception as raised:
+                self.fail(defect(raised, "report it: a defect of this package", f"{self.name}: "))
             finally:
                 self.handle = None
                 self._changed.set()
@@ -451,11 +452,3 @@ class Cursor(Series):
             await self._within(end(handle), timeout_s, f"the answer that it was {done}")
         elif end is CursorHandle.delete:
             raise (handle and handle.ended) or ConnectionLost(f"{self.name} was not deleted")
-
-
-def _defect(name: str, defect: Exception) -> CursorKeeperError:
-    made = CursorKeeperError(
-        f"{name}: {type(defect).__name__}: {defect}", "report it: a defect of this package"
-    )
-    made.__cause__ = defect
-    return made

@@ -144,6 +144,13 @@ BY_CODE: dict[str, type[CursorRefused]] = {
 }
 
 
+def defect(raised: Exception, remedy: str, where: str = "") -> CursorKeeperError:
+    """Of what should never be raised: else nobody who waits would hear of it."""
+    made = CursorKeeperError(f"{where}{type(raised).__name__}: {raised}", remedy)
+    made.__cause__ = raised
+    return made
+
+
 def refused(code: str, cursor: str, message: str, remedy: str) -> CursorRefused:
     """The exception of a refusal; a code this version does not know is not retried."""
     return BY_CODE.get(code, CursorRefused)(code, cursor, message, remedy)

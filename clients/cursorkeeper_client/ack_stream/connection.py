@@ -80,7 +80,7 @@ class SourceConnection:
     async def _run(self, session: SourceSession) -> None:
         channel = open_channel(self._address, _options(self._settings))
         call = channel.stream_stream(
-            SINK_METHOD, request_serializer=_same, response_deserializer=pb.KeeperMessage.FromString
+            SINK_METHOD, response_deserializer=pb.KeeperMessage.FromString
         )()
         sender = asyncio.get_running_loop().create_task(_send(session, call), name="ack sender")
         ended: CursorKeeperError = ConnectionLost("the connection was closed here")
@@ -177,10 +177,6 @@ async def _send(session: SourceSession, call: Any) -> None:
             await call.write(await session.outbox.take())
 
 
-def _same(message: bytes) -> bytes:
-    return message
-
-
 def _options(settings: ClientSettings) -> Options:
     return connection_options(
         settings.receive_bytes_max, settings.keepalive_time_ms, settings.keepalive_timeout_ms
@@ -197,7 +193,7 @@ def serve_subscribe(
     """
     server = grpc.aio.server(options=[*_options(settings), *SERVER_OPTIONS])
     method = grpc.stream_stream_rpc_method_handler(
-        subscribe, request_deserializer=pb.KeeperMessage.FromString, response_serializer=_same
+        subscribe, request_deserializer=pb.KeeperMessage.FromString
     )
     service = grpc.method_handlers_generic_handler(
         "cursorkeeper.acks.v1.AckSource", {"Subscribe": method}

@@ -37,11 +37,10 @@ class GatewayError(Exception):
         ledger: int = -1,
         bookkeeper_code: int = 0,
         message: str = "",
-        remedy: str = "",
     ) -> None:
         self.reason, self.outcome, self.ledger = reason, outcome, ledger
         self.bookkeeper_code, self.message = bookkeeper_code, message
-        self.remedy = remedy or REMEDIES.get(reason, "") or self.default_remedy
+        self.remedy = REMEDIES.get(reason, self.default_remedy)
         where = f"ledger {ledger}: " if ledger >= 0 else ""
         code = f" (BookKeeper {bookkeeper_code})" if bookkeeper_code else ""
         self.said = f"{where}{reason}, {outcome}{code}{': ' + message if message else ''}"

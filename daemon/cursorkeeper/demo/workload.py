@@ -31,7 +31,6 @@ class BadCase:
     entries: int = 50_000_000
     ledgers: int = 1_000
     hole_share: float = 0.001
-    consumers: int = 5
     window_ledgers: int = 4
     batch_acks: int = 16_384
     seed: int = 25985

@@ -252,10 +252,8 @@ class MultiFailed(ZooKeeperError):
 
 ERRORS_BY_CODE: dict[int, type[ZooKeeperError]] = {
     0: RolledBack,  # only inside a multi
-    -1: ServerFault,  # SYSTEMERROR
     # RUNTIMEINCONSISTENCY: in a multi "an earlier one failed"; `error_from_code` maps it elsewhere
     -2: NotTried,
-    -3: ServerFault,  # DATAINCONSISTENCY
     -4: ConnectionLost,  # CONNECTIONLOSS
     -5: ZooKeeperError,  # MARSHALLINGERROR: our bytes are wrong
     -6: Unsupported,  # UNIMPLEMENTED
@@ -264,7 +262,6 @@ ERRORS_BY_CODE: dict[int, type[ZooKeeperError]] = {
     -12: SessionExpired,  # UNKNOWNSESSION
     -13: Retry,  # NEWCONFIGNOQUORUM
     -14: Retry,  # RECONFIGINPROGRESS
-    -100: ServerFault,  # APIERROR
     -101: NoNode,
     -102: AccessDenied,  # NOAUTH
     -103: BadVersion,
@@ -285,8 +282,8 @@ ERRORS_BY_CODE: dict[int, type[ZooKeeperError]] = {
     -125: Refused,  # QUOTAEXCEEDED
     -127: Retry,  # THROTTLEDOP: the server threw it away unprocessed
 }
-"""ZooKeeper's KeeperException.Code to ours. A code that is not here is a newer server's:
-`ServerFault`, as nothing is known of it.
+"""ZooKeeper's KeeperException.Code to ours. Every other one is a `ServerFault`: SYSTEMERROR,
+DATAINCONSISTENCY, APIERROR, and a newer server's, of which nothing is known.
 """
 
 
