@@ -1,5 +1,5 @@
-"""The demo's processes: the stack, the daemon, the source. Started, waited for, killed with
-SIGKILL, never left behind.
+"""The daemon as a process, and any other one whose output is JSON lines: started, waited for,
+killed with SIGKILL, never left behind. For the demo and for tests.
 """
 
 from __future__ import annotations

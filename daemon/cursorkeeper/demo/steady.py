@@ -67,19 +67,19 @@ def random_acks(rng: random.Random) -> Acks:
     )
 
 
-async def pace(cursor: Cursor, interval_ms: float, batches: int, reset_every: int) -> None:
-    """Sends batch after batch, until it is cancelled or there are `batches`. After each
-    `reset_every` of them the cursor is set back to its start. Raises CursorKeeperError if the
-    cursor is lost for good.
+async def pace(cursor: Cursor, given: argparse.Namespace) -> None:
+    """Sends batch after batch, until it is cancelled or there are as many as wanted; the cursor is
+    set back to its start now and then, if so wanted. Raises CursorKeeperError if the cursor is lost
+    for good.
     """
     rng = random.Random()
-    while not batches or cursor.last_seq < batches:
+    while not given.batches or cursor.last_seq < given.batches:
         seq = await cursor.send(random_acks(rng))
         await cursor.durable(max(0, seq - IN_FLIGHT_MAX), timeout_s=math.inf)
-        if reset_every and seq % reset_every == 0:
+        if given.reset_every and seq % given.reset_every == 0:
             await cursor.durable(timeout_s=math.inf)
             await cursor.reset(START, timeout_s=math.inf)
-        await asyncio.sleep(interval_ms / 1000 * rng.uniform(0.5, 1.5))
+        await asyncio.sleep(given.interval_ms / 1000 * rng.uniform(0.5, 1.5))
 
 
 async def run(given: argparse.Namespace) -> int:
@@ -91,12 +91,7 @@ async def run(given: argparse.Namespace) -> int:
         cursors = [
             client.cursor(topic, SUBSCRIPTION, layout=LAYOUT, start=START) for topic in given.topic
         ]
-        sending = asyncio.gather(
-            *(
-                pace(cursor, given.interval_ms, given.batches, given.reset_every)
-                for cursor in cursors
-            )
-        )
+        sending = asyncio.gather(*(pace(cursor, given) for cursor in cursors))
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, sending.cancel)
         say(ready="steady", topics=given.topic)
