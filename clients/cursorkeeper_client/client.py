@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from cursorkeeper_client import names, tasks
 from cursorkeeper_client.ack_stream.connection import Line, SourceConnection
 from cursorkeeper_client.ack_stream.session import SourceSession
+from cursorkeeper_client.back_off import BackOff
 from cursorkeeper_client.cursor import Cursor
 from cursorkeeper_client.errors import (
     AnswerTimeout,
@@ -157,15 +158,15 @@ class Client:
         self._cursors.pop(cursor, None)
 
     async def _run(self) -> None:
-        attempt = 0
+        back_off = self._settings.back_off(self._rng)
         while True:
-            ended, attempt = await self._one_session(attempt)
+            ended = await self._one_session(back_off)
             if not isinstance(ended, ConnectionLost | AnswerTimeout):
                 return self._fail(ended)
             self._problem = ended
             for cursor in self._cursors:
                 cursor.problem = ended
-            await asyncio.sleep(self._settings.pause_s(attempt, self._rng))
+            await asyncio.sleep(back_off.next_s())
 
     def _fail(self, error: CursorKeeperError) -> None:
         self.failed = self.failed or error
@@ -173,19 +174,20 @@ class Client:
         for cursor in list(self._cursors):
             cursor.fail(self.failed)
 
-    async def _one_session(self, attempt: int) -> tuple[CursorKeeperError, int]:
-        """From connecting to the end; returns why it ended and the number of attempts in a row."""
+    async def _one_session(self, back_off: BackOff) -> CursorKeeperError:
+        """From connecting to the end; returns why it ended."""
         try:
             self._session = session = await self._line.connect()
             self.connections += 1
+            back_off.reset()
             self._connected.set()
             for cursor in list(self._cursors):
                 cursor.attach(session)
-            return await session.wait_ended(), 1
+            return await session.wait_ended()
         except CursorKeeperError as failed:
-            return failed, attempt + 1
+            return failed
         except Exception as raised:  # a wrong setting, say
-            return defect(raised, "correct the address or the settings"), attempt + 1
+            return defect(raised, "correct the address or the settings")
         finally:
             self._session = None
             if self.failed is None:

@@ -331,7 +331,7 @@ class Cursor(Series):
 
     async def _run(self, session: SourceSession) -> None:
         """Open and send on this stream until it ends, or until a refusal that no pause cures."""
-        attempt = 0
+        back_off = self._settings.back_off(self._rng)
         while self.ended is None:
             try:
                 await self._open_and_send(session)
@@ -353,8 +353,7 @@ class Cursor(Series):
                 self._changed.set()
             # the daemon ended it: what it holds from now on has to be asked for
             self._resume = None
-            attempt += 1
-            await asyncio.sleep(self._settings.pause_s(attempt, self._rng))
+            await asyncio.sleep(back_off.next_s())
 
     async def _open_and_send(self, session: SourceSession) -> None:
         self._layout_changed = False  # what is told from now on is told behind this opening

@@ -6,6 +6,8 @@ import random
 import uuid
 from dataclasses import dataclass, field
 
+from cursorkeeper_client.back_off import BackOff
+
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
@@ -63,11 +65,6 @@ class ClientSettings:
                     f"{self.message_bytes_max}"
                 )
 
-    def pause_s(self, attempt: int, rng: random.Random) -> float:
-        """Before attempt 2, 3, ...: doubles from the minimum to the maximum; each between half of
-        the step and all of it.
-        """
-        step_ms: int = min(
-            self.back_off_min_ms << min(max(attempt - 1, 0), 20), self.back_off_max_ms
-        )
-        return step_ms / 1000 * rng.uniform(0.5, 1.0)
+    def back_off(self, rng: random.Random) -> BackOff:
+        """The pauses between attempts."""
+        return BackOff(self.back_off_min_ms / 1000, self.back_off_max_ms / 1000, rng)

@@ -17,8 +17,8 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2 as pb
 
-from cursorkeeper.back_off import BackOff
 from cursorkeeper.core.errors import ExplainedError
+from cursorkeeper_client.back_off import BackOff
 from cursorkeeper_client.channels import open_channel
 
 log = structlog.get_logger("cursorkeeper")

@@ -14,13 +14,13 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper.append_queue import AppendQueue
 from cursorkeeper.bookkeeper.errors import GatewayError, from_status
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.bookkeeper.transport import END, AppendCall, error_of, of_failure
 from cursorkeeper_client import tasks
+from cursorkeeper_client.back_off import BackOff
 from cursorkeeper_client.channels import RpcFailed
 from cursorkeeper_client.gap import Gap
 

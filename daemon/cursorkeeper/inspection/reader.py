@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerInfo, LedgerState, LedgerStore
 from cursorkeeper.connections import Ports
@@ -34,6 +33,7 @@ from cursorkeeper.runtime.chain import ChainReader, from_previous
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.pulsar_ledger import Written, written_by
 from cursorkeeper.settings import ENVIRONMENT_PREFIX
+from cursorkeeper_client.back_off import BackOff
 
 WAIT_S = 30.0
 PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 2.0

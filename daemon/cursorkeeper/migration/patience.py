@@ -11,11 +11,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.problems import Kind
 from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper_client.back_off import BackOff
 
 T = TypeVar("T")
 

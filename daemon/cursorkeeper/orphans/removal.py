@@ -27,7 +27,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import events as ev
@@ -38,6 +37,7 @@ from cursorkeeper.orphans.fleet import Orphan
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper_client.back_off import BackOff
 
 WAIT_S = 30.0
 """For ZooKeeper to decide about one orphan, from the first time that it does not answer."""

@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
-from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import effects as fx
@@ -34,6 +33,7 @@ from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import NOBODY, Listener
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper_client.back_off import BackOff
 
 HEARD = (
     ev.FooterRead,

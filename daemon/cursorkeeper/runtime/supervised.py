@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from cursorkeeper.back_off import BackOff
+from cursorkeeper_client.back_off import BackOff
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.5, 60.0
 """Before it begins again; doubles, and is the shortest again after work that lasted longer than the

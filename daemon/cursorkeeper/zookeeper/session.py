@@ -24,7 +24,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from cursorkeeper.back_off import BackOff
 from cursorkeeper.zookeeper import codec
 from cursorkeeper.zookeeper.connection import Connection, Listener
 from cursorkeeper.zookeeper.errors import (
@@ -42,6 +41,7 @@ from cursorkeeper.zookeeper.rearm import rearm
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import SessionState, StateCallback
 from cursorkeeper.zookeeper.watches import WatchTable
+from cursorkeeper_client.back_off import BackOff
 
 T = TypeVar("T")
 

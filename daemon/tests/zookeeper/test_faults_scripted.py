@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import pytest
 
-from cursorkeeper.back_off import BackOff
 from cursorkeeper.zookeeper import ZooKeeperClient
 from cursorkeeper.zookeeper.connection import XID_MAX
 from cursorkeeper.zookeeper.errors import (
@@ -26,6 +25,7 @@ from cursorkeeper.zookeeper.errors import (
 )
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import SessionState
+from cursorkeeper_client.back_off import BackOff
 from daemon.tests.zookeeper.scripted_server import EVENT, Peer, ScriptedServer, event, node, stat
 from daemon.tests.zookeeper.wait import until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from cursorkeeper.back_off import BackOff
+from cursorkeeper_client.back_off import BackOff
 from daemon.tests.runtime.virtual import virtual
 
 
