@@ -15,6 +15,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from cursorkeeper.runtime.supervised import supervised
+from cursorkeeper.stream import tokens
 from cursorkeeper.stream.outbox import OutboxFull
 from cursorkeeper.stream.session import ProtocolViolation, Session
 from cursorkeeper.stream.wire import messages_of
@@ -185,24 +186,28 @@ async def _check(reader: asyncio.Future[None], context: Any) -> None:
         )
 
 
-class WellFormed(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio is untyped
-    """Requests of one message: bytes that are none are the caller's mistake, and not an error of
-    this daemon.
+class CallCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio is untyped
+    """Requests of one message: a token that is missing, and bytes that are no message, are the
+    caller's mistake, and not an error of this daemon.
     """
 
-    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+    def __init__(self, call_tokens: tokens.CallTokens) -> None:
+        self._tokens = call_tokens
+
+    async def intercept_service(self, continuation: Any, details: Any) -> Any:
         """The handler, which then parses for itself."""
-        handler = await continuation(handler_call_details)
-        is_ours = handler_call_details.method.startswith("/cursorkeeper.")
+        handler = await continuation(details)
         if (
             handler is None
-            or not is_ours
+            or not details.method.startswith("/cursorkeeper.")
             or handler.request_streaming
-            or handler.request_deserializer is None
         ):
             return handler
+        is_let_in = self._tokens.let_in(details.method, details.invocation_metadata)
 
         async def parsed(raw: bytes, context: Any) -> Any:
+            if not is_let_in:
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, tokens.DENIED)
             try:
                 return handler.request_deserializer(raw)
             except DecodeError as e:
@@ -243,14 +248,12 @@ class Subscriber:
             message_bytes_max,
             hello_timeout_s,
         )
-        self.connected = False
 
     async def run(self) -> None:
         """Connects again and again until it is cancelled."""
         await supervised(self.address, self._once, self._ended, RETRY_MIN_S, RETRY_MAX_S)
 
     def _ended(self, source: str, error: Exception | None) -> None:
-        self.connected = False
         match error:
             case ProtocolViolation():
                 log.warning("source refused", source=source, problem=str(error))
@@ -271,7 +274,7 @@ class Subscriber:
             self.address, options=connection_options(self._message_bytes_max + ENVELOPE_BYTES)
         ) as channel:
             call = channel.stream_stream("/cursorkeeper.acks.v1.AckSource/Subscribe")()
-            reader = asyncio.ensure_future(self._receive_all(session, call))
+            reader = asyncio.ensure_future(read_all(session, messages_of(call)))
             writer = asyncio.ensure_future(self._write_all(session, call))
             try:
                 done, _ = await asyncio.wait(
@@ -295,14 +298,6 @@ class Subscriber:
                 reader.cancel()
                 writer.cancel()
                 await asyncio.gather(reader, writer, return_exceptions=True)
-
-    async def _receive_all(self, session: Session, call: Any) -> None:
-        async def heard() -> AsyncIterator[Any]:
-            async for message in messages_of(call):
-                self.connected = True
-                yield message
-
-        await read_all(session, heard())
 
     @staticmethod
     async def _write_all(session: Session, call: Any) -> None:

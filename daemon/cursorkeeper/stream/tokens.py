@@ -9,11 +9,7 @@ has no token, and they tell nothing of cursors.
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
-
-import grpc
-import grpc.aio
+from collections.abc import Iterable, Sequence
 
 AUTHORIZATION, BEARER = "authorization", b"bearer "
 GUARDED = "/cursorkeeper.acks.v1.CursorStore/"
@@ -39,7 +35,7 @@ def proves(tokens: Sequence[bytes], given: str | bytes) -> bool:
     return sum([same(token, value[len(BEARER) :].strip()) for token in tokens]) > 0
 
 
-class CursorStoreGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio is untyped
+class CallTokens:
     """Lets `CursorStore` be asked only with the token of sources, or with that of readers, who
     change nothing; without any, by everybody who reaches the port.
     """
@@ -48,30 +44,10 @@ class CursorStoreGuard(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grp
         self._source = [source] if source else []
         self._tokens = [token for token in (source, readers) if token]
 
-    async def intercept_service(
-        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
-    ) -> Any:
-        """As grpc calls it, before the method is."""
-        handler = await continuation(details)
-        if handler is None or not self._tokens or not details.method.startswith(GUARDED):
-            return handler
-        given = [value for key, value in details.invocation_metadata if key == AUTHORIZATION]
-        tokens = self._source if details.method.removeprefix(GUARDED) in CHANGING else self._tokens
-        if len(given) == 1 and proves(tokens, given[0]):
-            return handler
-        codecs = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(_denied_stream, **codecs)
-        return grpc.unary_unary_rpc_method_handler(_denied, **codecs)
-
-
-async def _denied(_request: Any, context: Any) -> None:
-    await context.abort(grpc.StatusCode.UNAUTHENTICATED, DENIED)
-
-
-async def _denied_stream(_request: Any, context: Any) -> AsyncIterator[Any]:
-    await context.abort(grpc.StatusCode.UNAUTHENTICATED, DENIED)
-    yield
+    def let_in(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Whether a call with this metadata may be answered."""
+        if not self._tokens or not method.startswith(GUARDED):
+            return True
+        given = [value for key, value in metadata if key == AUTHORIZATION]
+        tokens = self._source if method.removeprefix(GUARDED) in CHANGING else self._tokens
+        return len(given) == 1 and proves(tokens, given[0])

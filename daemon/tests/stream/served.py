@@ -13,10 +13,10 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.stream.credits import CreditPool
-from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, WellFormed
+from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck
 from cursorkeeper.stream.session import Session
 from cursorkeeper.stream.store_service import CursorStoreService
-from cursorkeeper.stream.tokens import CursorStoreGuard
+from cursorkeeper.stream.tokens import CallTokens
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from cursorkeeper_client.channels import SERVER_OPTIONS, connection_options
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
@@ -63,7 +63,7 @@ class ServedKeeper:
         await self.keeper.start()
         server = self._server = grpc.aio.server(
             options=[*connection_options((4 << 20) + ENVELOPE_BYTES), *SERVER_OPTIONS],
-            interceptors=[CursorStoreGuard(self.credentials, self.readers_token), WellFormed()],
+            interceptors=[CallCheck(CallTokens(self.credentials, self.readers_token))],
         )
         sessions = partial(
             Session,
