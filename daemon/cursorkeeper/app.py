@@ -42,10 +42,11 @@ from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.settings import Settings, SettingsError
 from cursorkeeper.starting import SHORT_LIMIT_S, TRY_S, Patience, StartError, check_serving
 from cursorkeeper.stream.credits import CreditPool
-from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, Subscriber, WellFormed
+from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck, Subscriber
 from cursorkeeper.stream.session import Session
 from cursorkeeper.stream.store_service import CursorStoreService
-from cursorkeeper.stream.tokens import CursorStoreGuard
+from cursorkeeper.stream.tokens import CallTokens
+from cursorkeeper.telemetry import pages
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.client import ZooKeeperClient
@@ -143,7 +144,7 @@ class Daemon:
             self.zookeeper,
             self.telemetry,
             limits=self.settings.limits,
-            keeper_limits=self.settings.keeper_limits,
+            keeper_limits=self.settings,
             policy=self.settings.policy,
             encode=self.settings.encode,
             identity=self.settings.identity,
@@ -246,7 +247,7 @@ class Daemon:
                 *connection_options(self.settings.ack_message_bytes_max + ENVELOPE_BYTES),
                 *SERVER_OPTIONS,
             ],
-            interceptors=[CursorStoreGuard(self._credentials, self._readers_token), WellFormed()],
+            interceptors=[CallCheck(CallTokens(self._credentials, self._readers_token))],
         )
         sink = AckSinkService(
             sessions,
@@ -278,7 +279,9 @@ class Daemon:
             return
         host, _, port = self.settings.metrics_listen.rpartition(":")
         try:
-            bound, self._stop_metrics = self.telemetry.serve(host.strip("[]"), int(port))
+            bound, self._stop_metrics = pages.serve(
+                self.telemetry.registry, host.strip("[]"), int(port)
+            )
         except OSError as e:
             raise StartError(
                 f"cannot serve metrics on {self.settings.metrics_listen}: {e.strerror or e}; use "

@@ -68,7 +68,7 @@ class Hold(Listener, Telemetry):
         """closed, deleted, deposed or refused; empty while it lives."""
         self._machine: CursorMachine | None = None
         self._keeper: Keeper | None = None
-        self._attach = 0
+        self.attach = 0
         self._paused = ""
         self._refusal = ("", "", "")
         self._changed = asyncio.Event()
@@ -82,10 +82,6 @@ class Hold(Listener, Telemetry):
         """After `claimed`."""
         assert self._machine is not None
         return self._machine
-
-    @property
-    def attach(self) -> int:
-        return self._attach
 
     def send(self, event: ev.Event) -> None:
         runner = self._keeper.cursors.get(self.name) if self._keeper is not None else None
@@ -103,7 +99,7 @@ class Hold(Listener, Telemetry):
 
     async def close(self, what: str) -> None:
         """Flushes and closes."""
-        self.send(ev.Close(self._attach))
+        self.send(ev.Close(self.attach))
         await self.until(lambda: False, what, ends="closed")
 
     async def until(self, done: Callable[[], bool], what: str, *, ends: str = "") -> None:
@@ -153,8 +149,8 @@ class Hold(Listener, Telemetry):
     # ---- what its keeper says
 
     def opened_by(self, keeper: Keeper, request: ev.Open) -> None:
-        self._keeper, self._attach = keeper, keeper.attach_id()
-        keeper.open(self.name, request, self._attach, self)
+        self._keeper, self.attach = keeper, keeper.attach_id()
+        keeper.open(self.name, request, self.attach, self)
 
     def moved(self) -> None:
         """Entries were read, or a ledger was recovered, created or closed."""
@@ -267,7 +263,7 @@ async def _keeper(
         ports.zookeeper,
         held,
         limits=limits,
-        keeper_limits=settings.keeper_limits,
+        keeper_limits=settings,
         policy=settings.policy,
         encode=settings.encode,
         identity=f"{settings.identity}/{kind}",

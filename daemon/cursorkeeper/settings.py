@@ -40,7 +40,6 @@ from cursorkeeper.zookeeper.paths import check_path
 __all__ = ["ALIASES", "GROUPS", "SETTINGS", "Settings", "SettingsError", "load"]
 
 ENVIRONMENT, ENVIRONMENT_PREFIX = "the environment", "CURSORKEEPER_"
-_K = KeeperLimits()
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 OTHER_VARIABLES = frozenset(
     [
@@ -232,7 +231,7 @@ class StateFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DaemonLimits:
+class Start:
     start_timeout_s: float = setting(
         0.0,
         "How long `run` tries to reach ZooKeeper, and a gateway that can serve, before it gives "
@@ -240,52 +239,10 @@ class DaemonLimits:
         0,
         1e6,
     )
-    daemon_appends_in_flight_max: int = setting(
-        _K.appends_in_flight_max, "Records of all cursors on their way at once.", 4, 65_536
-    )
-    cursors_max: int = setting(
-        _K.cursors_max, "Cursors held at once; an open beyond it is refused.", 1, 10_000_000
-    )
-    detached_cursor_max_ms: int = setting(
-        _K.detached_cursor_max_ms, "How long a cursor stays open after its stream broke.", 0, 1e9
-    )
-    footer_poll_s: float = setting(
-        _K.footer_poll_s,
-        "How often each footer is looked at, because a watch may be lost.",
-        0.01,
-        1e6,
-    )
-    close_timeout_s: float = setting(
-        _K.close_timeout_s, "How long a daemon that stops goes on closing cursors.", 0, 1e6
-    )
-    openings_at_once_max: int = setting(
-        _K.openings_at_once_max,
-        "Requests of cursors that are being opened, first ledgers included, on their way at "
-        "once; the others wait, the oldest first.",
-        1,
-        1_000_000,
-    )
-    ledger_requests_at_once_max: int = setting(
-        _K.ledger_requests_at_once_max,
-        "Ledgers of open cursors that are being created or ended at once.",
-        1,
-        1_000_000,
-    )
-    footer_requests_at_once_max: int = setting(
-        _K.footer_requests_at_once_max,
-        "Footers of open cursors that are being read or written at once.",
-        1,
-        1_000_000,
-    )
-    inline_states_per_s_max: int = setting(
-        _K.inline_states_per_s_max,
-        "States that the daemon writes into footers while BookKeeper is away.",
-        1,
-        1_000_000,
-    )
-    closings_at_once_max: int = setting(
-        _K.closings_at_once_max, "Cursors that close at once when the daemon stops.", 1, 1_000_000
-    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DaemonLimits(KeeperLimits, Start):
     credit_bytes: int = setting(
         4 * MIB, "Bytes of messages that one handle may have unconfirmed.", 4 * KIB, 1024 * MIB
     )
@@ -417,11 +374,6 @@ class Settings(DaemonLimits, StateFormat, CursorLimits, CursorLedgers, Systems, 
             limits,
             mark_delete_properties_bytes_max=min(limits.mark_delete_properties_bytes_max, room),
         )
-
-    @property
-    def keeper_limits(self) -> KeeperLimits:
-        same = {one.name: getattr(self, one.name) for one in fields(KeeperLimits)[1:]}
-        return KeeperLimits(self.daemon_appends_in_flight_max, **same)
 
     @property
     def policy(self) -> LedgerPolicy:

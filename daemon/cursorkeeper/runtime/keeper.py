@@ -28,7 +28,7 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.core.proof import DELETE_AGAIN, UNAVAILABLE_REMEDY
-from cursorkeeper.core.shape import frozen
+from cursorkeeper.core.setting import setting
 from cursorkeeper.core.table import LIVE, OPENING
 from cursorkeeper.core.turn import Counters
 from cursorkeeper.core.whole_form import StateWriter
@@ -173,29 +173,48 @@ class Spare:
         self._full_at_s = max(self._full_at_s, now) + cursors / AT_ONCE_PER_S
 
 
-@frozen
+@dataclass(frozen=True, kw_only=True)
 class KeeperLimits:
     """What bounds the daemon as a whole."""
 
-    appends_in_flight_max: int = 256
-    cursors_max: int = 10_000
-    detached_cursor_max_ms: int = 60_000
-    footer_poll_s: float = 60.0
-    close_timeout_s: float = 20.0
-    openings_at_once_max: int = 24
-    """Reads, claims, recoveries and chain reads of cursors that are being opened, and what the
-    first ledger of one that was just opened takes; the others wait, the oldest first.
-    """
-    ledger_requests_at_once_max: int = 64
-    """Ledgers of open cursors that are created or ended at the same time; and, counted apart,
-    deleted.
-    """
-    footer_requests_at_once_max: int = 128
-    """Footers of open cursors that are read or written at the same time."""
-    inline_states_per_s_max: int = 50
-    """States written into footers because BookKeeper is away."""
-    closings_at_once_max: int = 256
-    """Cursors that close at the same time when the daemon stops."""
+    daemon_appends_in_flight_max: int = setting(
+        256, "Records of all cursors on their way at once.", 4, 65_536
+    )
+    cursors_max: int = setting(
+        10_000, "Cursors held at once; an open beyond it is refused.", 1, 10_000_000
+    )
+    detached_cursor_max_ms: int = setting(
+        60_000, "How long a cursor stays open after its stream broke.", 0, 1e9
+    )
+    footer_poll_s: float = setting(
+        60.0, "How often each footer is looked at, because a watch may be lost.", 0.01, 1e6
+    )
+    close_timeout_s: float = setting(
+        20.0, "How long a daemon that stops goes on closing cursors.", 0, 1e6
+    )
+    openings_at_once_max: int = setting(
+        24,
+        "Requests of cursors that are being opened, first ledgers included, on their way at "
+        "once; the others wait, the oldest first.",
+        1,
+        1_000_000,
+    )
+    ledger_requests_at_once_max: int = setting(
+        64, "Ledgers of open cursors that are being created or ended at once.", 1, 1_000_000
+    )
+    """And, counted apart, deleted."""
+    footer_requests_at_once_max: int = setting(
+        128, "Footers of open cursors that are being read or written at once.", 1, 1_000_000
+    )
+    inline_states_per_s_max: int = setting(
+        50,
+        "States that the daemon writes into footers while BookKeeper is away.",
+        1,
+        1_000_000,
+    )
+    closings_at_once_max: int = setting(
+        256, "Cursors that close at once when the daemon stops.", 1, 1_000_000
+    )
 
 
 DEFAULT_LIMITS = Limits()
@@ -851,7 +870,7 @@ class Keeper:
 
     @property
     def _room(self) -> int:
-        return self.keeper_limits.appends_in_flight_max - len(self._sent)
+        return self.keeper_limits.daemon_appends_in_flight_max - len(self._sent)
 
     def _append_answered(self, place: int) -> None:
         del self._sent[place]

@@ -8,7 +8,7 @@ and the hot path touches two metrics per record.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from platform import python_version
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,6 @@ from prometheus_client.registry import Collector
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.table import ENDED, State
 from cursorkeeper.runtime.runner import KINDS, OpenResult, Telemetry
-from cursorkeeper.telemetry import pages
 
 if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper
@@ -159,10 +158,6 @@ class DaemonTelemetry(Telemetry):
     def watch(self, keeper: Keeper) -> None:
         """Scrape this keeper's cursors too."""
         self.registry.register(_CursorCollector(keeper))
-
-    def serve(self, host: str, port: int) -> tuple[int, Callable[[], None]]:
-        """Serves /metrics in a thread; returns the port and how to stop."""
-        return pages.serve(self.registry, host, port)
 
 
 class _CursorCollector(Collector):

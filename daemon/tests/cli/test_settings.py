@@ -13,7 +13,6 @@ from cursorkeeper.bookkeeper.port import Digest
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.problems import problem_of
-from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.settings import Settings, SettingsError, load
 from cursorkeeper.terminal.failure import USAGE, exit_code
 
@@ -25,7 +24,7 @@ def write(path: Path, text: str) -> Path:
 
 def test_defaults_are_those_of_the_core() -> None:
     made = load(environment={})
-    assert made.limits == Limits() and made.keeper_limits == KeeperLimits()
+    assert made.limits == Limits()
     assert (
         made.policy.ensemble,
         made.policy.write_quorum,

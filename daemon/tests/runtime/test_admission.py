@@ -429,7 +429,7 @@ async def test_a_slow_bookkeeper_is_not_left_idle() -> None:
     """A round of appends takes more than a second, for want of room, while messages come without a
     pause: they are taken in then, and need no time of their own behind it.
     """
-    world = World(keeper_limits=KeeperLimits(appends_in_flight_max=16))
+    world = World(keeper_limits=KeeperLimits(daemon_appends_in_flight_max=16))
     keeper = await world.keeper()
     made = await sources(keeper, 100)
     for one in made:
@@ -604,7 +604,9 @@ async def test_with_a_full_window_every_limit_in_milliseconds_holds() -> None:
     world = World(
         limits=Limits(bookkeeper_away_ms=2_000),
         keeper_limits=KeeperLimits(
-            appends_in_flight_max=16, detached_cursor_max_ms=3_000, inline_states_per_s_max=100
+            daemon_appends_in_flight_max=16,
+            detached_cursor_max_ms=3_000,
+            inline_states_per_s_max=100,
         ),
     )
     keeper = await world.keeper()
@@ -755,7 +757,7 @@ async def test_time_in_which_nobody_appends_is_no_share_that_intake_gets_back() 
 
 @virtual
 async def test_time_in_which_appends_wait_for_room_is_no_share_that_intake_gets_back() -> None:
-    world = World(keeper_limits=KeeperLimits(appends_in_flight_max=ROOM_MIN))
+    world = World(keeper_limits=KeeperLimits(daemon_appends_in_flight_max=ROOM_MIN))
     made = await sources(await world.keeper(), 2)
     for entry in (0, 2):
         if entry:
@@ -772,7 +774,7 @@ async def test_time_in_which_appends_wait_for_room_is_no_share_that_intake_gets_
 
 @virtual
 async def test_the_smallest_window_is_room_enough() -> None:
-    world = World(keeper_limits=KeeperLimits(appends_in_flight_max=ROOM_MIN))
+    world = World(keeper_limits=KeeperLimits(daemon_appends_in_flight_max=ROOM_MIN))
     [made] = await sources(await world.keeper(), 1)
     for entry in range(5):
         made.ack(acks(DATA, 2 * entry))

@@ -266,7 +266,7 @@ async def test_thousands_of_idle_cursors_cost_no_task() -> None:
 @virtual
 async def test_the_daemons_window_is_shared() -> None:
     """Forty cursors, a window of six appends: all get their turn, never more are in flight."""
-    world = World(keeper_limits=KeeperLimits(appends_in_flight_max=6))
+    world = World(keeper_limits=KeeperLimits(daemon_appends_in_flight_max=6))
     world.bookkeeper.faults.ack_delay_min_s = world.bookkeeper.faults.ack_delay_max_s = 0.01
     keeper = await world.keeper()
     sources = [Source(keeper, named(number)) for number in range(40)]

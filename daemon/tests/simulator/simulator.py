@@ -196,7 +196,7 @@ def make_plan(rng: random.Random) -> Plan:
     return Plan(
         limits=limits,
         keeper_limits=KeeperLimits(
-            appends_in_flight_max=rng.choice((4, 8, 256)),
+            daemon_appends_in_flight_max=rng.choice((4, 8, 256)),
             detached_cursor_max_ms=rng.choice((200, 2000, 60_000)),
             footer_poll_s=rng.choice((2.0, 5.0, 15.0)),
             openings_at_once_max=rng.choice((1, 64)),
