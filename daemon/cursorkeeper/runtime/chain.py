@@ -15,6 +15,7 @@ from functools import partial
 
 import numpy as np
 
+from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import budget as budgets
@@ -23,8 +24,6 @@ from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.checksums import combined
 from cursorkeeper.core.errors import DamageError, ForeignRecordError, OverBudgetError, TooNewError
 from cursorkeeper.core.footer import (
-    Base,
-    ChainLedger,
     EmptyBase,
     EntryAddress,
     Footer,
@@ -80,7 +79,6 @@ class Replayed:
     delta_records: int = 0
     delta_acks: int = 0
     bars_fallback: bool = False
-    damage: list[str] = field(default_factory=list)
     skipped: list[EntryAddress] = field(default_factory=list)
     unfinished: list[EntryAddress] = field(default_factory=list)
 
@@ -184,14 +182,12 @@ class LedgerJoin:
                 # what a delta in front of the snapshot holds, the snapshot holds too; but nothing
                 # to fall back to any more
                 self._out.bars_fallback = True
-                self._out.damage.append(str(e))
                 return
             if (ledger, entry) in self._skippable:
                 self._out.skipped.append(EntryAddress(ledger, entry))
                 return  # each slice holds only acks that an entry before it holds
             if entry == 0 and not isinstance(e, ForeignRecordError):
-                self._out.damage.append(str(e))  # the open record is for people
-                return
+                return  # the open record is for people
             raise
 
 
@@ -245,29 +241,15 @@ class ChainReader:
         """ChainRead, ChainMissing or ChainDamaged."""
         self._skippable = {(d.ledger, d.entry) for d in footer.damaged}
         try:
-            try:
-                done = await self._replay(footer, footer.base, footer.chain)
-                return self._answer(token, done, fell_back=False)
-            except SnapshotDamaged as damage:
-                older = from_previous(footer)
-                if older is None:
-                    return ev.ChainDamaged(
-                        token, f"{damage}; there is no previous snapshot to fall back to"
-                    )
-                try:
-                    done = await self._replay(footer, older.base, older.chain)
-                except SnapshotDamaged as second:
-                    return ev.ChainDamaged(token, f"{damage}; and the previous one: {second}")
-                return self._answer(token, done, fell_back=True)
+            done, fell_back = await self._newest(footer)
         except LedgerMissing as e:
             return ev.ChainMissing(token, e.ledger)
+        except SnapshotDamaged as e:
+            return ev.ChainDamaged(token, str(e))
         except DamageError as e:
             return ev.ChainDamaged(
                 token, str(e), isinstance(e, TooNewError), isinstance(e, OverBudgetError)
             )
-
-    @staticmethod
-    def _answer(token: int, done: Replayed, *, fell_back: bool) -> ev.ChainRead:
         return ev.ChainRead(
             token,
             done.state,
@@ -280,18 +262,37 @@ class ChainReader:
             tuple(sorted(set(done.unfinished))),
         )
 
-    async def _replay(self, footer: Footer, base: Base, chain: Sequence[ChainLedger]) -> Replayed:
-        out = Replayed(_base_state(base, footer, self._window, self._budget))
+    async def _newest(self, footer: Footer) -> tuple[Replayed, bool]:
+        """And whether it is from the previous snapshot. Raises SnapshotDamaged: both are."""
+        try:
+            return await self._replay(footer), False
+        except SnapshotDamaged as e:
+            damage = e
+        older = from_previous(footer)
+        if older is None:
+            raise SnapshotDamaged(f"{damage}; there is no previous snapshot to fall back to")
+        try:
+            return await self._replay(older), True
+        except SnapshotDamaged as second:
+            raise SnapshotDamaged(f"{damage}; and the previous one: {second}") from second
+
+    async def _replay(self, footer: Footer) -> Replayed:
+        base = footer.base
+        out = Replayed(_base_state(footer, self._window, self._budget))
         listed: dict[int, int] = {}
         if isinstance(base, SnapshotBase):
             self._skippable.add((base.ledger, base.last_entry))
             listed = await self._read_end(footer, base, out)
-        for item in chain:
+        for item in footer.chain:
+            if item.last_entry is None:
+                raise DamageError("was not recovered before it was read", f"ledger {item.ledger}")
             if is_pulsar(item):
-                await self._read_states(footer, item, out)
+                await self._read_states(footer, item.ledger, item.last_entry, out)
                 continue
             mine = base if isinstance(base, SnapshotBase) and base.ledger == item.ledger else None
-            await self._read_ledger(footer, item, mine, listed if mine else {}, out)
+            await self._read_ledger(
+                footer, item.ledger, item.last_entry, mine, listed if mine else {}, out
+            )
         out.state.settle()
         return out
 
@@ -333,13 +334,13 @@ class ChainReader:
 
     # ---- one ledger of whole states
 
-    async def _read_states(self, footer: Footer, item: ChainLedger, out: Replayed) -> None:
-        place = f"ledger {item.ledger}"
-        if item.last_entry is None:
-            raise DamageError("was not recovered before it was read", place)
+    async def _read_states(
+        self, footer: Footer, ledger: int, last_entry: int, out: Replayed
+    ) -> None:
+        place = f"ledger {ledger}"
 
         async def entries(first: int, last: int) -> list[bytes]:
-            found = await self._entries(item.ledger, first, last, unconfirmed=self._unconfirmed)
+            found = await self._entries(ledger, first, last, unconfirmed=self._unconfirmed)
             bad = [
                 first + at for at, payload in enumerate(found) if isinstance(payload, Distrusted)
             ]
@@ -350,56 +351,57 @@ class ChainReader:
             return found
 
         try:
-            written = pulsar_ledger.written_by(await self._metadata(item.ledger), self._name)
+            written = pulsar_ledger.written_by(await self._metadata(ledger), self._name)
             pulsar_ledger.check_owner(written, footer)
-            found = await pulsar_ledger.read_newest(item.last_entry, written, entries)
+            found = await pulsar_ledger.read_newest(last_entry, written, entries)
         except DamageError as e:
             raise (e if e.place else e.at(place)) from None
-        out.unfinished += [EntryAddress(item.ledger, skipped.entry) for skipped in found.skipped]
+        out.unfinished += [EntryAddress(ledger, skipped.entry) for skipped in found.skipped]
         self._window.join_delta(out.state, pulsar_ledger.delta_of(found.info, written.epoch))
 
     async def _metadata(self, ledger: int) -> Mapping[str, bytes]:
-        delay = RETRY_MIN_S
+        back_off = BackOff(RETRY_MIN_S, RETRY_MAX_S)
         while True:
             try:
                 return (await self._ledgers.metadata(ledger)).custom_metadata
             except bk.NoSuchLedger as e:
                 raise LedgerMissing(ledger) from e
             except bk.GatewayError as e:
-                self._on_waiting(f"BookKeeper: metadata of ledger {ledger}: {e.said}")
-                await self._rest(delay)
-                delay = min(RETRY_MAX_S, delay * 2)
+                await self._wait(f"metadata of ledger {ledger}", e, back_off)
+
+    async def _wait(self, what: str, error: bk.GatewayError, back_off: BackOff) -> None:
+        self._on_waiting(f"BookKeeper: {what}: {error.said}")
+        await self._rest(back_off.next_s())
 
     # ---- one ledger of records
 
     async def _read_ledger(
         self,
         footer: Footer,
-        item: ChainLedger,
+        ledger: int,
+        last_entry: int,
         base: SnapshotBase | None,
         listed: dict[int, int],
         out: Replayed,
     ) -> None:
-        if item.last_entry is None:
-            raise DamageError("was not recovered before it was read", f"ledger {item.ledger}")
         joined = LedgerJoin(
             self._name.record_hash,
             self._window,
             self._skippable,
             footer,
-            item.ledger,
+            ledger,
             base,
             listed,
             out,
         )
-        for at, last in self._window.ranges(base, list(listed), item.last_entry):
-            async for payloads in self._chunks(item.ledger, at, last):
+        for at, last in self._window.ranges(base, list(listed), last_entry):
+            async for payloads in self._chunks(ledger, at, last):
                 await joined.join(at, payloads)
                 at += len(payloads)
             if at != last + 1:
                 raise DamageError(
-                    f"ends at entry {at - 1}, the footer says {item.last_entry}",
-                    f"ledger {item.ledger}",
+                    f"ends at entry {at - 1}, the footer says {last_entry}",
+                    f"ledger {ledger}",
                 )
         if base is not None:
             joined.check_segments(base, self._end)
@@ -424,20 +426,18 @@ class ChainReader:
         """Entries first..last as far as the ledger goes. One that BookKeeper itself does not trust
         comes as `Distrusted`: empty bytes, and as no record is empty it counts as damaged.
         """
-        delay = RETRY_MIN_S
-        at = first
-        how = {"unconfirmed": True} if unconfirmed else {}
+        back_off, at = BackOff(RETRY_MIN_S, RETRY_MAX_S), first
         alone = False
         """The range holds such an entry: find it one by one."""
         while at <= last:
             upto = at if alone else last
             try:
                 async for chunk in self._ledgers.read(
-                    ledger, at, upto, max_bytes=READ_CHUNK_BYTES, **how
+                    ledger, at, upto, max_bytes=READ_CHUNK_BYTES, unconfirmed=unconfirmed
                 ):
                     if chunk.payloads:
                         self._on_waiting("")
-                        delay = RETRY_MIN_S
+                        back_off.reset()
                         at = chunk.first_entry + len(chunk.payloads)
                         self._on_bytes(sum(map(len, chunk.payloads)))
                         yield chunk.payloads
@@ -450,9 +450,7 @@ class ChainReader:
                 raise LedgerMissing(ledger) from e
             except bk.GatewayError as e:
                 if e.reason not in DAMAGE_REASONS:
-                    self._on_waiting(f"BookKeeper: reading ledger {ledger}: {e.said}")
-                    await self._rest(delay)
-                    delay = min(RETRY_MAX_S, delay * 2)
+                    await self._wait(f"reading ledger {ledger}", e, back_off)
                 elif at < last and not alone:
                     alone = True
                 else:
@@ -461,7 +459,8 @@ class ChainReader:
                     alone = False
 
 
-def _base_state(base: Base, footer: Footer, window: StateWindow, budget: StateBudget) -> AckState:
+def _base_state(footer: Footer, window: StateWindow, budget: StateBudget) -> AckState:
+    base = footer.base
     state = AckState(base.mark_delete if isinstance(base, EmptyBase) else FIRST, budget=budget)
     if isinstance(base, InlineBase):
         if base.generation != footer.generation or base.epoch > footer.epoch:

@@ -88,7 +88,13 @@ class _Reads:
         )
 
     async def read(
-        self, ledger: int, first: int, last: int = -1, *, max_bytes: int = 0
+        self,
+        ledger: int,
+        first: int,
+        last: int = -1,
+        *,
+        max_bytes: int = 0,
+        unconfirmed: bool = False,
     ) -> AsyncIterator[ReadChunk]:
         found = self._bench.ledgers.get(ledger)
         if found is None:
