@@ -72,27 +72,9 @@ class ProblemError(CursorKeeperError):
         cursor: str = "",
     ) -> None:
         self.problem = Problem(message, remedy, kind, where, cursor)
+        self.message, self.remedy, self.kind = message, remedy, kind
+        self.where, self.cursor = where, cursor
         super().__init__(str(self.problem))
-
-    @property
-    def kind(self) -> Kind:
-        return self.problem.kind
-
-    @property
-    def message(self) -> str:
-        return self.problem.message
-
-    @property
-    def where(self) -> str:
-        return self.problem.where
-
-    @property
-    def cursor(self) -> str:
-        return self.problem.cursor
-
-    @property
-    def remedy(self) -> str:
-        return self.problem.remedy
 
 
 class NotFound(ProblemError):

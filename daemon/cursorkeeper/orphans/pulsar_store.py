@@ -16,7 +16,7 @@ from itertools import product
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.pulsar import names
 from cursorkeeper.orphans.fleet import Why
-from cursorkeeper.runtime.checks import ABSENT, FooterChecks, Verdict
+from cursorkeeper.runtime.checks import ABSENT, FooterChecks
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.paths import check_path
 from cursorkeeper.zookeeper.port import ZooKeeper
@@ -117,7 +117,7 @@ class PulsarStore:
         lags can.
         """
         for path in cursor_paths(name):
-            if await self._checks.check(path, ABSENT) is not Verdict.SAME:
+            if not await self._checks.check(path, ABSENT):
                 return False
         return True
 

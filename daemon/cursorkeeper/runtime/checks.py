@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from enum import Enum, auto
 
 from cursorkeeper.core.shape import frozen
 from cursorkeeper.zookeeper import errors as zk_errors
@@ -29,17 +28,11 @@ REQUESTS_MAX = 4
 """Requests that may be in flight at once."""
 
 
-class Verdict(Enum):
-    SAME = auto()
-    """The node had this version, or was not there as expected."""
-    OTHER = auto()
-
-
 @frozen
 class _Asked:
     path: str
     version: int
-    answer: asyncio.Future[Verdict]
+    answer: asyncio.Future[bool]
 
 
 class FooterChecks:
@@ -56,7 +49,7 @@ class FooterChecks:
         """Requests sent so far."""
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def check(self, path: str, version: int) -> Verdict:
+    async def check(self, path: str, version: int) -> bool:
         """Whether the node has this version now (`ABSENT`: is not there). Raises ZooKeeperError if
         nobody could say.
         """
@@ -111,16 +104,16 @@ class FooterChecks:
             if not isinstance(failed.culprit, zk_errors.BadVersion | zk_errors.NoNode):
                 raise failed.culprit from failed
             gone = isinstance(failed.culprit, zk_errors.NoNode)
-            _answer(culprit, Verdict.SAME if absent and gone else Verdict.OTHER)
+            _answer(culprit, is_same=absent and gone)
             rest = group[:at] + group[at + 1 :]
             self._groups.extendleft(
                 half for half in (rest[: len(rest) // 2], rest[len(rest) // 2 :]) if half
             )
             return
         for asked in group:
-            _answer(asked, Verdict.OTHER if absent else Verdict.SAME)
+            _answer(asked, is_same=not absent)
 
 
-def _answer(asked: _Asked, verdict: Verdict) -> None:
+def _answer(asked: _Asked, *, is_same: bool) -> None:
     if not asked.answer.done():
-        asked.answer.set_result(verdict)
+        asked.answer.set_result(is_same)

@@ -23,7 +23,7 @@ from cursorkeeper.core.footer import Footer, FooterState
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as codec
 from cursorkeeper.format.record import EncodeSettings
-from cursorkeeper.runtime.checks import ABSENT, FooterChecks, Verdict
+from cursorkeeper.runtime.checks import ABSENT, FooterChecks
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Stat, WatchCallback
@@ -178,10 +178,10 @@ class FooterStore:
     async def check(self, name: CursorName, token: int, version: int) -> ev.Event:
         """FooterChecked, FooterCheckFailed or FooterCheckUnknown: a proof, where a read is none."""
         try:
-            verdict = await self.checks.check(name.path(self._root), version)
+            is_same = await self.checks.check(name.path(self._root), version)
         except zk_errors.ZooKeeperError as e:
             return ev.FooterCheckUnknown(token, str(e))
-        return ev.FooterChecked(token) if verdict is Verdict.SAME else ev.FooterCheckFailed(token)
+        return ev.FooterChecked(token) if is_same else ev.FooterCheckFailed(token)
 
     async def _create(self, path: str, data: bytes) -> None:
         try:

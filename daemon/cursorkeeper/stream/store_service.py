@@ -5,7 +5,7 @@ about all stored ones, for reconcilers.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -27,11 +27,15 @@ TOPICS_MAX = 1_000
 ACKED, UNACKED, PARTLY = 1, 0, 2
 
 
+def _ref(name: CursorName) -> pb.CursorRef:
+    return pb.CursorRef(topic=name.topic, subscription=name.subscription)
+
+
 def info_of(runner: CursorRunner) -> pb.CursorInfo:
     """What is known of one cursor, now."""
     machine, told = runner.machine, runner.machine.statistics
     return pb.CursorInfo(
-        cursor=pb.CursorRef(topic=runner.name.topic, subscription=runner.name.subscription),
+        cursor=_ref(runner.name),
         state=str(machine.state),
         epoch=machine.epoch,
         generation=machine.generation,
@@ -56,9 +60,7 @@ def info_of(runner: CursorRunner) -> pb.CursorInfo:
 
 def info_of_stored(stored: Stored) -> pb.CursorInfo:
     """What the footer of a cursor says that is not held here."""
-    info = pb.CursorInfo(
-        cursor=pb.CursorRef(topic=stored.name.topic, subscription=stored.name.subscription)
-    )
+    info = pb.CursorInfo(cursor=_ref(stored.name))
     footer = stored.footer
     if isinstance(footer, DamageError):
         info.state, info.problem = "damaged", str(footer)
@@ -91,27 +93,20 @@ class CursorStoreService(rpc.CursorStoreServicer):
         assert runner is not None
         return runner
 
-    async def _recovered(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
-        """A cursor whose state is there: before that, every entry would look un-acked and be
-        delivered again.
+    async def _proved(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
+        """A cursor of which something may be told: its state is there, because before that every
+        entry would look un-acked and be delivered again; and it was held here after the question
+        came.
         """
         runner = await self._runner(ref, context)
         if runner.machine.state in OPENING:
-            waits = (
-                f", waiting for {runner.machine.waiting_for}" if runner.machine.waiting_for else ""
-            )
+            waits = runner.machine.waiting_for
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE,
-                f"{runner.name}: being opened ({runner.machine.state}{waits}): ask again when "
-                f"its state is recovered",
+                f"{runner.name}: being opened ({runner.machine.state}"
+                f"{f', waiting for {waits}' if waits else ''}): ask again when its state is "
+                f"recovered",
             )
-        return runner
-
-    async def _proved(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
-        """A cursor of which something may be told: its state is there, and it was held here after
-        the question came.
-        """
-        runner = await self._recovered(ref, context)
         proof = await self._keeper.proof(runner)
         if isinstance(proof, Unknown):
             await context.abort(
@@ -142,13 +137,10 @@ class CursorStoreService(rpc.CursorStoreServicer):
                 if not topics or runner.name.topic in topics:
                     yield info_of(runner)
             return
-        try:
-            async with aclosing(self._stored.walk(topics)) as walk:
-                async for stored in walk:
-                    held = self._keeper.cursors.get(stored.name)
-                    yield info_of(held) if held is not None else info_of_stored(stored)
-        except (TooManyWalks, zk.ZooKeeperError) as e:
-            await _abort_walk(e, context)
+        async with _walking(context), aclosing(self._stored.walk(topics)) as walk:
+            async for stored in walk:
+                held = self._keeper.cursors.get(stored.name)
+                yield info_of(held) if held is not None else info_of_stored(stored)
 
     async def DeleteTopic(  # noqa: N802
         self, request: pb.DeleteTopicRequest, context: Any
@@ -163,21 +155,15 @@ class CursorStoreService(rpc.CursorStoreServicer):
             token = codec.fencing_token_of(request)
         except RefusedError as e:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{e.message}: {e.remedy}")
-        try:
-            async with aclosing(
-                self._stored.delete(request.topic, fencing_token=token, takeover=request.takeover)
-            ) as outcomes:
-                async for one in outcomes:
-                    yield pb.TopicCursorDeleted(
-                        cursor=pb.CursorRef(
-                            topic=one.name.topic, subscription=one.name.subscription
-                        ),
-                        refused=str(one.refused) if one.refused is not None else None,
-                        message=one.message,
-                        remedy=one.remedy,
-                    )
-        except (TooManyWalks, zk.ZooKeeperError) as e:
-            await _abort_walk(e, context)
+        deleted = self._stored.delete(request.topic, fencing_token=token, takeover=request.takeover)
+        async with _walking(context), aclosing(deleted) as outcomes:
+            async for one in outcomes:
+                yield pb.TopicCursorDeleted(
+                    cursor=_ref(one.name),
+                    refused=str(one.refused) if one.refused is not None else None,
+                    message=one.message,
+                    remedy=one.remedy,
+                )
 
     async def AckState(self, request: pb.AckStateRequest, context: Any) -> pb.AckStateReply:  # noqa: N802
         """Of each entry asked: acked, not, or partly, with the indexes that remain."""
@@ -219,9 +205,14 @@ class CursorStoreService(rpc.CursorStoreServicer):
             yield message
 
 
-async def _abort_walk(error: TooManyWalks | zk.ZooKeeperError, context: Any) -> None:
-    if isinstance(error, TooManyWalks):
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-    await context.abort(
-        grpc.StatusCode.UNAVAILABLE, f"ZooKeeper: {error}: ask again; what was told holds"
-    )
+@asynccontextmanager
+async def _walking(context: Any) -> AsyncIterator[None]:
+    """Ends the call with a status when a walk through what is stored ends early."""
+    try:
+        yield
+    except TooManyWalks as e:
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(e))
+    except zk.ZooKeeperError as e:
+        await context.abort(
+            grpc.StatusCode.UNAVAILABLE, f"ZooKeeper: {e}: ask again; what was told holds"
+        )

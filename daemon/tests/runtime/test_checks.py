@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 
-from cursorkeeper.runtime.checks import ABSENT, CHECKS_MAX, REQUESTS_MAX, FooterChecks, Verdict
+from cursorkeeper.runtime.checks import ABSENT, CHECKS_MAX, REQUESTS_MAX, FooterChecks
 from cursorkeeper.zookeeper.errors import OutcomeUnknown
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from daemon.tests.fakes.zookeeper.faults import Delay, UnknownDone
@@ -45,7 +45,7 @@ async def test_many_that_ask_at_once_share_requests() -> None:
     _, zk = await nodes(1_000)
     checks = FooterChecks(zk)
     answers = await asyncio.gather(*(checks.check(f"/n{n}", 0) for n in range(1_000)))
-    assert set(answers) == {Verdict.SAME}
+    assert set(answers) == {True}
     assert zk.sizes == [CHECKS_MAX] * 5 and zk.most == REQUESTS_MAX
 
 
@@ -63,8 +63,8 @@ async def test_those_that_moved_are_found_and_the_others_have_their_proof() -> N
         checks.check("/n1", ABSENT),
     ]
     *answers, gone, absent, present = await asyncio.gather(*asked)
-    assert {n for n, a in enumerate(answers) if a is Verdict.OTHER} == moved
-    assert (gone, absent, present) == (Verdict.OTHER, Verdict.SAME, Verdict.OTHER)
+    assert {n for n, a in enumerate(answers) if a is False} == moved
+    assert (gone, absent, present) == (False, True, False)
     assert len(zk.sizes) < 40
 
 
@@ -74,9 +74,7 @@ async def test_all_moved_costs_no_more_than_one_request_each() -> None:
     for number in range(60):
         await zk.set(f"/n{number}", b"x", 0)
     checks = FooterChecks(zk)
-    assert set(await asyncio.gather(*(checks.check(f"/n{n}", 0) for n in range(60)))) == {
-        Verdict.OTHER
-    }
+    assert set(await asyncio.gather(*(checks.check(f"/n{n}", 0) for n in range(60)))) == {False}
     assert len(zk.sizes) <= 60
 
 
@@ -89,7 +87,7 @@ async def test_an_unknown_outcome_is_nobodys_proof() -> None:
         checks.check("/n0", 0), checks.check("/n1", 0), return_exceptions=True
     ):
         assert isinstance(failed, OutcomeUnknown)
-    assert await checks.check("/n0", 0) is Verdict.SAME
+    assert await checks.check("/n0", 0) is True
 
 
 @virtual
@@ -102,13 +100,13 @@ async def test_who_asks_later_does_not_share_a_request_that_was_sent() -> None:
     first = asyncio.ensure_future(checks.check("/n0", 0))
     await asyncio.sleep(0)
     await asyncio.sleep(0.01)
-    assert await first is Verdict.SAME
+    assert await first is True
     server.faults.next("multi", Delay(1.0))
     slow = asyncio.ensure_future(checks.check("/n0", 0))
     await asyncio.sleep(0.1)
     await other.set("/n0", b"x", 0)
-    assert await checks.check("/n0", 0) is Verdict.OTHER
-    assert await slow is Verdict.OTHER, "it had not arrived when the node moved"
+    assert await checks.check("/n0", 0) is False
+    assert await slow is False, "it had not arrived when the node moved"
 
 
 @virtual
