@@ -15,7 +15,6 @@ from functools import partial
 
 import numpy as np
 
-from cursorkeeper.back_off import BackOff
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import budget as budgets
@@ -41,6 +40,7 @@ from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record, replay, snapshot
 from cursorkeeper.format.record import Kind
 from cursorkeeper.runtime import pulsar_ledger
+from cursorkeeper_client.back_off import BackOff
 
 READ_CHUNK_BYTES = 4 << 20
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 5.0
