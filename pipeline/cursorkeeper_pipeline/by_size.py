@@ -40,10 +40,8 @@ from cursorkeeper_pipeline.source.units import (
 )
 from cursorkeeper_pipeline.transforms.shape import READABLE, shaped
 
-TABLES: Final = ("holes", "hole_stats", "batch_partials", "checks")
-"""Those that can be read of chosen cursors so."""
-CUT: Final = ("holes", "hole_stats", "batch_partials")
-"""Large cursors of these are read in pieces by several tasks; a check needs all of its cursor."""
+TABLES: Final = (*schemas.STATES, "checks")
+"""Those that can be read of chosen cursors so; a check needs all of its cursor."""
 WEIGHED_BY: Final = (
     "topic",
     "subscription",
@@ -92,7 +90,7 @@ def passes(source: Options, tasks: int) -> tuple[Pass, Pass]:
     Pure.
     """
     each = source.of_tasks(tasks)
-    split_bytes = source.split_bytes if source.table in CUT else NEVER_BYTES
+    split_bytes = source.split_bytes if source.table in schemas.STATES else NEVER_BYTES
     return partial(_weighed, each, split_bytes), partial(_read, each)
 
 

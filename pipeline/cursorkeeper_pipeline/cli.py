@@ -79,7 +79,7 @@ COMMON: Mapping[str, Any] = {
         typer.Option(help="A setting of Spark.", metavar="K=V", rich_help_panel=_SPARK),
     ],
     "print_submit": Annotated[
-        bool,
+        bool | None,
         typer.Option(
             "--print-submit",
             help="Print the spark-submit line that does the same, and do nothing.",
@@ -163,9 +163,9 @@ def command(name: str) -> Any:
         raise typer.Exit(execute(name, job, given))
 
     parameters = [
-        *(_parameter(key, kind, False if key in FLAGS else None) for key, kind in COMMON.items())
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for key, kind in {**COMMON, **own_options(job)}.items()
     ]
-    parameters += [_parameter(key, kind, None) for key, kind in own_options(job).items()]
     called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {}
     single = typer.Typer(
@@ -175,10 +175,6 @@ def command(name: str) -> Any:
         name, cls=PlainCommand, help=inspect.getdoc(job) or JOBS[name][1], epilog=EPILOG
     )(called)
     return typer.main.get_command(single)
-
-
-def _parameter(name: str, kind: Any, default: object) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 def own_options(job: Job) -> dict[str, Any]:

@@ -80,21 +80,24 @@ def problem_of_job(error: BaseException) -> Problem:
 
 def from_spark(text: str) -> Problem:
     """What one of Spark's messages is about."""
+    message, remedy = _said_by_spark(text)
+    return Problem(message, remedy, Kind.USAGE)
+
+
+def _said_by_spark(text: str) -> tuple[str, str]:
     found = _OURS.findall(text)
     if found:
         message, _, remedy = found[-1][1].partition(". What to do: ")
-        return Problem(message, remedy or MORE, Kind.USAGE)
+        return message, remedy or MORE
     missing = _MISSING.findall(text)
     if missing:
-        return Problem(
-            f"a Python of Spark has not what is needed: {missing[-1]}", WORKERS, Kind.USAGE
-        )
+        return f"a Python of Spark has not what is needed: {missing[-1]}", WORKERS
     if _NO_JVM in text:
-        return Problem("Spark: its JVM did not start", JVM, Kind.USAGE)
+        return "Spark: its JVM did not start", JVM
     raised = _PYTHON.findall(text) if "Traceback" in text else []
     if raised:
-        return Problem(f"Spark: {raised[-1][0]}: {raised[-1][1]}"[:LINE_MAX], MORE, Kind.USAGE)
+        return f"Spark: {raised[-1][0]}: {raised[-1][1]}"[:LINE_MAX], MORE
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith(_CALLING):
         lines = [lines[1].removeprefix(": ")]
-    return Problem(f"Spark: {(lines[0] if lines else 'no message')[:LINE_MAX]}", MORE, Kind.USAGE)
+    return f"Spark: {(lines[0] if lines else 'no message')[:LINE_MAX]}", MORE

@@ -231,6 +231,11 @@ TABLES: Final = {
     "checks": CHECKS,
 }
 
+STATES: Final = ("holes", "hole_stats", "batch_partials")
+"""The tables of what states hold: large cursors are read in pieces, and rows have columns of their
+cursor's name too, for those who ask.
+"""
+
 LIMITS: Final = schema(
     cursor_key=_L,
     cursor=_S,

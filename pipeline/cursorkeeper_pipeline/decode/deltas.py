@@ -81,19 +81,16 @@ class Piece(NamedTuple):
         return PIECE_BYTES + self.first.nbytes + self.last.nbytes
 
 
-_NOTHING: Final = np.array([NOWHERE], np.int64)
-
-
 def pieces(where: Where, head: Head, found: Delta) -> Iterator[Piece]:
     """One piece for each run of acks and for everything else that the delta says."""
     for ledger, entries in found.acks.items():
         for first, last in runs_in_blocks(entries, BATCH_ROWS):
             yield Piece(where, head, ACK, ledger, first, last)
     if found.mark_delete is not None:
-        at = np.array([found.mark_delete.entry], np.int64)
+        at = _one(found.mark_delete.entry)
         yield Piece(where, head, MARK_DELETE, found.mark_delete.ledger, at, at)
     for key in found.partials:
-        at = np.array([key.entry], np.int64)
+        at = _one(key.entry)
         yield Piece(where, head, PARTIAL, key.ledger, at, at)
     for properties in (found.mark_delete_properties, found.cursor_properties):
         if properties is not None:
@@ -106,14 +103,18 @@ def pieces(where: Where, head: Head, found: Delta) -> Iterator[Piece]:
             head,
             LAYOUT,
             item.ledger,
-            np.zeros(1, np.int64),
-            np.array([last_entry], np.int64),
+            _one(0),
+            _one(last_entry),
         )
 
 
 def unsaid(where: Where, head: Head, kind: int) -> Piece:
     """A row without a place in the topic."""
-    return Piece(where, head, kind, NOWHERE, _NOTHING, _NOTHING)
+    return Piece(where, head, kind, NOWHERE, _one(NOWHERE), _one(NOWHERE))
+
+
+def _one(value: int) -> I64:
+    return np.array([value], np.int64)
 
 
 def gap(where: Where, entry: int, kind: int) -> Piece:

@@ -10,21 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.positions import Position
-from cursorkeeper_pipeline.decode.columns import same
+from cursorkeeper_pipeline.decode.columns import Column, same
 from cursorkeeper_pipeline.decode.extents import Extent, runs_in_blocks
 
 CHUNK_ROWS: Final = 16_384
 """Several chunks of several cursors wait to be taken: half a MiB each."""
 
 
-def hole_columns(cursor_key: int, found: Iterable[Extent]) -> Iterator[tuple[NDArray[Any], ...]]:
+def hole_columns(cursor_key: int, found: Iterable[Extent]) -> Iterator[tuple[Column, ...]]:
     """cursor_key, ledger_id, first_entry, last_entry: at most `CHUNK_ROWS` of one data ledger at a
     time.
     """

@@ -188,16 +188,18 @@ class Checker:
         footer, name = found.footer, found.name
         if isinstance(footer, DamageError):
             return self._unreadable(name, footer)
+        known = Checked(name, str(footer.state), footer.epoch)
         if footer.state is FooterState.DELETED:
-            return Checked(name, str(footer.state), footer.epoch)
+            return known
         try:
-            return await self._read(name, footer)
+            return await self._read(known, footer)
         except ProblemError as e:
             if e.kind is not Kind.AWAY:
                 raise
-            return Checked(name, str(footer.state), footer.epoch, unchecked=str(e))
+            return known._replace(unchecked=str(e))
 
-    async def _read(self, name: CursorName, footer: Footer) -> Checked:
+    async def _read(self, known: Checked, footer: Footer) -> Checked:
+        name = known.name
         try:
             report = await self._patience.repeat(
                 name.display,
@@ -206,12 +208,12 @@ class Checker:
                 ),
             )
         except NotFound:
-            return Checked(name, str(FooterState.DELETED), footer.epoch)
+            return known._replace(state=str(FooterState.DELETED))
         except DamageError as e:  # the footer, by now
             return self._unreadable(name, e)
         except ProblemError as e:
             if isinstance(e.__cause__, Moved):
-                return await self._missing(name, footer, e.__cause__.ledger)
+                return await self._missing(known, footer, e.__cause__.ledger)
             raise
         findings = (*findings_of(report, self._path(name)), *self._without_owner(name, footer))
         return Checked(
@@ -243,10 +245,10 @@ class Checker:
         message = f"epoch {footer.epoch} is open and names no writer"
         return (Finding("epoch_without_owner", self._path(name), message, WRITER_REMEDY),)
 
-    async def _missing(self, name: CursorName, footer: Footer, first: int) -> Checked:
+    async def _missing(self, known: Checked, footer: Footer, first: int) -> Checked:
         """All of them, not only the first that a reader met."""
         ends = await self._patience.repeat(
-            name.display, lambda: reader.ends_of(self._ledgers, footer, missing_ok=True)
+            known.name.display, lambda: reader.ends_of(self._ledgers, footer, missing_ok=True)
         )
         gone = sorted({ledger for ledger, end in ends.items() if end.info is None} | {first})
         said = (
@@ -256,9 +258,7 @@ class Checker:
         findings = tuple(
             Finding("ledger_missing", f"ledger {ledger}", said, MISSING_REMEDY) for ledger in gone
         )
-        return Checked(
-            name, str(footer.state), footer.epoch, ledgers=len(ends) - len(gone), findings=findings
-        )
+        return known._replace(ledgers=len(ends) - len(gone), findings=findings)
 
 
 def findings_of(report: Report, path: str) -> tuple[Finding, ...]:

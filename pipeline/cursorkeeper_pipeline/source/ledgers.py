@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from cursorkeeper.bookkeeper.port import LedgerInfo
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.runtime.gc import BATCH_LEDGERS, Judge, Judged, Owned, Verdict, owned_of
 from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper_pipeline import schemas
@@ -73,7 +72,7 @@ async def _rows(systems: Systems, options: Options) -> AsyncIterator[list[Row]]:
 
     def is_chosen(owned: Owned | None) -> bool:
         if owned is None:
-            return selection == Selection.everything() and options.wanted.is_everything
+            return options.is_of_all
         if not options.wanted.accepts(owned.name):
             return False
         return chooses(selection, owned.name) if alone is None else owned.name == alone.name

@@ -255,21 +255,19 @@ class Options:
             raise OptionError(f"{given[0] if given else 'selection'}: {e}") from None
 
     @property
+    def is_of_all(self) -> bool:
+        """Whether every cursor is asked for."""
+        return self.selection == Selection.everything() and self.wanted.is_everything
+
+    @property
     def settings(self) -> Settings:
         """The daemon's settings that say where the systems are; what is not given there has the
         daemon's defaults, and nothing comes from a task's own environment. Raises OptionError.
         """
-        given = {
-            "zookeeper": self.zookeeper,
-            "root": self.root,
-            "gateway": self.gateway,
-            "password": self.password,
-        }
-        given["gateway_token_file"] = self.gateway_token_file
+        names = ("zookeeper", "root", "gateway", "password", "gateway_token_file")
+        given = {name: value for name in names if (value := getattr(self, name))}
         try:
-            return load(
-                environment={}, flags={name: value for name, value in given.items() if value}
-            )
+            return load(environment={}, flags=given)
         except SettingsError as e:
             raise OptionError(e.message, e.remedy) from None
 

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.shards import Reader
@@ -93,7 +92,7 @@ def tasks_for(cursors: int, per_task: int, options: Options, *, is_deep: bool = 
 async def _chosen(reader: Reader, options: Options, sizes: Mapping[str, int]) -> int:
     """About how many cursors are asked for."""
     total = sum(sizes.values())
-    if options.selection == Selection.everything() and options.wanted.is_everything:
+    if options.is_of_all:
         return total
     there = sorted(bucket for bucket, size in sizes.items() if size)
     looked_at = there[:: -(-len(there) // SAMPLE_BUCKETS)] if there else []

@@ -34,15 +34,11 @@ def table_of(name: str) -> Table:
     return made
 
 
-NAMED = ("holes", "hole_stats", "batch_partials")
-"""Rows of these have columns of their cursor's name too, for those who ask."""
-
-
 def columns_of(table: str, wanted: StructType) -> tuple[str, ...]:
     """The names of a query's schema. Raises OptionError where it is none of the table."""
     own = from_arrow_schema(schemas.TABLES[table])
     known = {field.name: field.dataType for field in own}
-    if table in NAMED:
+    if table in schemas.STATES:
         known |= {field.name: field.dataType for field in from_arrow_schema(schemas.NAMES)}
     for field in wanted:
         kind = known.get(field.name)

@@ -39,14 +39,14 @@ ROOT = (
     "its data, from ZooKeeper's backup, or correct --root; delete no ledger before"
 )
 
+_OF_CURSORS = f"kind in ('{schemas.CHECKED}', '{schemas.UNCHECKED}')"
+"""Rows of cursors themselves, and not of findings."""
 _IN_DOUBT = "doubt is not null and verdict != 'unknown'"
 
 
 def damage(checks: DataFrame) -> DataFrame:
     """FINDINGS that are in single cursors."""
-    return shaped(
-        checks.where(~F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED)), schemas.FINDINGS
-    )
+    return shaped(checks.where(f"not {_OF_CURSORS}"), schemas.FINDINGS)
 
 
 def unchecked(checks: DataFrame) -> DataFrame:
@@ -56,7 +56,7 @@ def unchecked(checks: DataFrame) -> DataFrame:
 
 def counts(checks: DataFrame) -> DataFrame:
     """One row: how many cursors, ledgers, records and bytes were read."""
-    of_cursors = F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED)
+    of_cursors = F.expr(_OF_CURSORS)
     return checks.agg(
         F.count_if(of_cursors).alias("cursors"),
         F.count_if(of_cursors & F.col("at_least")).alias("live"),
@@ -110,7 +110,7 @@ def without_footer(ledgers: DataFrame, checks: DataFrame, before: datetime) -> D
     """FINDINGS: ledgers, created before a time, of a cursor that has no footer. `checks` must have
     been read after `ledgers`.
     """
-    read = checks.where(F.col("kind").isin(schemas.CHECKED, schemas.UNCHECKED))
+    read = checks.where(_OF_CURSORS)
     lost = _ours(ledgers, before).where(F.col("verdict") == "unknown")
     said = F.format_string("is of epoch %d of a cursor that has no footer", "epoch")
     return _of_ledgers(lost.join(read, "cursor_key", "left_anti"), "footer_missing", said, FOOTER)
