@@ -169,7 +169,7 @@ async def test_a_footer_that_vanishes_after_the_listing_is_not_there(zk: FakeZoo
     names = [name_of(at) for at in range(20)]
     await write_footers(zk, ROOT, [footer_of(name) for name in names])
     reader = shards.Reader(zk, options())
-    listed = [name async for _, some in reader.names_in(await reader.buckets()) for name in some]
+    listed = [name async for some in reader.names_in(await reader.buckets()) for name in some]
     await zk.delete(names[3].path(ROOT), ANY_VERSION)
     assert set(listed) == set(names)
     read = [one.name async for batch in reader.named(listed) for one in batch]

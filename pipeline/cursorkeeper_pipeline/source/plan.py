@@ -96,7 +96,7 @@ async def _chosen(reader: Reader, options: Options, sizes: Mapping[str, int]) ->
         return total
     there = sorted(bucket for bucket, size in sizes.items() if size)
     looked_at = there[:: -(-len(there) // SAMPLE_BUCKETS)] if there else []
-    found = sum([len(names) async for _, names in reader.names_in(looked_at)])
+    found = sum([len(names) async for names in reader.names_in(looked_at)])
     return -(-found * total // max(1, sum(sizes[bucket] for bucket in looked_at)))
 
 

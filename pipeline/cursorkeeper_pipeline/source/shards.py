@@ -141,45 +141,41 @@ class Reader:
         there = await self.buckets()
         if not there:
             await self.check_root()
-        async for batch in self._found(self._batches(sorted(set(there).intersection(buckets)))):
+        async for batch in self._found(self.names_in(sorted(set(there).intersection(buckets)))):
             yield batch
 
     async def named(self, names: Sequence[CursorName]) -> AsyncIterator[list[Found]]:
         """The footers of these cursors, each named once, where they have one."""
         await self.sync()
 
-        async def batches() -> AsyncIterator[list[CursorName]]:
-            at = 0
-            while at < len(names):
-                size = self._batch
-                yield list(names[at : at + size])
-                at += size
+        async def at_once() -> AsyncIterator[Sequence[CursorName]]:
+            yield names
 
-        async for batch in self._found(batches()):
+        async for batch in self._found(at_once()):
             yield batch
 
-    async def _found(self, batches: AsyncIterator[list[CursorName]]) -> AsyncIterator[list[Found]]:
-        async def answer(names: list[CursorName]) -> list[Found]:
-            found = await self._read(names)
+    async def _found(
+        self, names: AsyncIterator[Sequence[CursorName]]
+    ) -> AsyncIterator[list[Found]]:
+        async def answer(batch: list[CursorName]) -> list[Found]:
+            found = await self._read(batch)
             mean_bytes = sum(one.stat.data_bytes for one in found) // max(1, len(found))
             self._batch = max(1, min(READ_BATCH, 2 * self._batch, READ_BYTES // max(1, mean_bytes)))
             return found
 
-        async for found in in_rounds(batches, answer, READS_AT_ONCE):
+        async for found in in_rounds(self._batches(names), answer, READS_AT_ONCE):
             yield [one for one in found if self._with_deleted or not is_tombstone(one)]
 
-    async def names_in(self, buckets: Sequence[str]) -> AsyncIterator[tuple[str, list[CursorName]]]:
+    async def names_in(self, buckets: Sequence[str]) -> AsyncIterator[Sequence[CursorName]]:
         """The chosen cursors of each bucket."""
 
         async def each() -> AsyncIterator[str]:
             for bucket in buckets:
                 yield bucket
 
-        async def named(bucket: str) -> tuple[str, list[CursorName]]:
+        async def named(bucket: str) -> list[CursorName]:
             children = await self._children(f"{self._root}/{bucket}")
-            return bucket, [
-                name for child in children if (name := self._chosen(bucket, child)) is not None
-            ]
+            return [name for child in children if (name := self._chosen(bucket, child)) is not None]
 
         async for found in in_rounds(each(), named, LISTINGS_AT_ONCE):
             yield found
@@ -193,13 +189,17 @@ class Reader:
             return None
         return name if self._wanted.accepts(name) and chooses(self._selection, name) else None
 
-    async def _batches(self, buckets: Sequence[str]) -> AsyncIterator[list[CursorName]]:
+    async def _batches(
+        self, names: AsyncIterator[Sequence[CursorName]]
+    ) -> AsyncIterator[list[CursorName]]:
         batch: list[CursorName] = []
-        async for _, some in self.names_in(buckets):
+        async for some in names:
             batch += some
-            while len(batch) >= (size := self._batch):
-                yield batch[:size]
-                batch = batch[size:]
+            at = 0
+            while len(batch) - at >= (size := self._batch):
+                yield batch[at : at + size]
+                at += size
+            batch = batch[at:]
         if batch:
             yield batch
 
