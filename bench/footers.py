@@ -86,11 +86,7 @@ async def _best(things: int, work: Callable[[], Awaitable[object]]) -> Cost:
 async def _reads(stack: Standalone) -> list[Row]:
     client, options = await _client(stack), _options(stack, FLEETS[-1])
     reader = shards.Reader(client, options)
-    names = [
-        name
-        for _, some in [found async for found in reader.names(await reader.buckets())]
-        for name in some
-    ]
+    names = [name async for some in reader.names_in(await reader.buckets()) for name in some]
     paths = [name.path(options.root) for name in names]
     parts = [
         paths[start : start + shards.READ_BATCH]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 BATCH_ROWS: Final = 65_536
@@ -80,6 +81,11 @@ def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
         )
 
 
-def same(value: str | int, rows: int) -> pa.Array:
-    """A column of one text, or of one number as int64."""
-    return pa.repeat(pa.scalar(value), rows)
+def same_text(value: str, rows: int) -> pa.Array:
+    """A column of one text."""
+    return pa.repeat(pa.scalar(value, pa.string()), rows)
+
+
+def same(value: int, rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A column of one value."""
+    return np.full(rows, value, np.int64)

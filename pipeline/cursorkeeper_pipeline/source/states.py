@@ -29,7 +29,7 @@ from cursorkeeper.core.footer import Footer
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper_pipeline import schemas
-from cursorkeeper_pipeline.decode.columns import Batches, Column, same
+from cursorkeeper_pipeline.decode.columns import Batches, Column, same_text
 from cursorkeeper_pipeline.decode.extents import carried, extents
 from cursorkeeper_pipeline.decode.footer_rows import Found
 from cursorkeeper_pipeline.decode.holes import Counts, hole_columns
@@ -81,7 +81,7 @@ def with_names(
     name: CursorName, columns: Sequence[Column], names: Sequence[str]
 ) -> Sequence[Column]:
     """The columns, and behind them those of the cursor's name that were asked for."""
-    return [*columns, *(same(OF_NAME[column](name), len(columns[0])) for column in names)]
+    return [*columns, *(same_text(OF_NAME[column](name), len(columns[0])) for column in names)]
 
 
 async def _read(
