@@ -2,7 +2,7 @@
 decides nothing.
 
 Ready means: ZooKeeper and the gateway answered, their limits fit ours, and the sink listens. One
-JSON line on standard output says so; until then `starting` waits, if it may. SIGTERM and SIGINT
+JSON line on standard output says so; until then `readiness` waits, if it may. SIGTERM and SIGINT
 drain: no new cursors, last flush of each, footers, exit within `close_timeout_s`. Before ready they
 end the start. Nothing is written to a file system.
 """
@@ -36,11 +36,11 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.orphans.removal import Remover
 from cursorkeeper.orphans.watch import OrphanWatch
+from cursorkeeper.readiness import SHORT_LIMIT_S, TRY_S, Patience, StartError, check_serving
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.settings import Settings, SettingsError
-from cursorkeeper.starting import SHORT_LIMIT_S, TRY_S, Patience, StartError, check_serving
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck, Subscriber
 from cursorkeeper.stream.session import Session
@@ -121,7 +121,7 @@ class Daemon:
         self._readers_token = read_token(settings, "reader_token_file")
         self.telemetry = DaemonTelemetry()
         self.gateway = GatewayClient(gateway_settings(settings, "writer", SHORT_LIMIT_S))
-        # one try to reach it is short: `starting` has the patience
+        # one try to reach it is short: `readiness` has the patience
         self.zookeeper = ZooKeeperClient(zookeeper_settings(settings, TRY_S))
         self.pulsar_zookeeper = self.zookeeper
         if settings.pulsar_metadata not in ("", settings.zookeeper):

@@ -116,8 +116,8 @@ def problem_of(error: BaseException) -> Problem:
 
 
 def _of_explained(error: ExplainedError) -> Problem:
+    from cursorkeeper.readiness import StartError
     from cursorkeeper.settings import SettingsError  # not needed above: `health` must start fast
-    from cursorkeeper.starting import StartError
 
     if isinstance(error, StartError):
         return Problem(

@@ -20,8 +20,8 @@ from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, TooNewE
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.problems import Kind, Problem, ProblemError, problem_of
 from cursorkeeper.pulsar_broker.settings import PulsarSettingsError
+from cursorkeeper.readiness import StartError
 from cursorkeeper.settings import Settings, SettingsError, load
-from cursorkeeper.starting import StartError
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import AWAY, BUG, NO, USAGE, exit_code, show
 from cursorkeeper.zookeeper import errors as zk

@@ -20,9 +20,9 @@ import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from structlog.testing import capture_logs
 
-from cursorkeeper import starting
+from cursorkeeper import readiness
 from cursorkeeper.demo.stack.ports import free_port
-from cursorkeeper.starting import Patience, StartError, check_serving
+from cursorkeeper.readiness import Patience, StartError, check_serving
 from daemon.tests.runtime.virtual import until, virtual
 
 STATUS = health_pb2.HealthCheckResponse
@@ -53,11 +53,11 @@ async def test_it_tries_until_the_other_is_there_and_says_so_now_and_then() -> N
     with capture_logs() as lines:
         assert await Patience(120).until("X", "h:1", absent) == "there"
     now_s = asyncio.get_running_loop().time()
-    assert 35 <= now_s <= 35 + starting.PAUSE_MAX_S
+    assert 35 <= now_s <= 35 + readiness.PAUSE_MAX_S
     pauses = [b - a for a, b in zip(absent.tries_s, absent.tries_s[1:], strict=False)]
     assert (
-        pauses[0] <= starting.PAUSE_MIN_S
-        and max(pauses) <= starting.PAUSE_MAX_S
+        pauses[0] <= readiness.PAUSE_MIN_S
+        and max(pauses) <= readiness.PAUSE_MAX_S
         and len(pauses) < 80
     )
     told = [line for line in lines if line["event"] == "waiting"]
