@@ -238,10 +238,6 @@ def _parse(data: bytes) -> Json:
     return body
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(name)
-
-
 def _float(text: str) -> float:
     """Only in members that this version does not know: they are written back, and what is no number
     cannot be.
@@ -264,7 +260,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _JSON: Final = json.JSONDecoder(
-    object_pairs_hook=_members, parse_float=_float, parse_constant=_no_constant
+    object_pairs_hook=_members, parse_float=_float, parse_constant=_float
 )
 """Made once: `json.loads` with an argument makes one for each footer."""
 
@@ -308,15 +304,17 @@ def _base_json(base: Base, name: CursorName, settings: record.EncodeSettings) ->
         return {"inline": b64encode(entry).decode()}
     if isinstance(base, PulsarBase):
         return {"pulsar": {"managedCursorInfo": b64encode(base.info).decode(), "epoch": base.epoch}}
+    return {"snapshot": snapshot_json(base)}
+
+
+def snapshot_json(base: SnapshotBase) -> dict[str, Any]:
     return {
-        "snapshot": {
-            "ledger": base.ledger,
-            "firstEntry": base.first_entry,
-            "lastEntry": base.last_entry,
-            "numParts": base.num_parts,
-            "length": base.length,
-            "crc32c": f"{base.crc32c:08x}",
-        }
+        "ledger": base.ledger,
+        "firstEntry": base.first_entry,
+        "lastEntry": base.last_entry,
+        "numParts": base.num_parts,
+        "length": base.length,
+        "crc32c": f"{base.crc32c:08x}",
     }
 
 
@@ -391,16 +389,12 @@ def pulsar_state(base: PulsarBase) -> PositionInfo:
 
 
 def _chain_json(chain: Sequence[ChainLedger]) -> list[dict[str, int | str]]:
-    return [_chain_item_json(item) for item in chain]
-
-
-def _chain_item_json(item: ChainLedger) -> dict[str, int | str]:
-    found: dict[str, int | str] = {"ledger": item.ledger}
-    if item.last_entry is not None:
-        found["lastEntry"] = item.last_entry
-    if item.format != FORMAT_NATIVE:
-        found["format"] = item.format
-    return found
+    return [
+        {"ledger": item.ledger}
+        | ({} if item.last_entry is None else {"lastEntry": item.last_entry})
+        | ({} if item.format == FORMAT_NATIVE else {"format": item.format})
+        for item in chain
+    ]
 
 
 def _chain(value: object) -> tuple[ChainLedger, ...]:
@@ -444,9 +438,8 @@ def _previous(body: Json, name: CursorName) -> Previous:
 
 
 def _properties(body: Json) -> CursorProperties:
-    stamp, values = body.get("stamp"), _object(body, "values")
-    pair = {str(index): item for index, item in enumerate(stamp)} if isinstance(stamp, list) else {}
-    if len(pair) != 2:
+    pair, values = _pair(body.get("stamp")), _object(body, "values")
+    if pair is None:
         raise DamageError("cursorProperties are not a stamp and a map of texts")
     for key in values:
         _encodable(key, "cursorProperties")
@@ -534,10 +527,14 @@ def _object(body: Json, name: str) -> dict[str, Any]:
 
 
 def _position(value: object, name: str) -> Position:
-    if not isinstance(value, list) or len(value) != 2:
+    pair = _pair(value)
+    if pair is None:
         raise DamageError(f"{name} is not [ledger, entry]")
-    pair = {"0": value[0], "1": value[1]}
     position = Position(_number(pair, "0"), _number(pair, "1", BEFORE_FIRST))
     if position.entry > ENTRY_ID_MAX:
         raise DamageError(f"{name} is beyond the last entry id")
     return position
+
+
+def _pair(value: object) -> Json | None:
+    return {"0": value[0], "1": value[1]} if isinstance(value, list) and len(value) == 2 else None

@@ -16,61 +16,43 @@ from cursorkeeper.core.footer import (
     PulsarBase,
     SnapshotBase,
 )
-from cursorkeeper.format.footer import pulsar_state
+from cursorkeeper.format.footer import pulsar_state, snapshot_json
+
+_KINDS = {EmptyBase: "empty", InlineBase: "inline", PulsarBase: "pulsar", SnapshotBase: "snapshot"}
+_WORDS = {
+    "empty": "empty, at {markDelete[0]}:{markDelete[1]}",
+    "inline": "inline, {slices} slices, {partialBatches} partial batches (epoch {epoch})",
+    "pulsar": "inline in Pulsar's form, {bytes:,} bytes: mark-delete "
+    "{markDelete[0]}:{markDelete[1]}, {acks:,} acked, {partialBatches:,} partial batches "
+    "(epoch {epoch})",
+    "snapshot": "snapshot in ledger {ledger}, entries {firstEntry}..{lastEntry}, "
+    "{numParts} segments, {length:,} bytes, crc32c {crc32c}",
+}
 
 
 def base_kind(base: Base) -> str:
-    match base:
-        case EmptyBase():
-            return "empty"
-        case InlineBase():
-            return "inline"
-        case PulsarBase():
-            return "pulsar"
-        case SnapshotBase():
-            return "snapshot"
+    return _KINDS[type(base)]
 
 
 def base_text(base: Base) -> str:
-    match base:
-        case EmptyBase():
-            return f"empty, at {base.mark_delete}"
-        case InlineBase():
-            return (
-                f"inline, {len(base.state.slices)} slices, {len(base.state.partials)} partial "
-                f"batches (epoch {base.epoch})"
-            )
-        case PulsarBase():
-            state = pulsar_state(base)
-            acked = sum(map(len, state.acked.values()))
-            return (
-                f"inline in Pulsar's form, {len(base.info):,} bytes: mark-delete "
-                f"{state.mark_delete}, {acked:,} acked, "
-                f"{len(state.batches):,} partial batches (epoch {base.epoch})"
-            )
-        case SnapshotBase():
-            return (
-                f"snapshot in ledger {base.ledger}, entries {base.first_entry}..{base.last_entry}, "
-                f"{base.num_parts} segments, {base.length:,} bytes, crc32c {base.crc32c:08x}"
-            )
+    return _WORDS[base_kind(base)].format(**base_json(base))
 
 
 def base_json(base: Base) -> dict[str, Any]:
     """As in the footer; an inline state as counts."""
+    told: dict[str, Any] = {"kind": base_kind(base)}
     match base:
         case EmptyBase():
-            return {"kind": "empty", "markDelete": list(base.mark_delete)}
+            return told | {"markDelete": list(base.mark_delete)}
         case InlineBase():
-            return {
-                "kind": "inline",
+            return told | {
                 "epoch": base.epoch,
                 "slices": len(base.state.slices),
                 "partialBatches": len(base.state.partials),
             }
         case PulsarBase():
             state = pulsar_state(base)
-            return {
-                "kind": "pulsar",
+            return told | {
                 "epoch": base.epoch,
                 "bytes": len(base.info),
                 "markDelete": list(state.mark_delete),
@@ -78,15 +60,7 @@ def base_json(base: Base) -> dict[str, Any]:
                 "partialBatches": len(state.batches),
             }
         case SnapshotBase():
-            return {
-                "kind": "snapshot",
-                "ledger": base.ledger,
-                "firstEntry": base.first_entry,
-                "lastEntry": base.last_entry,
-                "numParts": base.num_parts,
-                "length": base.length,
-                "crc32c": f"{base.crc32c:08x}",
-            }
+            return told | snapshot_json(base)
 
 
 def _chain(chain: tuple[ChainLedger, ...]) -> list[dict[str, Any]]:

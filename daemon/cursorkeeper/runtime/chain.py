@@ -35,9 +35,10 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.shape import component
 from cursorkeeper.core.state import AckState, newer
-from cursorkeeper.core.values import Delta, Segment, SnapshotEnd
+from cursorkeeper.core.values import Delta, Segment, SnapshotEnd, Stamp
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record, replay, snapshot
+from cursorkeeper.format.pulsar.states import delta_of
 from cursorkeeper.format.record import Kind
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper_client.back_off import BackOff
@@ -357,7 +358,7 @@ class ChainReader:
         except DamageError as e:
             raise (e if e.place else e.at(place)) from None
         out.unfinished += [EntryAddress(ledger, skipped.entry) for skipped in found.skipped]
-        self._window.join_delta(out.state, pulsar_ledger.delta_of(found.info, written.epoch))
+        self._window.join_delta(out.state, delta_of(found.info, Stamp(written.epoch, 0)))
 
     async def _metadata(self, ledger: int) -> Mapping[str, bytes]:
         back_off = BackOff(RETRY_MIN_S, RETRY_MAX_S)

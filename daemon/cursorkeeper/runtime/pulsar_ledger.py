@@ -15,11 +15,12 @@ from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.footer import FORMAT_PULSAR, Footer, PulsarBase
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.shape import frozen
-from cursorkeeper.core.values import Delta, MarkDeleteProperties, Partial, Stamp
+from cursorkeeper.core.values import Delta, Stamp
 from cursorkeeper.format.footer import pulsar_state
 from cursorkeeper.format.pulsar import chunks
 from cursorkeeper.format.pulsar.chunks import Found, Reading
-from cursorkeeper.format.pulsar.values import Compression, PositionInfo
+from cursorkeeper.format.pulsar.states import delta_of
+from cursorkeeper.format.pulsar.values import Compression
 from cursorkeeper.format.whole_state import ENTRY_BYTES_KEY, STATE_BYTES_MAX
 
 Entries = Callable[[int, int], Awaitable[list[bytes]]]
@@ -103,15 +104,6 @@ def check_owner(written: Written, footer: Footer) -> None:
         )
 
 
-def delta_of(info: PositionInfo, epoch: int) -> Delta:
-    """A whole state as something that joins: it says what is acked, and nothing of what is not."""
-    properties = (
-        MarkDeleteProperties(Stamp(epoch, 0), dict(info.properties)) if info.properties else None
-    )
-    partials = {key: Partial(0, missing) for key, missing in info.batches.items()}
-    return Delta(info.mark_delete, properties, acks=info.acked, partials=partials)
-
-
 def delta_of_base(base: PulsarBase) -> Delta:
-    """The same of a state in the footer."""
-    return delta_of(pulsar_state(base), base.epoch)
+    """A state in the footer as something that joins."""
+    return delta_of(pulsar_state(base), Stamp(base.epoch, 0))

@@ -81,27 +81,16 @@ def _parts(
 ) -> Iterator[tuple[int, int, int]]:
     """Ledger, first and last entry of each part."""
     lower, upper = crossing
-    item = layout.get(lower.ledger)
-    if item is None:
-        warnings.append(
-            f"range ({lower}, {upper}]: ledger {lower.ledger} is not in the topic any more, its "
-            f"part is dropped"
-        )
-    elif item.state is LayoutState.OPEN:
-        warnings.append(
-            f"range ({lower}, {upper}]: how many entries ledger {lower.ledger} has is not known, "
-            f"its part is dropped"
-        )
-    else:
-        yield lower.ledger, lower.entry + 1, item.entries - 1
-    for ledger, between in layout.items():
-        if not lower.ledger < ledger < upper.ledger:
-            continue
-        if between.state is LayoutState.OPEN:
-            warnings.append(
-                f"range ({lower}, {upper}]: how many entries ledger {ledger} has is not known, "
-                f"its part is dropped"
+    inside = [ledger for ledger in layout if lower.ledger < ledger < upper.ledger]
+    for ledger in (lower.ledger, *inside):
+        item = layout.get(ledger)
+        if item is None or item.state is LayoutState.OPEN:
+            why = (
+                f"ledger {ledger} is not in the topic any more"
+                if item is None
+                else f"how many entries ledger {ledger} has is not known"
             )
+            warnings.append(f"range ({lower}, {upper}]: {why}, its part is dropped")
         else:
-            yield ledger, 0, between.entries - 1
+            yield ledger, lower.entry + 1 if ledger == lower.ledger else 0, item.entries - 1
     yield upper.ledger, 0, upper.entry

@@ -52,20 +52,19 @@ def to_ack_state(
         raise PulsarFormatError(f"{len(info.acked)} ledgers with impossibly large entry ids")
     items = (item for item in layout if item.ledger >= info.mark_delete.ledger)
     state = AckState(info.mark_delete, Layout(items))
-    state.join_delta(
-        Delta(
-            mark_delete_properties=MarkDeleteProperties(stamp, dict(info.properties))
-            if info.properties
-            else None,
-            cursor_properties=CursorProperties(stamp, dict(cursor_properties))
-            if cursor_properties
-            else None,
-            acks=info.acked,
-            partials={key: Partial(0, missing) for key, missing in info.batches.items()},
-        )
-    )
+    state.join_delta(delta_of(info, stamp))
+    if cursor_properties:
+        properties = CursorProperties(stamp, dict(cursor_properties))
+        state.join_delta(Delta(cursor_properties=properties))
     state.settle()
     return state
+
+
+def delta_of(info: PositionInfo, stamp: Stamp) -> Delta:
+    """A whole state as something that joins: it says what is acked, and nothing of what is not."""
+    properties = MarkDeleteProperties(stamp, dict(info.properties)) if info.properties else None
+    partials = {key: Partial(0, missing) for key, missing in info.batches.items()}
+    return Delta(info.mark_delete, properties, acks=info.acked, partials=partials)
 
 
 def from_ack_state(state: AckState, *, form: Form = Form.LONG_ARRAY) -> PositionInfo:
