@@ -40,6 +40,7 @@ from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts
 from cursorkeeper.migration.compare import difference
+from cursorkeeper.migration.exporter import Rules
 from cursorkeeper.migration.leftovers import sweep
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.patience import Patience
@@ -52,7 +53,7 @@ from cursorkeeper.runtime.ledgers import APPLICATION
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.jobs.export import notes_of
 from cursorkeeper_pipeline.jobs.migration import Run
-from cursorkeeper_pipeline.sinks.cursor_export import ExportWork, Rules
+from cursorkeeper_pipeline.sinks.cursor_export import ExportWork
 from cursorkeeper_pipeline.sinks.cursor_import import ImportWork
 from cursorkeeper_pipeline.sinks.record import RunRecord, folder_of
 from cursorkeeper_pipeline.sinks.tasks import Places
@@ -248,7 +249,12 @@ class MigrationWorld:
     # ---- exports
 
     async def exported(
-        self, ref: PulsarCursorRef, between: Any = None, host: str = "", **rules: bool
+        self,
+        ref: PulsarCursorRef,
+        between: Any = None,
+        host: str = "",
+        dry_run: bool = False,
+        **rules: bool,
     ) -> Outcome:
         """As `imported`."""
         settings = replace(self.settings, name=host) if host else self.settings
@@ -259,6 +265,7 @@ class MigrationWorld:
             of_version("4.2"),
             LedgerSpec(2, 2, 2),
             given,
+            dry_run,
         )
         async with work.opened("test") as one:
             return await one(ref)

@@ -12,7 +12,7 @@ import pytest
 
 from cursorkeeper.bookkeeper.errors import NoSuchLedger
 from cursorkeeper.migration.cluster import PulsarPorts
-from cursorkeeper.migration.exporter import Export, ledger_spec
+from cursorkeeper.migration.exporter import Export, Rules, ledger_spec
 from cursorkeeper.migration.leftovers import sweep
 from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_reader import read_cursor
@@ -116,7 +116,7 @@ class ExportWorld(PulsarWorld):
     ) -> Attempt:
         ports, theirs = await self.ports("reader"), await self.pulsar("migrator")
         gate = open_gate(theirs.zookeeper, before)
-        target = Target(of_version("4.2"), 5_000_000, 1_000_000)
+        target = Target(of_version("4.2"), 5_000_000)
         exporting = Export(
             ports,
             PulsarPorts(cast(Any, gate), theirs.ledgers),
@@ -124,9 +124,7 @@ class ExportWorld(PulsarWorld):
             target,
             ledger_spec({}),
             self.bar,
-            None,
-            replace,
-            broker_is_stopped=stopped,
+            rules=Rules(replace, broker_is_stopped=stopped),
             patience=HASTY,
         )
         record = RunRecord(ports.zookeeper, self.folder, RUN)

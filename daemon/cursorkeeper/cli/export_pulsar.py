@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from typing import Annotated
 
 from cursorkeeper import connections
 from cursorkeeper.cli import migration
 from cursorkeeper.inspection import roots
-from cursorkeeper.migration.exporter import KIND_OF_RUN, Export, export_all, ledger_spec
+from cursorkeeper.migration.exporter import (
+    KIND_OF_RUN,
+    Export,
+    Rules,
+    export_all,
+    ledger_spec,
+    target_of,
+)
 from cursorkeeper.migration.leftovers import RunMark
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
-from cursorkeeper.migration.target import Target
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.terminal import options
 
@@ -64,11 +69,7 @@ async def export_pulsar(
         pulsar_ports(settings, pulsar, ports, role, own=True) as theirs,
     ):
         await roots.check_root(ports.zookeeper, settings)
-        gateway_bytes = (await theirs.ledgers.describe()).entry_bytes_max
-        znode_bytes = pulsar.zookeeper_jute_maxbuffer_bytes
-        target = Target(
-            dataclasses.replace(limits, znode_bytes_max=znode_bytes), gateway_bytes, znode_bytes
-        )
+        target = await target_of(limits, pulsar, theirs.ledgers)
         run = migration.begun(
             KIND_OF_RUN, chosen, settings, pulsar, resume=resume, dry_run=dry_run, as_json=as_json
         )
@@ -81,11 +82,7 @@ async def export_pulsar(
                 spec,
                 bar,
                 journal,
-                replace,
-                replace_newer,
-                live,
-                broker_is_stopped,
-                allow_loss,
+                Rules(replace, replace_newer, live, broker_is_stopped, allow_loss),
                 dry_run,
                 patience,
                 run=RunMark(journal.path.name, journal.token)

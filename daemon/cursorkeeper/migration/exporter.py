@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cursorkeeper.bookkeeper.errors import GatewayError
-from cursorkeeper.bookkeeper.port import Digest, LedgerSpec
+from cursorkeeper.bookkeeper.port import Digest, LedgerSpec, LedgerStore
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.state import AckState
@@ -48,12 +48,24 @@ from cursorkeeper.migration.repair import is_beyond, repair
 from cursorkeeper.migration.string_properties import is_only_a_copy, noted_znode, string_properties
 from cursorkeeper.migration.target import Target, WritePlan, plan_write
 from cursorkeeper.problems import Kind, ProblemError
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper.settings import Settings
 from cursorkeeper.zookeeper.errors import ZooKeeperError
 
 KIND_OF_RUN = "export-pulsar"
 KEPT = "already there"
 """Status of a cursor that Pulsar has as ours is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the options say; each allows what is refused without it."""
+
+    replace: bool = False
+    replace_newer: bool = False
+    live: bool = False
+    broker_is_stopped: bool = False
+    allow_loss: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +82,7 @@ class Export:
     spec: LedgerSpec
     bar: Progress
     journal: Journal | None = None
-    replace: bool = False
-    replace_newer: bool = False
-    live: bool = False
-    broker_is_stopped: bool = False
-    allow_loss: bool = False
+    rules: Rules = Rules()
     dry_run: bool = False
     patience: Patience = field(default_factory=Patience)
     may_begin: Callable[[], Awaitable[None]] | None = None
@@ -142,7 +150,7 @@ class Export:
                     "an import of it died half-way: it does not hold everything",
                     "run import-pulsar again first",
                 )
-            if not self.live:
+            if not self.rules.live:
                 remedy = (
                     "close it (stop its source, or the daemon), or take what is durable now "
                     "with --live"
@@ -201,7 +209,7 @@ class Export:
             self.target,
             now_ms=int(time.time() * 1000),
             unknown=there.znode.unknown if there.znode is not None else b"",
-            allow_loss=self.allow_loss,
+            allow_loss=self.rules.allow_loss,
         )
 
     async def _status(self, ref: PulsarCursorRef, state: AckState, there: Destination) -> str:
@@ -219,7 +227,7 @@ class Export:
             return KEPT
         noted = noted_znode(state)
         past = there.gone_past(noted) if noted is not None else ""
-        if past and not self.replace_newer:
+        if past and not self.rules.replace_newer:
             remedy = (
                 "leave Pulsar's as it is; --replace-newer puts ours in its place: what "
                 "Pulsar has acked meanwhile is then delivered again"
@@ -227,7 +235,7 @@ class Export:
             raise self._refused(
                 ref, f"Pulsar itself changed this cursor since the daemon held it: {past}", remedy
             )
-        if self.replace or past:
+        if self.rules.replace or past:
             return "replaced"
         remedy = (
             "look at both; --replace puts ours in its place: what only Pulsar's has acked "
@@ -247,7 +255,7 @@ class Export:
         signs = await there.signs_of_a_broker()
         if not signs:
             return []
-        if self.broker_is_stopped:
+        if self.rules.broker_is_stopped:
             return [f"not heeded, as told: {sign}" for sign in signs]
         remedy = (
             "unload the topic (`pulsar-admin topics unload`) or stop the broker; if it is "
@@ -285,7 +293,7 @@ class Export:
                 "do not start the broker; report this",
             )
         owner = await there.owner()
-        if owner and not self.broker_is_stopped:
+        if owner and not self.rules.broker_is_stopped:
             note = (
                 f"a broker took the topic meanwhile ({owner}): unload it and look whether it "
                 f"has this state"
@@ -334,6 +342,15 @@ def ledger_spec(conf: Mapping[str, str]) -> LedgerSpec:
             "correct it: Pulsar itself would not start with it",
             Kind.USAGE,
         ) from None
+
+
+async def target_of(limits: PulsarSettings, pulsar: Settings, ledgers: LedgerStore) -> Target:
+    """`limits`: of the brokers; `pulsar`: our settings, pointed at Pulsar's systems. Raises
+    GatewayError.
+    """
+    znode_bytes_max = pulsar.zookeeper_jute_maxbuffer_bytes
+    entry_bytes_max = (await ledgers.describe()).entry_bytes_max
+    return Target(replace(limits, znode_bytes_max=znode_bytes_max), entry_bytes_max)
 
 
 async def export_all(

@@ -40,13 +40,12 @@ ALLOW = f"{RAISE_LIMITS}; or --allow-loss, if the broker is meant to forget them
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where it goes. `entry_bytes_max`: what the ledger gateway takes; `znode_bytes_max`:
-    ZooKeeper's jute.maxbuffer there.
+    """Where it goes. `settings`: of that Pulsar and its ZooKeeper; `entry_bytes_max`: what the
+    ledger gateway takes.
     """
 
     settings: PulsarSettings
     entry_bytes_max: int
-    znode_bytes_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ def plan_write(
         *_unloaded_too_early(state, settings, cursor_properties),
         *_unloadable(inline, settings),
     )
-    znode_bytes_max = target.znode_bytes_max - SWAP_BYTES
+    znode_bytes_max = settings.znode_bytes_max - SWAP_BYTES
     may_be_inline = not state.batches or settings.znode_restores_batches
     if may_be_inline and range_count(state.acked) <= settings.znode_ranges_max:
         value = _wrapped(inline, settings, znode_bytes_max)
@@ -146,7 +145,7 @@ def _too_large(
         f"{len(state.batches):,} partial batches"
     )
     in_znode = (
-        f"a znode of {znode_size:,} (of {target.znode_bytes_max:,})"
+        f"a znode of {znode_size:,} (of {settings.znode_bytes_max:,})"
         if znode_size
         else "no znode, which loses partial batches"
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from cursorkeeper.format.pulsar.values import Form, ManagedCursorInfo, PositionI
 from cursorkeeper.migration import target as target_module
 from cursorkeeper.migration.cluster import PulsarCursorRef, Selection, SkippedPath, iter_ours
 from cursorkeeper.migration.compare import difference
-from cursorkeeper.migration.exporter import Export, ledger_spec
+from cursorkeeper.migration.exporter import Export, Rules, ledger_spec
 from cursorkeeper.migration.journal import Journal
 from cursorkeeper.migration.leftovers import RunMark
 from cursorkeeper.migration.outcome import Outcome
@@ -53,9 +53,11 @@ NATIVE, PULSAR = (
 BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
 
 
-async def exporting(world: PulsarWorld, **options: object) -> Export:
+async def exporting(world: PulsarWorld, **options: Any) -> Export:
+    names = {rule.name for rule in fields(Rules)} & options.keys()
+    rules = Rules(**{name: options.pop(name) for name in names})
     ports, theirs = await world.ports(), await world.pulsar("migrator")
-    target = options.pop("target", Target(WIDE, 5_000_000, 1 << 20))
+    target = options.pop("target", Target(WIDE, 5_000_000))
     return Export(
         ports,
         theirs,
@@ -63,6 +65,7 @@ async def exporting(world: PulsarWorld, **options: object) -> Export:
         target,
         LedgerSpec(2, 2, 2),
         world.bar,
+        rules=rules,
         **{"patience": HASTY, **options},
     )  # type: ignore[arg-type]
 
@@ -123,7 +126,7 @@ async def test_partial_batches_go_into_a_ledger_because_pulsar_forgets_them_in_a
 
 async def test_a_pulsar_that_restores_batches_takes_them_in_the_znode(world: PulsarWorld) -> None:
     await ours(world)
-    target = Target(replace(of_version("5.0"), ranges_max=1_000), 5_000_000, 1 << 20)
+    target = Target(replace(of_version("5.0"), ranges_max=1_000), 5_000_000)
     outcome = await exported(world, target=target)
     assert (outcome.ok, outcome.numbers["form"]) == (True, "znode"), outcome
     assert (await read_cursor(await world.pulsar(), REF)).state.batches == state().batches
@@ -195,7 +198,7 @@ def test_any_state_there_and_back(
         first = await read_cursor(await world.pulsar(), REF)
         assert (await (await world.importing(settings=NATIVE if native else PULSAR)).one(REF)).ok
         await world.remove(REF.path)
-        target = Target(replace(of_version(version), batch_index=True), 5_000_000, 1 << 20)
+        target = Target(replace(of_version(version), batch_index=True), 5_000_000)
         outcome = await exported(world, target=target)
         assert outcome.ok, outcome
         back = await read_cursor(await world.pulsar(), REF)
@@ -438,7 +441,7 @@ async def test_what_the_next_flush_would_drop_is_refused_with_the_numbers(
     await world.in_znode(info)
     assert (await (await world.importing()).one(REF)).ok
     await world.remove(REF.path)
-    target = Target(of_version("4.2"), 5_000_000, 1 << 20)
+    target = Target(of_version("4.2"), 5_000_000)
     refused = await exported(world, target=target)
     assert refused.status == "refused" and refused.problem is not None
     assert "99,998 of 144,998" in refused.problem.message and "10,000" in refused.problem.message, (
@@ -453,10 +456,10 @@ async def test_what_the_next_flush_would_drop_is_refused_with_the_numbers(
 async def test_an_entry_above_the_frame_is_refused_whatever_is_allowed(world: PulsarWorld) -> None:
     await ours(world)
     settings = replace(WIDE, frame_bytes_max=250, znode_bytes_max=300)
-    refused = await exported(world, target=Target(settings, 5_000_000, 300), allow_loss=True)
+    refused = await exported(world, target=Target(settings, 5_000_000), allow_loss=True)
     assert refused.status == "refused" and refused.problem is not None
     assert "takes 50;" in refused.problem.message and "maxMessageSize" in refused.problem.remedy
-    refused = await exported(world, target=Target(WIDE, 40, 1 << 20))
+    refused = await exported(world, target=Target(WIDE, 40))
     assert refused.problem is not None and "--entry-bytes-max" in refused.problem.remedy
     assert await world.znode(REF.path) is None
 
@@ -481,9 +484,7 @@ def test_what_an_unload_before_the_first_flush_does_is_told(
     settings = replace(
         WIDE, ranges_max=ranges_max, znode_bytes_max=znode_bytes, znode_ranges_max=1_000
     )
-    notes = plan_write(
-        "c", info, {}, Target(settings, 5_000_000, znode_bytes), now_ms=1, allow_loss=True
-    ).notes
+    notes = plan_write("c", info, {}, Target(settings, 5_000_000), now_ms=1, allow_loss=True).notes
     early = [note for note in notes if "before Pulsar's first flush" in note]
     assert (
         early == []
@@ -491,9 +492,7 @@ def test_what_an_unload_before_the_first_flush_does_is_told(
         else (len(early) == 1 and said in early[0] and "ack a message" in early[0])
     ), notes
     few = replace(info, acked={7: BitMap(range(1, 2_000, 2))})
-    noted = plan_write(
-        "c", few, {}, Target(settings, 5_000_000, znode_bytes), now_ms=1, allow_loss=True
-    ).notes
+    noted = plan_write("c", few, {}, Target(settings, 5_000_000), now_ms=1, allow_loss=True).notes
     assert not any("first flush" in note for note in noted), "as any unload of it"
 
 
@@ -502,9 +501,7 @@ async def test_the_form_is_one_that_the_target_goes_on_writing(
     world: PulsarWorld, long_array: bool, form: str
 ) -> None:
     await ours(world)
-    outcome = await exported(
-        world, target=Target(replace(WIDE, long_array=long_array), 5_000_000, 1 << 20)
-    )
+    outcome = await exported(world, target=Target(replace(WIDE, long_array=long_array), 5_000_000))
     assert outcome.numbers["form"] == form
     assert (await read_cursor(await world.pulsar(), REF)).state.form is Form(form)
 
@@ -524,11 +521,12 @@ async def test_a_znode_is_compressed_only_where_it_must_be_and_never_with_proper
     assert (await (await world.importing()).one(REF)).ok
     await world.remove(REF.path)
     settings = replace(of_version("5.0"), long_array=False)
-    outcome = await exported(world, target=Target(settings, 5_000_000, 1 << 20))
+    outcome = await exported(world, target=Target(settings, 5_000_000))
     assert outcome.ok and (await world.znode(REF.path) or b"")[:1] == b"\x08", outcome
     assert any("cannot load the topic again" in note for note in outcome.notes) == properties
     await world.remove(REF.path)
-    outcome = await exported(world, target=Target(settings, 5_000_000, 40_000))
+    small = replace(settings, znode_bytes_max=40_000)
+    outcome = await exported(world, target=Target(small, 5_000_000))
     assert (outcome.ok, outcome.numbers["form"]) == (True, "ranges" if properties else "znode"), (
         outcome
     )
@@ -557,9 +555,7 @@ async def test_what_was_written_is_read_back_before_it_counts(world: PulsarWorld
 
 async def test_batches_that_the_target_does_not_know_are_a_loss(world: PulsarWorld) -> None:
     await ours(world)
-    refused = await exported(
-        world, target=Target(replace(WIDE, batch_index=False), 5_000_000, 1 << 20)
-    )
+    refused = await exported(world, target=Target(replace(WIDE, batch_index=False), 5_000_000))
     assert refused.problem is not None and "2 of 2 partial batches" in refused.problem.message
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from cursorkeeper.connections import Ports
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, iter_ours
-from cursorkeeper.migration.exporter import ledger_spec
+from cursorkeeper.migration.exporter import Rules, ledger_spec
 from cursorkeeper.migration.leftovers import Leftover, sweep
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_systems import pulsar_conf
@@ -25,7 +25,7 @@ from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper_pipeline.jobs import migration
 from cursorkeeper_pipeline.jobs.frame import Reporter, arg
-from cursorkeeper_pipeline.sinks.cursor_export import PINS, ExportWork, Rules
+from cursorkeeper_pipeline.sinks.cursor_export import PINS, ExportWork
 from cursorkeeper_pipeline.sinks.record import Record
 from cursorkeeper_pipeline.sinks.tasks import Work
 from cursorkeeper_pipeline.source.options import Options
@@ -70,7 +70,12 @@ class ExportRun(migration.Run):
         return Rules(**{rule.name: getattr(self.arguments, rule.name) for rule in fields(Rules)})
 
     def flags(self) -> dict[str, object]:
-        return {"targetVersion": self.arguments.target_version, **asdict(self._rules)}
+        given = self.arguments
+        return {
+            "targetVersion": given.target_version,
+            **asdict(self._rules),
+            "dry_run": given.dry_run,
+        }
 
     def cursors(self, ports: Ports, pulsar: PulsarPorts) -> AsyncIterator[PulsarCursorRef]:
         return iter_ours(ports.footers, self.selection, skipped=self.skipped.append)
@@ -79,7 +84,7 @@ class ExportRun(migration.Run):
         given, conf = self.arguments, pulsar_conf(self.arguments.pulsar_broker_conf)
         limits = with_broker_conf(of_version(given.target_version), conf)
         return ExportWork(
-            self.places, self.name, limits, ledger_spec(conf), self._rules, given.jobs
+            self.places, self.name, limits, ledger_spec(conf), self._rules, given.dry_run
         )
 
     def before(self, out: Reporter) -> int | None:

@@ -56,7 +56,6 @@ class ImportRun(migration.Run):
         return ImportWork(
             self.places,
             self.name,
-            given.jobs,
             given.dry_run,
             given.refresh,
             given.roll_back_unreadable,

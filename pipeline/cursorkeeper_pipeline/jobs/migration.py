@@ -256,7 +256,9 @@ class Run(ABC):
         from pyspark.sql.pandas.types import from_arrow_schema
 
         plan = spread(plan_of(spark, refs), tasks_for(len(refs), self.source.tasks))
-        return plan.mapInArrow(Task(self.work(), self.name), from_arrow_schema(OUTCOMES))
+        return plan.mapInArrow(
+            Task(self.work(), self.name, self.arguments.jobs), from_arrow_schema(OUTCOMES)
+        )
 
     async def _with_record(self, work: Callable[[RunRecord], Coroutine[Any, Any, R]]) -> R:
         settings = self.places.settings
@@ -358,7 +360,7 @@ class Comparison(Run):
         return VERIFY
 
     def work(self) -> Work:
-        return CompareWork(self.places, self.arguments.jobs)
+        return CompareWork(self.places)
 
     async def cursors(self, ports: Ports, pulsar: PulsarPorts) -> AsyncIterator[PulsarCursorRef]:
         """Each once."""

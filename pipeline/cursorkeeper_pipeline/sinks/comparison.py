@@ -30,8 +30,8 @@ from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_cursor import PulsarCursor
 from cursorkeeper.migration.pulsar_reader import read_cursor
 from cursorkeeper.migration.repair import is_beyond
-from cursorkeeper.problems import Kind, NotFound, ProblemError
-from cursorkeeper_pipeline.sinks.tasks import JOBS, One, Places
+from cursorkeeper.problems import Kind, NotFound, Problem
+from cursorkeeper_pipeline.sinks.tasks import One, Places
 
 SAME, DIFFERS, ONLY_PULSAR, ONLY_HERE = "same", "differs", "only in Pulsar", "only here"
 HALF_MADE = "half-made"
@@ -60,7 +60,6 @@ class Found(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class CompareWork:
     places: Places
-    jobs: int = JOBS
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
@@ -93,7 +92,9 @@ class Comparison:
             numbers |= {"missing": wrong.missing, "extra": wrong.extra, "epoch": ours.footer.epoch}
             notes = (*cursor.warnings, *ours.notes, *more)
             if is_half_made(ours.footer, KIND):
-                return half_made(ref, ours.footer, numbers, notes)
+                maker = f"epoch {ours.footer.epoch}, by {ours.footer.writer}"
+                what = f"half-made: an import has it open ({maker})"
+                return _found(ref, HALF_MADE, what, numbers, notes, "run the import again")
             if not wrong:
                 return Outcome(str(ref), SAME, True, text_of(cursor, numbers), notes, numbers)
             return _found(ref, DIFFERS, str(wrong), numbers, notes)
@@ -110,7 +111,7 @@ class Comparison:
         if cursor is None and ours is None:
             return Outcome(str(ref), SAME, True, "deleted on both sides", (), numbers)
         status, where = (ONLY_PULSAR, "Pulsar") if ours is None else (ONLY_HERE, "CursorKeeper")
-        return _found(ref, status, f"only {where} has this cursor", numbers, ())
+        return _found(ref, status, f"only {where} has this cursor", numbers)
 
     async def _theirs(self, ref: PulsarCursorRef) -> PulsarCursor | None:
         try:
@@ -130,26 +131,15 @@ class Comparison:
         return Ours(answer.state, footer, (AT_LEAST,) if at_least else ())
 
 
-def half_made(
-    ref: PulsarCursorRef, footer: Footer, numbers: dict[str, Any], notes: tuple[str, ...]
-) -> Outcome:
-    """Not well, whatever it holds."""
-    what = f"half-made: an import has it open (epoch {footer.epoch}, by {footer.writer})"
-    return Outcome(
-        str(ref),
-        HALF_MADE,
-        False,
-        "",
-        notes,
-        numbers,
-        ProblemError(what, "run the import again").problem,
-    )
-
-
 def _found(
-    ref: PulsarCursorRef, status: str, what: str, numbers: dict[str, Any], notes: tuple[str, ...]
+    ref: PulsarCursorRef,
+    status: str,
+    what: str,
+    numbers: dict[str, Any],
+    notes: tuple[str, ...] = (),
+    remedy: str = REMEDY,
 ) -> Outcome:
-    return Outcome(str(ref), status, False, "", notes, numbers, ProblemError(what, REMEDY).problem)
+    return Outcome(str(ref), status, False, "", notes, numbers, Problem(what, remedy))
 
 
 def differs(theirs: PulsarCursor, ours: AckState) -> Found:

@@ -30,10 +30,9 @@ rests on what another one found, only on versions.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -44,15 +43,14 @@ from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.destination import Destination
 from cursorkeeper.migration.errors import MigrationError
-from cursorkeeper.migration.exporter import KEPT, Export
+from cursorkeeper.migration.exporter import KEPT, Export, Rules, target_of
 from cursorkeeper.migration.leftovers import RunMark
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.migration.pulsar_writer import AGAIN, CHANGED
-from cursorkeeper.migration.target import Target
 from cursorkeeper.problems import Kind
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
-from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
+from cursorkeeper_pipeline.sinks.tasks import LEFT, One, Places
 
 RACES_MAX: Final = 4
 PINS: Final = "pins"
@@ -61,18 +59,6 @@ CHANGED_SINCE: Final = "Pulsar's cursor has changed since this run first looked 
 WHO: Final = "find out who has acked there; a run with another --id looks anew"
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the command's options say; see `Export`."""
-
-    replace: bool = False
-    replace_newer: bool = False
-    live: bool = False
-    broker_is_stopped: bool = False
-    allow_loss: bool = False
-    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,35 +72,27 @@ class ExportWork:
     limits: PulsarSettings
     spec: LedgerSpec
     rules: Rules
-    jobs: int = JOBS
+    dry_run: bool = False
 
     @asynccontextmanager
     async def opened(self, who: str) -> AsyncIterator[One]:
         """Connections to both systems for as long as the context lasts. Raises ProblemError if one
         cannot be reached.
         """
-        places, rules = self.places, self.rules
-        async with places.opened("reader", "reader" if rules.dry_run else "migrator") as (
-            ports,
-            theirs,
-        ):
-            znode_bytes = places.pulsar.zookeeper_jute_maxbuffer_bytes
-            entry_bytes = (await theirs.ledgers.describe()).entry_bytes_max
-            target = Target(
-                dataclasses.replace(self.limits, znode_bytes_max=znode_bytes),
-                entry_bytes,
-                znode_bytes,
-            )
+        settings, role = self.places.settings, "reader" if self.dry_run else "migrator"
+        async with self.places.opened("reader", role) as (ports, theirs):
+            target = await target_of(self.limits, self.places.pulsar, theirs.ledgers)
             exporting = Export(
                 ports,
                 theirs,
-                places.settings,
+                settings,
                 target,
                 self.spec,
                 SILENT,
-                **asdict(rules),
+                rules=self.rules,
+                dry_run=self.dry_run,
             )
-            folder = folder_of(places.settings.root, "export")
+            folder = folder_of(settings.root, "export")
             yield OneExport(exporting, RunRecord(ports.zookeeper, folder, self.run)).one
 
 
@@ -159,8 +137,8 @@ class OneExport:
         raise AssertionError("the last race is returned or raised")
 
     async def _attempt(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
-        given = self.exporting
-        replaces = given.replace or given.replace_newer
+        given, rules = self.exporting, self.exporting.rules
+        replaces = rules.replace or rules.replace_newer
         there = await given.destination(ref)
         run = await self._repeat(ref, lambda: self.record.check_open(sync=True))
         pin = await self._pinned(ref) if replaces else None
@@ -172,13 +150,10 @@ class OneExport:
             elif (await self._pin(there)).version != there.version:
                 raise MigrationError(Kind.CHANGED, ref, ref.path, CHANGED, AGAIN)
 
-        engine = dataclasses.replace(
-            given,
-            replace=given.replace and not is_late,
-            replace_newer=given.replace_newer and not is_late,
-            may_begin=may_begin,
-            run=RunMark(run.id, run.token),
-        )
+        if is_late:
+            rules = replace(rules, replace=False, replace_newer=False)
+        mark = RunMark(run.id, run.token)
+        engine = replace(given, rules=rules, may_begin=may_begin, run=mark)
         try:
             outcome = await engine.attempt(there, numbers)
         except MigrationError as e:
@@ -194,7 +169,7 @@ class OneExport:
             return outcome
         told = f"deleted the old cursor ledger {old} of {ref}"
         notes = await engine.writer(there).drop_old(old, told)
-        return dataclasses.replace(outcome, notes=(*outcome.notes, *notes))
+        return replace(outcome, notes=(*outcome.notes, *notes))
 
     async def _pinned(self, ref: PulsarCursorRef) -> Pin | None:
         """None: no attempt of the run has pinned the cursor."""

@@ -24,7 +24,7 @@ from cursorkeeper.migration.importer import KIND, Exists, Import, Unlike
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
-from cursorkeeper_pipeline.sinks.tasks import JOBS, LEFT, One, Places
+from cursorkeeper_pipeline.sinks.tasks import LEFT, One, Places
 
 RACES_MAX: Final = 4
 WAIT_S: Final = 60.0
@@ -39,7 +39,6 @@ class ImportWork:
 
     places: Places
     run: str
-    jobs: int = JOBS
     dry_run: bool = False
     refresh: bool = False
     roll_back_unreadable: bool = False

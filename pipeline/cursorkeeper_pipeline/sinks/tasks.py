@@ -31,6 +31,16 @@ from cursorkeeper_pipeline.transforms.migration import OUTCOMES
 One = Callable[[PulsarCursorRef], Awaitable[Outcome]]
 """Works on one cursor; never raises for what is wrong with it."""
 JOBS: Final = 8
+NUMBERS: Final = {
+    "epoch": "epoch",
+    "acked_entries": "acked",
+    "ranges": "ranges",
+    "partial_batches": "partialBatches",
+    "missing_entries": "missing",
+    "extra_entries": "extra",
+    "seconds": "seconds",
+}
+"""Columns of `OUTCOMES`, and what an outcome's numbers call them."""
 LEFT: Final = "left to another"
 """The status of a cursor that was not looked at: another driver has found all of the run's cursors
 well.
@@ -39,11 +49,6 @@ well.
 
 class Work(Protocol):
     """What is done with each cursor. Pickled to the tasks: settings, and no connection."""
-
-    @property
-    def jobs(self) -> int:
-        """How many cursors are worked on at once."""
-        ...
 
     def opened(self, who: str) -> AbstractAsyncContextManager[One]:
         """In a task; `who` is the attempt, for people. Raises ProblemError if a system does not
@@ -80,6 +85,8 @@ class Task:
     work: Work
     run: str
     """The run's id, for people."""
+    jobs: int = JOBS
+    """How many cursors are worked on at once."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         who = f"run {self.run}, {_attempt()}"
@@ -89,7 +96,7 @@ class Task:
                 refs = [
                     PulsarCursorRef(row["topic"], row["subscription"]) for row in batch.to_pylist()
                 ]
-                outcomes = loop.run(each(refs, one, self.work.jobs))
+                outcomes = loop.run(each(refs, one, self.jobs))
                 yield pa.RecordBatch.from_pylist(
                     [row_of(*pair, who) for pair in zip(refs, outcomes, strict=True)],
                     schema=OUTCOMES,
@@ -114,22 +121,12 @@ async def each(refs: Sequence[PulsarCursorRef], one: One, jobs: int) -> list[Out
 def row_of(ref: PulsarCursorRef, outcome: Outcome, who: str = "") -> dict[str, Any]:
     """A row of `OUTCOMES`."""
     numbers, problem = outcome.numbers, outcome.problem
-    counts = {
-        name: numbers.get(key)
-        for name, key in (("epoch", "epoch"), ("acked_entries", "acked"), ("ranges", "ranges"))
-    }
-    counts |= {
-        "partial_batches": numbers.get("partialBatches"),
-        "missing_entries": numbers.get("missing"),
-    }
     return {
         "cursor_key": cursor_key(CursorName(*ref)),
         "cursor": str(ref),
         "status": outcome.status,
         "ok": outcome.ok,
-        **counts,
-        "extra_entries": numbers.get("extra"),
-        "seconds": numbers.get("seconds"),
+        **{column: numbers.get(key) for column, key in NUMBERS.items()},
         "problem": str(problem) if problem else None,
         "remedy": problem.remedy if problem else None,
         "notes": "\n".join(outcome.notes) or None,
