@@ -96,7 +96,7 @@ class Export:
                 return Outcome(str(ref), BEFORE, True, f"{BEFORE}, as the journal says")
             return await self.attempt(await self.destination(ref), numbers)
         except FORESEEN as e:
-            return failed(str(ref), e, numbers=numbers)
+            return failed(ref, e, numbers)
 
     async def destination(self, ref: PulsarCursorRef) -> Destination:
         """What Pulsar has there now. Raises MigrationError."""

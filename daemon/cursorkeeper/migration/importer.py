@@ -108,7 +108,7 @@ class Import:
         try:
             return await self.attempt(ref, numbers)
         except FORESEEN as e:
-            return failed(str(ref), e, numbers=numbers)
+            return failed(ref, e, numbers)
 
     async def attempt(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
         """The same; `numbers` is filled as they become known. Raises one of FORESEEN; Raced:

@@ -55,18 +55,11 @@ class Outcome:
         }
 
 
-def failed(
-    cursor: str,
-    error: Exception,
-    *,
-    status: str = "failed",
-    numbers: Mapping[str, Any] | None = None,
-) -> Outcome:
+def failed(cursor: object, error: Exception, numbers: Mapping[str, Any]) -> Outcome:
     """The outcome that an error stands for."""
     problem = replace(problem_of(error), cursor="")
-    if problem.kind in (Kind.REFUSED, Kind.CHANGED):
-        status = "refused"
-    return Outcome(cursor, status, False, numbers=numbers or {}, problem=problem)
+    status = "refused" if problem.kind in (Kind.REFUSED, Kind.CHANGED) else "failed"
+    return Outcome(str(cursor), status, False, numbers=numbers, problem=problem)
 
 
 def numbers_of(state: PositionInfo) -> dict[str, Any]:

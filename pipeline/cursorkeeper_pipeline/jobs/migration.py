@@ -182,9 +182,7 @@ class Run(ABC):
         """OPEN -> ABORTED: no task begins a cursor any more. Raises ProblemError."""
         record = asyncio.run(self._with_record(lambda found: found.decide(State.ABORTED)))
         self._after_decision(record)
-        out.json(
-            {"run": as_json(record), "selection": str(self.selection)}, name=self.report("abort")
-        )
+        self._tell(out, record, "abort")
         out.say(f"run {record.id} is {record.state}: what it has done stays as it is")
         return CLEAN if record.state is State.ABORTED else FINDINGS
 
@@ -199,12 +197,7 @@ class Run(ABC):
                 return self._done_before(record, out)
         refs = asyncio.run(self._list())
         if not refs:
-            nothing = {
-                "run": as_json(record) if record else None,
-                "selection": str(self.selection),
-                "cursors": 0,
-            }
-            out.json(nothing, name=self.report())
+            self._tell(out, record, cursors=0)
             out.say(
                 f"{self.selection}: no cursor matches. What to do: check the names, and the "
                 f"chroot of --pulsar-zookeeper"
@@ -274,19 +267,19 @@ class Run(ABC):
             return [ref async for ref in self.cursors(ports, theirs)]
 
     def _done_before(self, record: Record, out: Reporter) -> int:
-        said = {
-            "run": as_json(record),
-            "selection": str(self.selection),
-            "statuses": record.counts,
-            "before": True,
-        }
-        out.json(said, name=self.report("again"))
+        self._tell(out, record, "again", statuses=record.counts, before=True)
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.decided_ms / 1000))
         out.say(
             f"run {record.id} is {record.state} since {when} UTC: nothing is left to do. For "
             f"another run of the same: --id NEW"
         )
         return CLEAN
+
+    def _tell(self, out: Reporter, record: Record | None, about: str = "", **more: object) -> None:
+        """The result for programs, of the run or `about` an earlier one."""
+        run = as_json(record) if record else None
+        said = {"run": run, "selection": str(self.selection), **more}
+        out.json(said, name=self.report(about))
 
     def _report(
         self,
@@ -303,23 +296,20 @@ class Run(ABC):
             else []
         )
         total = sum(found.values())
-        out.json(
-            {
-                "run": as_json(record) if record else None,
-                "selection": str(self.selection),
-                "cursors": total,
-                "statuses": {status: n for (status, _), n in found.items()},
-                "troubles": sum(n for (_, ok), n in found.items() if not ok),
-                "skippedPaths": [path._asdict() for path in self.skipped[:TROUBLES_MAX]],
-                "skipped": len(self.skipped),
-                "notes": notes,
-                "problems": [
-                    {key: row[key] for key in ("cursor", "status", "problem", "remedy")}
-                    for row in named
-                ],
-                "seconds": round(took_s, 3),
-            },
-            name=self.report(),
+        self._tell(
+            out,
+            record,
+            cursors=total,
+            statuses={status: n for (status, _), n in found.items()},
+            troubles=sum(n for (_, ok), n in found.items() if not ok),
+            skippedPaths=[path._asdict() for path in self.skipped[:TROUBLES_MAX]],
+            skipped=len(self.skipped),
+            notes=notes,
+            problems=[
+                {key: row[key] for key in ("cursor", "status", "problem", "remedy")}
+                for row in named
+            ],
+            seconds=round(took_s, 3),
         )
         for row in named:
             out.say(

@@ -99,7 +99,7 @@ class Comparison:
                 return Outcome(str(ref), SAME, True, text_of(cursor, numbers), notes, numbers)
             return _found(ref, DIFFERS, str(wrong), numbers, notes)
         except FORESEEN as e:
-            return failed(str(ref), e, numbers=numbers)
+            return failed(ref, e, numbers)
 
     def _alone(
         self,

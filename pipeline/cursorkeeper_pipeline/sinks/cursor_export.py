@@ -122,7 +122,7 @@ class OneExport:
         except RunDone:
             return Outcome(str(ref), LEFT, ok=True)
         except FORESEEN as e:
-            return failed(str(ref), e, numbers=numbers)
+            return failed(ref, e, numbers)
 
     async def _one(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
         for race in range(1, RACES_MAX + 1):

@@ -89,9 +89,9 @@ class OneImport:
                 await self.importing.patience.repeat(
                     ref, lambda: self.record.note(_doubt(ref.name))
                 )
-            return failed(str(ref), e, numbers=numbers)
+            return failed(ref, e, numbers)
         except FORESEEN as e:
-            return failed(str(ref), e, numbers=numbers)
+            return failed(ref, e, numbers)
 
     async def _one(self, ref: PulsarCursorRef, numbers: dict[str, Any]) -> Outcome:
         engine = replace(self.importing, made_here=self._made_here)
