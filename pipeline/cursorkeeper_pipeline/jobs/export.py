@@ -70,12 +70,7 @@ class ExportRun(migration.Run):
         return Rules(**{rule.name: getattr(self.arguments, rule.name) for rule in fields(Rules)})
 
     def flags(self) -> dict[str, object]:
-        given = self.arguments
-        return {
-            "targetVersion": given.target_version,
-            **asdict(self._rules),
-            "dry_run": given.dry_run,
-        }
+        return {"targetVersion": self.arguments.target_version, **asdict(self._rules)}
 
     def cursors(self, ports: Ports, pulsar: PulsarPorts) -> AsyncIterator[PulsarCursorRef]:
         return iter_ours(ports.footers, self.selection, skipped=self.skipped.append)
