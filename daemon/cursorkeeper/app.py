@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc as garbage
 import ipaddress
 import os
 import random
@@ -20,6 +21,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 
 import grpc
 import msgspec
@@ -46,7 +48,7 @@ from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallChec
 from cursorkeeper.stream.session import Session
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CallTokens
-from cursorkeeper.telemetry import pages
+from cursorkeeper.telemetry import logs, pages
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.client import ZooKeeperClient
@@ -416,3 +418,36 @@ async def _watch_parent(pid: int, stopping: asyncio.Event) -> None:
             stopping.set()
             return
         await asyncio.sleep(1)
+
+
+def serve(settings: Settings, parent_pid: int) -> int:
+    """Runs the daemon as this process; returns its exit code. Raises SettingsError, StartError."""
+    check(settings)
+    logs.configure(settings.log_level)
+    _spare_collector()
+    with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
+        return runner.run(run(settings, parent_pid=parent_pid))
+
+
+def _spare_collector() -> None:
+    """Modules are not looked through for cycles again and again, and hardly any cycle is made: with
+    Python's own thresholds the collector took a tenth of the CPU under load, and stood in the way
+    of all cursors for a tenth of a second at a time.
+    """
+    garbage.collect()
+    garbage.freeze()
+    garbage.set_threshold(10_000, 20, 20)
+
+
+def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if not settings.uvloop:
+        return None
+    try:
+        uvloop = import_module("uvloop")
+    except ImportError:
+        sys.stderr.write(
+            "uvloop is not installed: going on with asyncio's own loop (pip install uvloop)\n"
+        )
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

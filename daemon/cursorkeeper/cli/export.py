@@ -14,7 +14,7 @@ from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.terminal import cursor_name, options
 from cursorkeeper.terminal.files import whole_file
-from cursorkeeper.terminal.output import Bar, json_line, say
+from cursorkeeper.terminal.output import Bar, say, show
 from cursorkeeper.terminal.printable import printable_json
 
 
@@ -76,16 +76,12 @@ async def export(
             f"{footer.truncated.properties:,} properties are not in it",
             err=True,
         )
-    if output is not None and as_json:
-        json_line(
-            {
-                "cursor": name.display,
-                "file": str(output),
-                "bytes": size,
-                "epoch": footer.epoch,
-                "atLeast": at_least,
-            }
-        )
-    elif output is not None:
-        note = " (at least: the cursor is open)" if at_least else ""
-        say(f"{name}: {size:,} bytes in {output}{note}")
+    if output is not None:
+        told = {
+            "cursor": name.display,
+            "file": str(output),
+            "bytes": size,
+            "epoch": footer.epoch,
+            "atLeast": at_least,
+        }
+        show(told, "migration/templates/exported.txt", as_json=as_json)

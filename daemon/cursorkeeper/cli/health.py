@@ -2,8 +2,7 @@
 (grpc.health.v1).
 
 It is a container's health check, asked every few seconds: it loads neither settings nor numpy nor
-rich, and so reads the one variable that it needs, CURSORKEEPER_LISTEN, itself. The limit covers the
-connection and the answer.
+rich, and so reads the one variable that it needs, CURSORKEEPER_LISTEN, itself.
 """
 
 from __future__ import annotations
@@ -11,111 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import asdict
+from typing import Annotated
 
 import typer
 
-from cursorkeeper.problems import Kind, ProblemError
+from cursorkeeper.probe import DEFAULT_ADDRESS, LISTEN_VARIABLE, TIMEOUT_MAX_S, address_to_ask, ask
 from cursorkeeper.terminal import options
-
-LISTEN_VARIABLE = "CURSORKEEPER_LISTEN"
-DEFAULT_ADDRESS = "127.0.0.1:7650"
-"""The default of the setting `listen`; a test compares."""
-ANY_HOST = ("0.0.0.0", "[::]", "::", "*")
-"""Hosts that a server listens on and nobody can call."""
-TIMEOUT_MAX_S = 600.0
-NO_ANSWER, NO_HEALTH, UNKNOWN_SERVICE = "NO_ANSWER", "NO_HEALTH_SERVICE", "SERVICE_UNKNOWN"
-REMEDIES = {
-    NO_ANSWER: "start it, or name another address with --address; its own log says more",
-    NO_HEALTH: "is this the address of a daemon or a gateway? --address names another one",
-    UNKNOWN_SERVICE: "leave --service out to ask for the whole; gRPC reflection lists the names",
-}
-NOT_SERVING_REMEDY = "it is starting, stopping, or waits for what it needs: its own log says which"
-SILENT = (NO_ANSWER, NO_HEALTH)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """`status`: as grpc.health.v1 names it, or one of the words above. `message`: of the transport,
-    if there was no answer.
-    """
-
-    address: str
-    service: str
-    status: str
-    message: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """The line of `--json`."""
-        return {
-            "address": self.address,
-            "service": self.service,
-            "status": self.status,
-            "message": self.message,
-        }
-
-    def as_error(self) -> ProblemError:
-        """The error of an answer that is not SERVING."""
-        what = f"{self.service} at {self.address}" if self.service else self.address
-        said = f": {self.message}" if self.message else ""
-        return ProblemError(
-            f"{what}: {self.status}{said}",
-            REMEDIES.get(self.status, NOT_SERVING_REMEDY),
-            Kind.AWAY if self.status in SILENT else Kind.FAILED,
-        )
-
-
-def ask(address: str, service: str, timeout_s: float) -> Answer:
-    """Blocks for at most `timeout_s`."""
-    import grpc
-    from grpc_health.v1 import health_pb2 as pb
-
-    # a health check asks the machine that it names, whatever proxy the environment knows
-    with grpc.insecure_channel(
-        address, options=[("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]
-    ) as channel:
-        check = channel.unary_unary(
-            "/grpc.health.v1.Health/Check",
-            request_serializer=pb.HealthCheckRequest.SerializeToString,
-            response_deserializer=pb.HealthCheckResponse.FromString,
-        )
-        try:
-            status = check(pb.HealthCheckRequest(service=service), timeout=timeout_s).status
-        except grpc.RpcError as failed:
-            return Answer(address, service, _status_of(failed.code().name), failed.details() or "")
-    names = pb.HealthCheckResponse.ServingStatus
-    return Answer(
-        address, service, names.Name(status) if status in names.values() else f"STATUS_{status}"
-    )
-
-
-def _status_of(code: str) -> str:
-    """A gRPC status code in our words. Whatever is not the health service's own word is no
-    answer.
-    """
-    return {"NOT_FOUND": UNKNOWN_SERVICE, "UNIMPLEMENTED": NO_HEALTH}.get(code, NO_ANSWER)
-
-
-def address_to_ask(given: str | None, listen: str | None) -> str:
-    """Where to ask: as given, else where the daemon of this environment listens. Raises
-    ProblemError.
-    """
-    text, source = (
-        (given, "--address")
-        if given is not None
-        else (listen, LISTEN_VARIABLE)
-        if listen
-        else (DEFAULT_ADDRESS, "")
-    )
-    host, colon, port = (text or "").rpartition(":")
-    if not (host and colon and port.isdecimal() and 0 < int(port) < 65_536):
-        raise ProblemError(
-            f"{source} = {text!r} is not an address to ask",
-            "give host:port with --address",
-            Kind.USAGE,
-        )
-    return f"127.0.0.1:{port}" if host in ANY_HOST else f"{host}:{port}"
 
 
 @options.command
@@ -143,7 +44,7 @@ def health(
     """
     answer = ask(address_to_ask(address, os.environ.get(LISTEN_VARIABLE)), service, timeout_s)
     if as_json:
-        sys.stdout.write(json.dumps(answer.as_json()) + "\n")
+        sys.stdout.write(json.dumps(asdict(answer)) + "\n")
     if answer.status != "SERVING":
         raise answer.as_error()
     if not as_json:

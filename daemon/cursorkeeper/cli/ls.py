@@ -29,9 +29,7 @@ async def show(
     table_rows_max: int = TABLE_ROWS_MAX,
 ) -> int:
     """Prints the list; returns the number of damaged footers."""
-    rows: list[Listed] = []
-    damaged: list[Listed] = []
-    streaming = False
+    rows, damaged, is_long = list[Listed](), list[Listed](), False
     async for item in list_cursors(footers, bar):
         if item.footer is None:
             damaged.append(item)
@@ -39,34 +37,21 @@ async def show(
             continue
         if as_json:
             json_line(item.as_json())
-        elif streaming:
-            _plain(item)
-        else:
-            rows.append(item)
-            if len(rows) > table_rows_max:
-                streaming = True
-                typer.echo("\t".join(COLUMNS))
-                for row in rows:
-                    _plain(row)
-    if not as_json and not streaming:
-        _table(rows)
+            continue
+        rows.append(item)
+        if is_long or len(rows) > table_rows_max:
+            for cells in [*([] if is_long else [COLUMNS]), *(row.as_row() for row in rows)]:
+                typer.echo("\t".join(map(printable, cells)))
+            rows, is_long = [], True
+    table = Table(COLUMNS, right=NUMBERS)
+    for row in sorted(rows, key=lambda row: row.name.canonical):
+        table.add(row)
+    table.show()
+    if not (rows or is_long or as_json):
+        say("no cursors")
     for item in damaged:
         say(f"{item.name}: {item.problem}", err=True)
     return len(damaged)
-
-
-def _plain(item: Listed) -> None:
-    typer.echo("\t".join(map(printable, item.as_row())))
-
-
-def _table(rows: list[Listed]) -> None:
-    if not rows:
-        say("no cursors")
-        return
-    made = Table(COLUMNS, right=NUMBERS)
-    for item in sorted(rows, key=lambda i: i.name.canonical):
-        made.add_row(*item.as_row())
-    made.show()
 
 
 def settings_without_gateway(

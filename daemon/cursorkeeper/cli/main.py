@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from cursorkeeper.terminal.group import ExplainingGroup
 from cursorkeeper.terminal.help import PlainCommand
 
 EPILOG = (
@@ -48,28 +48,6 @@ ELSEWHERE = {
     "pipeline": "cursorkeeper_pipeline.cli:app",
 }
 """Where the function, or the group of commands, is whose module is not called as the command."""
-
-
-class ExplainingGroup(TyperGroup):
-    """What a command raises becomes a message with a remedy."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Runs the command."""
-        try:
-            return super().invoke(ctx)
-        except Exception as error:
-            if (
-                isinstance(error, typer.Exit | typer.Abort | BrokenPipeError)
-                or hasattr(error, "format_message")
-                or is_debugging(ctx)
-            ):
-                raise
-            from cursorkeeper.problems import problem_of
-            from cursorkeeper.terminal.failure import exit_code, show
-
-            problem = problem_of(error)
-            show(problem)
-            raise typer.Exit(exit_code(problem)) from error
 
 
 class LazyGroup(ExplainingGroup):
@@ -105,11 +83,6 @@ def load(name: str) -> Any:
     )
     single.command(name, cls=PlainCommand)(found)
     return typer.main.get_command(single)
-
-
-def is_debugging(ctx: Any) -> bool:
-    """Whether `--debug` was given, to the program or to the command."""
-    return bool(ctx.find_root().meta.get("cursorkeeper.debug"))
 
 
 def _version(wanted: bool) -> None:

@@ -4,47 +4,49 @@ cluster.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, TypeVar
 
-from cursorkeeper.core.limits import MIB
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.sizes.encodings import ENCODINGS
 from cursorkeeper.sizes.holes import ENTRIES_PER_LEDGER, Workload
-from cursorkeeper.sizes.measure import BACKLOGS, DENSITIES, STEPS_PER_ROW, Row, measure
+from cursorkeeper.sizes.measure import BACKLOGS, COLUMNS, DENSITIES, STEPS_PER_ROW, measure
 from cursorkeeper.terminal import options
-from cursorkeeper.terminal.output import Bar, Table, json_line, say
+from cursorkeeper.terminal.output import Bar, Table, say
 
+T = TypeVar("T")
 _UNITS = {"k": 1_000, "m": 1_000_000, "g": 1_000_000_000, "b": 1_000_000_000}
 
 
 def numbers(text: str, what: str) -> list[int]:
     """ "1M,10M" as [1000000, 10000000]. Raises ProblemError."""
-    found = []
-    for part in text.split(","):
-        digits, unit = part.strip().lower(), 1
-        if digits and digits[-1] in _UNITS:
-            digits, unit = digits[:-1], _UNITS[digits[-1]]
-        try:
-            found.append(round(float(digits) * unit))
-        except (ValueError, OverflowError):
-            raise ProblemError(
-                f"{what}: {part!r} is not a number", "write for example 1M,10M,100M", Kind.USAGE
-            ) from None
-    return found
+    return _several(text, _number, f"{what}: {{}} is not a number", "1M,10M,100M")
 
 
 def densities(text: str) -> list[float]:
     """ "0.1%,0.01" as fractions. Raises ProblemError."""
+    return _several(text, _share, "--holes: {} is not a share", "0.1%,1%,10%")
+
+
+def _several(text: str, one: Callable[[str], T], wrong: str, right: str) -> list[T]:
     found = []
     for part in text.split(","):
-        digits = part.strip()
         try:
-            found.append(float(digits.removesuffix("%")) / (100 if digits.endswith("%") else 1))
-        except ValueError:
+            found.append(one(part.strip().lower()))
+        except (ValueError, OverflowError):
             raise ProblemError(
-                f"--holes: {part!r} is not a share", "write for example 0.1%,1%,10%", Kind.USAGE
+                wrong.format(repr(part)), f"write for example {right}", Kind.USAGE
             ) from None
     return found
+
+
+def _number(text: str) -> int:
+    unit = _UNITS.get(text[-1:])
+    return round(float(text[:-1]) * unit if unit else float(text))
+
+
+def _share(text: str) -> float:
+    return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
 def _workloads(
@@ -56,27 +58,6 @@ def _workloads(
         raise ProblemError(
             str(error), "correct --backlogs, --holes or --ledger-entries", Kind.USAGE
         ) from None
-
-
-def size(count: int) -> str:
-    """Bytes for people: MiB, as in the issue, or KiB below a tenth of one."""
-    return f"{count / MIB:,.2f} MiB" if count >= MIB // 10 else f"{count / 1024:,.1f} KiB"
-
-
-def show(rows: list[Row]) -> None:
-    """The table, and what its columns are."""
-    heads = ["backlog", "un-acked", *(e.title for e in ENCODINGS)]
-    view = Table(heads, right=heads)
-    for row in rows:
-        view.add_row(
-            f"{row.backlog:,}",
-            f"{row.density:g}",
-            *(size(row.bytes_by_key[e.key]) for e in ENCODINGS),
-        )
-    say("Bytes of one acknowledgement state")
-    view.show()
-    for encoding in ENCODINGS:
-        say(f"  {encoding.title}: {encoding.what}")
 
 
 @options.command
@@ -104,11 +85,13 @@ def sizes(
         seed,
         ledger_entries,
     )
-    found: list[Row] = []
+    table = Table(COLUMNS, right=COLUMNS, as_json=as_json)
     with Bar("measuring", len(wanted) * STEPS_PER_ROW) as bar:
         for workload in wanted:
-            found.append(measure(workload, bar.advance))
-            if as_json:
-                json_line(found[-1].as_json())
-    if not as_json:
-        show(found)
+            table.add(measure(workload, bar.advance))
+    if as_json:
+        return
+    say("Bytes of one acknowledgement state")
+    table.show()
+    for encoding in ENCODINGS:
+        say(f"  {encoding.title}: {encoding.what}")

@@ -5,8 +5,11 @@ is done.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import Any
 
+import msgspec
+
+from cursorkeeper.core.limits import MIB
 from cursorkeeper.format.pulsar.values import Form
 from cursorkeeper.sizes import encodings, native
 from cursorkeeper.sizes.encodings import ENCODINGS, FLUSH_ACKS
@@ -15,31 +18,34 @@ from cursorkeeper.sizes.holes import Workload, further_acks
 BACKLOGS = (1_000_000, 10_000_000, 100_000_000)
 DENSITIES = (0.001, 0.01, 0.1)
 STEPS_PER_ROW = len(ENCODINGS)
+COLUMNS = ("backlog", "un-acked", *(encoding.title for encoding in ENCODINGS))
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One backlog at one hole density. `bytes_by_key`: the keys of `ENCODINGS`."""
+class Row(msgspec.Struct, frozen=True):
+    """One backlog at one hole density, as one line of `sizes --json`. `bytes_by_key`: the keys of
+    `ENCODINGS`.
+    """
 
     backlog: int
     density: float
     holes: int
-    ledgers: int
-    bytes_by_key: dict[str, int] = field(default_factory=dict)
-    snapshot_entries: int = 0
-    delta_acks: int = 0
+    ledgers: int = msgspec.field(name="dataLedgers")
+    snapshot_entries: int = msgspec.field(name="snapshotEntries")
+    delta_acks: int = msgspec.field(name="deltaAcks")
+    bytes_by_key: dict[str, int] = msgspec.field(name="bytes")
 
-    def as_json(self) -> dict[str, object]:
-        """Sizes are in bytes."""
-        return {
-            "backlog": self.backlog,
-            "density": self.density,
-            "holes": self.holes,
-            "dataLedgers": self.ledgers,
-            "snapshotEntries": self.snapshot_entries,
-            "deltaAcks": self.delta_acks,
-            "bytes": self.bytes_by_key,
-        }
+    def as_json(self) -> Any:
+        return msgspec.to_builtins(self)
+
+    def as_row(self) -> list[str]:
+        """Of the table, whose columns are `COLUMNS`."""
+        sizes = [size(self.bytes_by_key[encoding.key]) for encoding in ENCODINGS]
+        return [f"{self.backlog:,}", f"{self.density:g}", *sizes]
+
+
+def size(count: int) -> str:
+    """Bytes for people: MiB, as in the issue, or KiB below a tenth of one."""
+    return f"{count / MIB:,.2f} MiB" if count >= MIB // 10 else f"{count / 1024:,.1f} KiB"
 
 
 def measure(workload: Workload, step: Callable[[], None] = lambda: None) -> Row:
@@ -67,7 +73,7 @@ def measure(workload: Workload, step: Callable[[], None] = lambda: None) -> Row:
         workload.density,
         holes,
         len(workload.layout()),
-        found,
         snapshot_entries,
         sum(len(a) for a in acks.values()),
+        found,
     )

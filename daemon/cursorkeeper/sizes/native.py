@@ -17,7 +17,7 @@ from cursorkeeper.core.cutting import cut_delta
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.state import AckState
-from cursorkeeper.core.values import Delta, Record, RecordBody, SnapshotEnd
+from cursorkeeper.core.values import Record, RecordBody, SnapshotEnd
 from cursorkeeper.format import record
 
 SETTINGS = record.DEFAULTS
@@ -61,12 +61,7 @@ def flush(state: AckState, columns: Mapping[int, U32]) -> list[bytes]:
             for ledger, entries in columns.items()
         ),
     )
-    return encode_delta(state.apply([batch]))
-
-
-def encode_delta(delta: Delta) -> list[bytes]:
-    """The records of a delta."""
-    return [_encode(part) for part in cut_delta(delta, _BODY_BYTES_MAX)]
+    return [_encode(part) for part in cut_delta(state.apply([batch]), _BODY_BYTES_MAX)]
 
 
 def _encode(body: RecordBody) -> bytes:

@@ -25,7 +25,6 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
-    TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
@@ -166,62 +165,45 @@ class Bar:
         err: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._what, self._total, self._done = what, total, 0
-        self._err, self._clock, self._started_s = (
-            err or Console(stderr=True, soft_wrap=True),
-            clock,
-            clock(),
+        self._err = err or Console(stderr=True, soft_wrap=True)
+        self._clock, self._started_s, self.is_shown = clock, clock(), False
+        self._progress = Progress(
+            SpinnerColumn(),
+            # names of cursors are in what it says: a bracket in one is no markup
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self._err,
+            transient=True,
+            # what is written meanwhile goes above the bar, but only where both are the same
+            # terminal: a pipe must get its lines
+            redirect_stdout=sys.stdout.isatty(),
         )
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
+        self._task = self._progress.add_task(printable(what), total=total)
 
     def __enter__(self) -> Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
+        if self.is_shown:
             self._progress.stop()
 
-    @property
-    def is_shown(self) -> bool:
-        return self._progress is not None
-
     def advance(self, count: int = 1) -> None:
-        self._done += count
-        self._update()
+        self._update(advance=count)
 
     def grow(self, count: int) -> None:
         """There is more to do than was known."""
-        self._total = (self._total or 0) + count
-        self._update()
+        self._update(total=(self._progress.tasks[0].total or 0) + count)
 
     def say(self, what: str) -> None:
         """Something else is being done, or waited for."""
-        self._what = what
-        self._update()
+        self._update(description=printable(what))
 
-    def _update(self) -> None:
-        if self._progress is None:
-            if self._clock() - self._started_s < SHOW_AFTER_S or not self._err.is_terminal:
-                return
-            # names of cursors are in what it says: a bracket in one is no markup
-            what = TextColumn("{task.description}", markup=False)
-            columns = (
-                SpinnerColumn(),
-                what,
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            # what is written meanwhile goes above the bar, but only where both are the same
-            # terminal: a pipe must get its lines
-            same = sys.stdout.isatty()
-            self._progress = Progress(
-                *columns, console=self._err, transient=True, redirect_stdout=same
-            )
-            self._task = self._progress.add_task(printable(self._what), total=self._total)
+    def _update(self, **changed: Any) -> None:
+        if not self._err.is_terminal:
+            return
+        self._progress.update(self._task, **changed)
+        if not self.is_shown and self._clock() - self._started_s >= SHOW_AFTER_S:
             self._progress.start()
-        assert self._task is not None
-        self._progress.update(
-            self._task, completed=self._done, total=self._total, description=printable(self._what)
-        )
+            self.is_shown = True

@@ -19,8 +19,8 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from typer.testing import CliRunner, Result
 
 from cursorkeeper.cli import main as program
-from cursorkeeper.cli.health import DEFAULT_ADDRESS, LISTEN_VARIABLE, address_to_ask
 from cursorkeeper.demo.stack.ports import free_port
+from cursorkeeper.probe import DEFAULT_ADDRESS, LISTEN_VARIABLE, address_to_ask
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
 from cursorkeeper.terminal.failure import AWAY, NO, USAGE, exit_code

@@ -24,6 +24,7 @@ from cursorkeeper.readiness import StartError
 from cursorkeeper.settings import Settings, SettingsError, load
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import AWAY, BUG, NO, USAGE, exit_code, show
+from cursorkeeper.terminal.group import ExplainingGroup
 from cursorkeeper.zookeeper import errors as zk
 from daemon.tests.cli.conftest import given_to
 
@@ -182,7 +183,7 @@ def test_every_error_has_a_message_a_remedy_and_a_code(
 
 
 def test_a_traceback_only_with_debug() -> None:
-    buggy = typer.Typer(cls=program.ExplainingGroup)
+    buggy = typer.Typer(cls=ExplainingGroup)
     buggy.callback()(lambda: None)
 
     @buggy.command()
