@@ -11,28 +11,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from cursorkeeper import connections
 from cursorkeeper.assess import words
 from cursorkeeper.assess.collect import Assessment
 from cursorkeeper.assess.html import page
 from cursorkeeper.assess.memory import memory_of
 from cursorkeeper.assess.totals import Totals
-from cursorkeeper.cli import migration
 from cursorkeeper.migration.cluster import PulsarPorts, Selection, SkippedPath
 from cursorkeeper.migration.outcome import JOBS_MAX
-from cursorkeeper.migration.pulsar_systems import cluster_settings, pulsar_conf, pulsar_settings
-from cursorkeeper.problems import Kind, NotFound, ProblemError
-from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, PulsarSettings
-from cursorkeeper.settings import Settings
+from cursorkeeper.problems import NotFound
+from cursorkeeper.pulsar_broker.settings import PulsarSettings
 from cursorkeeper.terminal import options
+from cursorkeeper.terminal import pulsar as pulsar_options
 from cursorkeeper.terminal.failure import NO
-from cursorkeeper.terminal.files import whole_file
+from cursorkeeper.terminal.files import check_new_file, whole_file
 from cursorkeeper.terminal.output import Bar, Table, json_line, say, tell
 
 _MEMORY = {"rich_help_panel": "What is acked in the brokers' memory"}
-_PULSAR = {"rich_help_panel": "How Pulsar is set"}
 _OUT = {"rich_help_panel": "Output"}
 SKIPPED_SHOWN = 50
 """Paths that are no cursors; the first of them are named."""
@@ -59,56 +54,11 @@ def exit_code(totals: Totals, chosen: Selection) -> int:
     return NO if totals.at_risk or totals.errors_count else 0
 
 
-def cluster_of(
-    *,
-    pulsar_zookeeper: migration.PulsarZookeeper = None,
-    zookeeper: options.Zookeeper = None,
-    gateway: options.Gateway = None,
-    config: options.Config = None,
-    broker_conf: Annotated[
-        Path | None,
-        typer.Option(
-            "--broker-conf",
-            "--pulsar-broker-conf",
-            help="Pulsar's broker.conf: its ZooKeeper, password, limits.",
-            metavar="FILE",
-            rich_help_panel=_PULSAR["rich_help_panel"],
-        ),
-    ] = None,
-    pulsar_version: Annotated[
-        str, "Whose defaults apply where broker.conf says nothing.", _PULSAR
-    ] = DEFAULT_VERSION,
-    frame_bytes: Annotated[
-        int | None,
-        "nettyMaxFrameSizeBytes of brokers and bookies, if raised.",
-        {"min": 1_024, **_PULSAR},
-    ] = None,
-) -> tuple[Settings, PulsarSettings]:
-    """Where the cluster is, and how its brokers are set. Raises SettingsError."""
-    conf = pulsar_conf(broker_conf)
-    ours = options.settings_of(zookeeper=zookeeper, gateway=gateway, config=config)
-    settings = pulsar_settings(ours, conf, pulsar_zookeeper)
-    return settings, cluster_settings(
-        pulsar_version, conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes
-    )
-
-
-def _check_page(file: Path) -> None:
-    if file.is_dir():
-        raise ProblemError(f"--html {file}: it is a folder", "name a file in it", Kind.USAGE)
-    if not file.parent.is_dir():
-        raise ProblemError(
-            f"--html {file}: there is no folder {file.parent}",
-            "name a file in a folder that exists",
-            Kind.USAGE,
-        )
-
-
 @options.command
 async def assess(
     *,
-    chosen: migration.Chosen,
-    cluster: Annotated[tuple[Settings, PulsarSettings], cluster_of],
+    chosen: pulsar_options.Chosen,
+    cluster: pulsar_options.Cluster,
     admin_url: Annotated[
         str | None,
         "A broker's web service: makes the numbers exact.",
@@ -141,7 +91,7 @@ async def assess(
     """
     settings, pulsar = cluster
     if html is not None:
-        _check_page(html)
+        check_new_file("--html", html)
     asked = memory_of(admin_url, admin_token_file, internal_stats, chosen.topic)
     totals, skipped = Totals(top), list[SkippedPath]()
     async with (

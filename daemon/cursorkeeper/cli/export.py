@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cursorkeeper.cli.frame import CursorOrTopic, Subscription, opened
+from cursorkeeper.cli.frame import opened
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
 from cursorkeeper.terminal import cursor_name, options
-from cursorkeeper.terminal.files import whole_file
-from cursorkeeper.terminal.output import Bar, say, show
-from cursorkeeper.terminal.printable import printable_json
-
-
-def write(lines: Iterable[bytes], output: Path | None, bar: Bar) -> int:
-    """Writes all lines; a file appears only when it is complete. Returns the bytes."""
-    size = 0
-    bar.say("writing")
-    if output is None:
-        for line in lines:
-            sys.stdout.write(printable_json(line.decode().rstrip("\n")) + "\n")
-            size += len(line)
-        return size
-    with whole_file(output) as out:
-        for line in lines:
-            size += out.write(line)
-            bar.advance(0)
-    return size
+from cursorkeeper.terminal.files import write_lines
+from cursorkeeper.terminal.output import say, show
 
 
 @options.command
 async def export(
     *,
-    cursor: CursorOrTopic,
-    subscription: Subscription = None,
+    cursor: cursor_name.CursorOrTopic,
+    subscription: cursor_name.Subscription = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -62,7 +43,8 @@ async def export(
     name = cursor_name.parse(cursor, subscription)
     async with opened(settings, "reading") as (ports, bar):
         footer, answer, at_least = await read_state(ports, name, bar)
-        size = write(exchange.lines_of(footer, answer.state, at_least=at_least), output, bar)
+        bar.say("writing")
+        size = write_lines(exchange.lines_of(footer, answer.state, at_least=at_least), output, bar)
     if answer.fell_back:
         say(
             "the newest snapshot is damaged; this is the state from the previous one, and it is "

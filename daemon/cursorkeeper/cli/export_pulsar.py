@@ -17,16 +17,17 @@ from cursorkeeper.migration.exporter import (
     target_of,
 )
 from cursorkeeper.migration.leftovers import RunMark
-from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
+from cursorkeeper.migration.pulsar_systems import pulsar_ports
 from cursorkeeper.pulsar_broker.settings import DEFAULT_VERSION, of_version, with_broker_conf
 from cursorkeeper.terminal import options
+from cursorkeeper.terminal import pulsar as pulsar_options
 
 
 @options.command
 async def export_pulsar(
     *,
-    chosen: migration.Chosen,
-    dry_run: migration.DryRun = False,
+    chosen: pulsar_options.Chosen,
+    dry_run: pulsar_options.DryRun = False,
     replace: Annotated[bool, "Put ours in the place of a Pulsar cursor that differs."] = False,
     replace_newer: Annotated[
         bool, "Also one that Pulsar itself changed since a broker with the plugin held it."
@@ -43,12 +44,9 @@ async def export_pulsar(
         "The Pulsar that will open them; decides defaults of its limits and forms.",
         {"metavar": "VERSION"},
     ] = DEFAULT_VERSION,
-    resume: migration.Resume = None,
-    jobs: migration.Jobs = 4,
-    pulsar_zookeeper: migration.PulsarZookeeper = None,
-    pulsar_broker_conf: migration.PulsarBrokerConf = None,
-    settings: options.Here,
-    broker_conf: options.BrokerConf,
+    resume: pulsar_options.Resume = None,
+    jobs: pulsar_options.Jobs = 4,
+    systems: pulsar_options.Systems,
     as_json: options.Json = False,
 ) -> int:
     """Write our cursors back into a Pulsar cluster, so that Pulsar opens them with the same acked
@@ -59,8 +57,7 @@ async def export_pulsar(
     hold, or that its own limits would drop at its next flush. Ours stay as they are. Exit code 0:
     all done, 1: some failed or were refused, 3: a system is away.
     """
-    conf = pulsar_conf(pulsar_broker_conf or broker_conf)
-    pulsar = pulsar_settings(settings, conf, pulsar_zookeeper)
+    settings, pulsar, conf = systems
     limits, spec = with_broker_conf(of_version(target_version), conf), ledger_spec(conf)
     began_s = time.monotonic()
     role = "reader" if dry_run else "migrator"

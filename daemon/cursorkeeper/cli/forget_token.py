@@ -12,7 +12,7 @@ import secrets
 from typing import Any
 
 from cursorkeeper import connections
-from cursorkeeper.cli.frame import Cursor, Yes, not_written, opened, written_json
+from cursorkeeper.cli.frame import not_written, opened, written_json
 from cursorkeeper.inspection.footer_view import footer_json, footer_lines
 from cursorkeeper.repair.token import Seen, forget, look
 from cursorkeeper.terminal import cursor_name, options
@@ -28,8 +28,8 @@ def as_json(seen: Seen, version: int | None) -> dict[str, Any]:
 @options.command
 async def forget_token(
     *,
-    cursor: Cursor,
-    yes: Yes = False,
+    cursor: cursor_name.Cursor,
+    yes: options.Yes = False,
     settings: options.Here,
     json: options.Json = False,
 ) -> int:

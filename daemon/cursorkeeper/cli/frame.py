@@ -6,28 +6,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from cursorkeeper import connections
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection import roots
 from cursorkeeper.settings import Settings
-from cursorkeeper.terminal import cursor_name
 from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, say
-
-Cursor = Annotated[str, typer.Argument(help=f"{cursor_name.FORM}.", metavar="CURSOR")]
-CursorOrTopic = Annotated[
-    str, typer.Argument(help=f"{cursor_name.FORM}; or the topic alone.", metavar="CURSOR")
-]
-Subscription = Annotated[
-    str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")
-]
-
-Yes = Annotated[bool, "Write without asking."]
 
 
 @asynccontextmanager

@@ -11,16 +11,17 @@ from cursorkeeper import connections
 from cursorkeeper.cli import migration
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.importer import KIND, Import, import_all
-from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_ports, pulsar_settings
+from cursorkeeper.migration.pulsar_systems import pulsar_ports
 from cursorkeeper.terminal import options
+from cursorkeeper.terminal import pulsar as pulsar_options
 from cursorkeeper.terminal.output import say
 
 
 @options.command
 async def import_pulsar(
     *,
-    chosen: migration.Chosen,
-    dry_run: migration.DryRun = False,
+    chosen: pulsar_options.Chosen,
+    dry_run: pulsar_options.DryRun = False,
     replace: Annotated[
         bool,
         "Where ours exists and differs: take it over, delete it, and make it anew from Pulsar's.",
@@ -28,12 +29,9 @@ async def import_pulsar(
     roll_back_unreadable: Annotated[
         bool, "Where a cursor ledger is unreadable: back to the znode's mark-delete, as Pulsar."
     ] = False,
-    resume: migration.Resume = None,
-    jobs: migration.Jobs = 4,
-    pulsar_zookeeper: migration.PulsarZookeeper = None,
-    pulsar_broker_conf: migration.PulsarBrokerConf = None,
-    settings: options.Here,
-    broker_conf: options.BrokerConf,
+    resume: pulsar_options.Resume = None,
+    jobs: pulsar_options.Jobs = 4,
+    systems: pulsar_options.Systems,
     as_json: options.Json = False,
 ) -> int:
     """Make cursors from Pulsar's own: of a subscription, a topic, a namespace, a tenant, or the
@@ -45,9 +43,7 @@ async def import_pulsar(
     time and run it again: it ends in the same result. Exit code 0: all done, 1: some failed or were
     refused, 3: a system is away.
     """
-    pulsar = pulsar_settings(
-        settings, pulsar_conf(pulsar_broker_conf or broker_conf), pulsar_zookeeper
-    )
+    settings, pulsar, _ = systems
     began_s = time.monotonic()
     role = "reader" if dry_run else "writer"
     own = not dry_run  # a writer may not read Pulsar's

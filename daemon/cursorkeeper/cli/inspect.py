@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cursorkeeper.cli.frame import CursorOrTopic, Subscription, opened
+from cursorkeeper.cli.frame import opened
 from cursorkeeper.connections import Ports
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.names import CursorName
@@ -78,8 +78,8 @@ async def show(
 @options.command
 async def inspect(
     *,
-    cursor: CursorOrTopic,
-    subscription: Subscription = None,
+    cursor: cursor_name.CursorOrTopic,
+    subscription: cursor_name.Subscription = None,
     records: Annotated[
         bool, typer.Option("--records/--no-records", help="Read and check every record.")
     ] = True,

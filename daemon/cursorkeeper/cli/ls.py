@@ -10,7 +10,6 @@ from cursorkeeper import connections
 from cursorkeeper.inspection import roots
 from cursorkeeper.inspection.footer_list import COLUMNS, NUMBERS, Listed, list_cursors
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
 from cursorkeeper.terminal.failure import NO
 from cursorkeeper.terminal.output import Bar, Table, json_line, say
@@ -54,23 +53,10 @@ async def show(
     return len(damaged)
 
 
-def settings_without_gateway(
-    *,
-    zookeeper: options.Zookeeper = None,
-    root: options.Root = None,
-    config: options.Config = None,
-    broker_conf: options.BrokerConf = None,
-) -> Settings:
-    settings: Settings = options.settings_of(
-        zookeeper=zookeeper, root=root, config=config, broker_conf=broker_conf
-    )
-    return settings
-
-
 @options.command
 async def ls(
     *,
-    settings: Annotated[Settings, settings_without_gateway],
+    settings: options.HereWithoutGateway,
     deleted: Annotated[bool, "Tombstones of deleted cursors too."] = False,
     as_json: options.Json = False,
 ) -> int:

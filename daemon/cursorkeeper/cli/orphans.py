@@ -14,7 +14,6 @@ from contextlib import AsyncExitStack
 from typing import Annotated
 
 from cursorkeeper import connections
-from cursorkeeper.cli import migration
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.pulsar_systems import pulsar_conf, pulsar_settings
 from cursorkeeper.orphans.fleet import PERCENT_MAX, Fleet
@@ -34,6 +33,7 @@ from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal import options
+from cursorkeeper.terminal import pulsar as pulsar_options
 from cursorkeeper.terminal.failure import AWAY, NO
 from cursorkeeper.terminal.output import Bar, Table, say, show
 
@@ -130,8 +130,8 @@ async def orphans(
     percent_max: Annotated[
         float, "Delete nothing if more of all cursors are orphans.", {"min": 0, "max": 100}
     ] = PERCENT_MAX,
-    pulsar_zookeeper: migration.PulsarZookeeper = None,
-    pulsar_broker_conf: migration.PulsarBrokerConf = None,
+    pulsar_zookeeper: pulsar_options.PulsarZookeeper = None,
+    pulsar_broker_conf: pulsar_options.PulsarBrokerConf = None,
     settings: options.Here,
     broker_conf: options.BrokerConf,
     as_json: options.Json = False,

@@ -4,11 +4,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -19,21 +14,9 @@ from cursorkeeper import connections
 from cursorkeeper.inspection import roots
 from cursorkeeper.migration.export_file import run_import, scan
 from cursorkeeper.terminal import cursor_name, options
+from cursorkeeper.terminal.files import readable
 from cursorkeeper.terminal.output import Bar, say, show
 from cursorkeeper.terminal.prompt import ended_at_once
-
-
-@contextmanager
-def readable(file: Path) -> Iterator[Path]:
-    """The file; standard input is kept in a temporary one, because it is read twice."""
-    if str(file) != "-":
-        yield file
-        return
-    with tempfile.NamedTemporaryFile(prefix="cursorkeeper-import-") as spool:
-        with ended_at_once():
-            shutil.copyfileobj(sys.stdin.buffer, spool)
-        spool.flush()
-        yield Path(spool.name)
 
 
 @options.command

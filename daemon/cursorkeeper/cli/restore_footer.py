@@ -5,18 +5,18 @@ told to. See `repair.footer`.
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cursorkeeper import connections
-from cursorkeeper.cli.frame import Cursor, Yes, not_written, opened, written_json
+from cursorkeeper.cli.frame import not_written, opened, written_json
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.repair.footer import look, write
 from cursorkeeper.terminal import cursor_name, options
+from cursorkeeper.terminal.files import bytes_of
 from cursorkeeper.terminal.output import Bar, json_line, say, tell
 from cursorkeeper.terminal.prompt import confirmed, ended_at_once
 
@@ -33,16 +33,10 @@ def verification(name: CursorName) -> str:
     return f"cursorkeeper verify {shlex.quote(cursor_name.typed(name))}"
 
 
-def bytes_of(file: Path) -> bytes:
-    """Of a file, or of standard input; without the line end that an editor or a log adds."""
-    data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    return data.rstrip(b"\r\n")
-
-
 @options.command
 async def restore_footer(
     *,
-    cursor: Cursor,
+    cursor: cursor_name.Cursor,
     file: Annotated[
         Path | None, typer.Argument(help="The latest bytes of its footer; - for standard input.")
     ] = None,
@@ -53,7 +47,7 @@ async def restore_footer(
     writes_max: Annotated[
         int, "So many writes may be made: the znode's version grows by one with each.", {"min": 1}
     ] = WRITES_MAX,
-    yes: Yes = False,
+    yes: options.Yes = False,
     settings: options.Here,
     json: options.Json = False,
 ) -> int:

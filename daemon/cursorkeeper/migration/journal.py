@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -104,6 +106,26 @@ class Journal:
     def close(self) -> None:
         """Closes the file, which stays on disk."""
         self._file.close()
+
+
+@contextmanager
+def journal_of(
+    resume: Path | None,
+    command: str,
+    target: Mapping[str, Any],
+    named: Callable[[Path], None],
+) -> Iterator[Journal]:
+    """The given one, or a new one in this folder. Raises JournalError, OSError.
+
+    `named` hears of a new one at once: a run that is interrupted has no last line that could tell
+    it.
+    """
+    now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    path = resume or Path(f"cursorkeeper-{command}-{now}-{os.getpid()}.jsonl")
+    with closing(Journal.open(path, command, target)) as journal:
+        if resume is None:
+            named(path)
+        yield journal
 
 
 def _read(line: bytes, number: int, path: Path) -> dict[str, Any]:

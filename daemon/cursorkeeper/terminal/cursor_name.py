@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
+from typing import Annotated
+
+import typer
 
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.problems import Kind, ProblemError
@@ -20,6 +23,15 @@ _PIECES = re.compile(r"\\[\\|]|[^|]|\|", re.DOTALL)
 READINGS_SHOWN_MAX = 3
 FORM = "'TOPIC|SUBSCRIPTION', where a | of a name itself is written \\|"
 """For the help of commands."""
+
+
+Cursor = Annotated[str, typer.Argument(help=f"{FORM}.", metavar="CURSOR")]
+CursorOrTopic = Annotated[
+    str, typer.Argument(help=f"{FORM}; or the topic alone.", metavar="CURSOR")
+]
+Subscription = Annotated[
+    str | None, typer.Argument(help="The subscription, if CURSOR is the topic alone.")
+]
 
 
 def parse(cursor: str, subscription: str | None = None) -> CursorName:

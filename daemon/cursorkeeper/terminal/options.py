@@ -51,6 +51,7 @@ Debug = Annotated[
     typer.Option("--debug", callback=_debug, is_eager=True, help="Show the traceback of an error."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on standard output, nothing else.")]
+Yes = Annotated[bool, "Write without asking."]
 
 
 def settings_of(
@@ -71,8 +72,20 @@ def settings_of(
     )
 
 
+def settings_without_gateway(
+    *,
+    zookeeper: Zookeeper = None,
+    root: Root = None,
+    config: Config = None,
+    broker_conf: BrokerConf = None,
+) -> Any:
+    """Of a command that reads ZooKeeper alone."""
+    return settings_of(zookeeper=zookeeper, root=root, config=config, broker_conf=broker_conf)
+
+
 Here = Annotated["Settings", settings_of]
 """A parameter of a command: the settings, made of the options that say where the systems are."""
+HereWithoutGateway = Annotated["Settings", settings_without_gateway]
 
 
 def command(function: Callable[..., Any]) -> Callable[..., None]:

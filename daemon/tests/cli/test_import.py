@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cursorkeeper.cli import export, restore
 from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
@@ -34,6 +33,7 @@ from cursorkeeper.migration.export_file import (
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal.failure import NO, exit_code
+from cursorkeeper.terminal.files import readable, write_lines
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import Node, WatchCallback
 from daemon.tests.cli.conftest import NO_INLINE, CliWorld
@@ -46,7 +46,7 @@ SETTINGS = Settings(inline_state_max_bytes=0)
 
 async def exported(world: CliWorld, name: CursorName, file: Path) -> bytes:
     footer, answer, at_least = await read_state(await world.ports(), name, world.bar)
-    export.write(exchange.lines_of(footer, answer.state, at_least=at_least), file, world.bar)
+    write_lines(exchange.lines_of(footer, answer.state, at_least=at_least), file, world.bar)
     return await asyncio.to_thread(file.read_bytes)
 
 
@@ -316,7 +316,7 @@ def test_half_an_export_is_never_left(tmp_path: Path, world: CliWorld) -> None:
         raise OSError(28, "No space left on device", "f")
 
     with pytest.raises(OSError, match="No space"):
-        export.write(broken(), tmp_path / "f", world.bar)
+        write_lines(broken(), tmp_path / "f", world.bar)
     assert listed(tmp_path) == []
 
 
@@ -325,6 +325,6 @@ def test_standard_input_is_read_twice(monkeypatch: pytest.MonkeyPatch, tmp_path:
     file.write_bytes(b"a\nb\n")
     with file.open() as stdin:
         monkeypatch.setattr("sys.stdin", stdin)
-        with restore.readable(Path("-")) as path:
+        with readable(Path("-")) as path:
             assert path.read_bytes() == path.read_bytes() == b"a\nb\n"
     assert not path.exists()

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cursorkeeper.cli import export
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.terminal import output
 from cursorkeeper.terminal.failure import show
+from cursorkeeper.terminal.files import write_lines
 from cursorkeeper.terminal.output import Bar, Table, json_line, say
 from cursorkeeper.terminal.printable import printable, printable_json
 
@@ -99,7 +99,7 @@ def test_json_of_commands_is_printed_so(capsys: pytest.CaptureFixture[str]) -> N
     line = msgspec.json.encode({"topic": name})
     json_line({"topic": name})
     with Bar("writing") as bar:
-        export.write([line + b"\n"], None, bar)
+        write_lines([line + b"\n"], None, bar)
     told = capsys.readouterr().out.splitlines()
     assert len(told) == 2 and told[0] == told[1]
     assert told[0].isprintable() and json.loads(told[0]) == {"topic": name}

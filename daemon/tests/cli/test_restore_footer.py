@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.cli.restore_footer import WRITES_MAX, bytes_of, verification
+from cursorkeeper.cli.restore_footer import WRITES_MAX, verification
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.names import ROOT, CursorName
@@ -20,6 +20,7 @@ from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.repair.footer import WRITES_PER_REQUEST, Plan, look, write
 from cursorkeeper.terminal import cursor_name
+from cursorkeeper.terminal.files import bytes_of
 from cursorkeeper.terminal.output import tell
 from cursorkeeper.zookeeper import errors as zk
 from daemon.tests.cli.conftest import CliWorld

@@ -37,7 +37,7 @@ from cursorkeeper.migration.importer import (
     import_all,
     source_of,
 )
-from cursorkeeper.migration.journal import Journal
+from cursorkeeper.migration.journal import Journal, journal_of
 from cursorkeeper.migration.outcome import Outcome, Reporter
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.migration.pulsar_reader import read_cursor
@@ -46,6 +46,7 @@ from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings, load
 from cursorkeeper.terminal.failure import AWAY, NO, exit_code
 from cursorkeeper.terminal.output import Bar, show
+from cursorkeeper.terminal.pulsar import selection_of
 from daemon.tests.fakes.zookeeper.faults import Delay, Meanwhile, UnknownNotDone
 from daemon.tests.migration.pulsar_world import REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks
@@ -594,10 +595,10 @@ def test_one_choice_of_cursors(
     given: tuple[str | None, str | None, str | None, str | None, bool], wanted: Selection | None
 ) -> None:
     if wanted is not None:
-        assert migration.selection_of(*given) == wanted
+        assert selection_of(*given) == wanted
         return
     with pytest.raises(ProblemError):
-        migration.selection_of(*given)
+        selection_of(*given)
 
 
 def test_pulsars_addresses_and_password() -> None:
@@ -646,15 +647,10 @@ def test_a_new_journal_is_named_before_anything_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with migration.journal_of(
-        None, "import-pulsar", Selection.everything(), {}, dry_run=False
-    ) as journal:
-        assert journal is not None
+    with journal_of(None, "import-pulsar", {}, migration.named) as journal:
         said = capsys.readouterr()
         assert f"--resume {journal.path}" in said.err and said.out == "" and journal.path.exists()
-    with migration.journal_of(
-        journal.path, "import-pulsar", Selection.everything(), {}, dry_run=False
-    ):
+    with journal_of(journal.path, "import-pulsar", {}, migration.named):
         assert capsys.readouterr().err == ""
 
 
