@@ -169,3 +169,21 @@ def test_names_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None
         "störung ☃",
         "[/y] :smile:",
     ]
+
+
+def test_every_template_that_is_named_is_there_and_every_one_is_named() -> None:
+    package = Path(output.__file__).parents[1]
+    named = {
+        name
+        for file in package.rglob("*.py")
+        for name in re.findall(r"""[\w/}]*/(\w+\.txt)["']""", file.read_text())
+    }
+    assert named == {file.name for file in package.rglob("templates/*.txt")}
+
+
+def test_sentences_of_a_template_show_foreign_text_in_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told = {"skipped": HOSTILE, "reason": "odd"}
+    output.show(told, "migration/templates/skipped.txt", as_json=False)
+    assert capsys.readouterr().out == f"skipped {SHOWN}: odd\n"
