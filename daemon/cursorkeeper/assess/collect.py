@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+import msgspec
 
 from cursorkeeper.assess.internals import InternalsError, TopicInternals
-from cursorkeeper.assess.judge import Layout, Stored, judge
+from cursorkeeper.assess.judge import Layout, Native, Stored, judge
 from cursorkeeper.assess.memory import Memory, Told
 from cursorkeeper.assess.totals import Row
 from cursorkeeper.core.values import LayoutState, Stamp
@@ -168,7 +170,8 @@ class Assessment:
                 stamp=Stamp(1, 1),
                 cursor_properties=cursor.cursor_properties,
             )
-            verdict = replace(verdict, native_bytes=snapshot_records(state)[0])
+            native = Native(snapshot_records(state)[0])
+            verdict = msgspec.structs.replace(verdict, native=native)
         notes = (fresh.sentence, *cursor.warnings)
         return Row(cursor.ref.topic, cursor.ref.subscription, verdict, notes=notes)
 

@@ -6,8 +6,8 @@ a recovery would find in ZooKeeper and BookKeeper at this moment; each lost entr
 first limit at which a flush of that memory would drop it, and what no limit drops is the window: it
 waits for the next flush. AT LEAST: only what is stored is known, and all of that would be found
 again; anything acked since is not known, and the verdict says so. On both bases: what is stored now
-and what the next flush would leave out (`flush_forgets`) is lost by a crash after that flush, not
-by one now. Counts are of entries; an entry is one message, or one batch. Invariant: `by_reason`
+and what the next flush would leave out (`next_flush.forgets`) is lost by a crash after that flush,
+not by one now. Counts are of entries; an entry is one message, or one batch. Invariant: `by_reason`
 adds up to `redelivered`.
 """
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+import msgspec
 from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps
@@ -48,8 +48,7 @@ class Stored:
     cursor_properties: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True, rename="camel"):
     """If everything that is in the topic gets acked except the oldest un-acked message (issue
     #25985).
     """
@@ -58,16 +57,48 @@ class Scenario:
     redelivered: int
     by_reason: Mapping[Reason, int]
     form: KeptForm
-    flush_bytes: int
+    bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """See the module. `batches` = partly acked batches whose acks are lost beside `redelivered`.
-    `flush_*` is what the next flush writes and drops; `flush_forgets`: of what it drops, what is
-    stored until then; `unload_redelivered` what a graceful unload would lose. `beyond_cap`: entries
-    of closed data ledgers above the last stored ack, where a cap was reached (else 0): any of them
-    that was acked comes back.
+class Flush(msgspec.Struct, frozen=True, rename="camel"):
+    """What the next flush writes and drops; `forgets`: of what it drops, what is stored until
+    then.
+    """
+
+    form: KeptForm
+    bytes: int
+    tried_bytes: int
+    drops: int
+    forgets: int
+
+
+class Native(msgspec.Struct, frozen=True):
+    """What CursorKeeper would store, and deliver again."""
+
+    bytes: int
+    redelivered: int = 0
+
+
+class Verdict(
+    msgspec.Struct,
+    frozen=True,
+    rename={
+        "is_exact": "exact",
+        "by_reason": "byReason",
+        "batches": "partlyAckedBatches",
+        "acked_above": "ackedAboveMarkDelete",
+        "mark_delete": "markDelete",
+        "beyond_cap": "beyondCap",
+        "next_flush": "nextFlush",
+        "unload_redelivered": "gracefulUnloadRedelivers",
+        "if_all_acked": "ifAllButTheOldestAcked",
+        "native": "cursorKeeper",
+    },
+):
+    """See the module; a line of `assess --json`. `batches` = partly acked batches whose acks are
+    lost beside `redelivered`. `unload_redelivered`: what a graceful unload would lose.
+    `beyond_cap`: entries of closed data ledgers above the last stored ack, where a cap was reached
+    (else 0): any of them that was acked comes back. `native`: if it was asked for.
     """
 
     redelivered: int
@@ -76,58 +107,19 @@ class Verdict:
     batches: int
     backlog: int
     acked_above: int
-    flush_form: KeptForm
-    flush_bytes: int
-    tried_bytes: int
-    flush_drops: int
-    flush_forgets: int
-    unload_redelivered: int
+    mark_delete: str
     beyond_cap: int
+    next_flush: Flush
+    unload_redelivered: int
     if_all_acked: Scenario | None
-    mark_delete: Position
-    native_bytes: int | None = None
+    native: Native | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def is_at_risk(self) -> bool:
         """Something would come back, now or after the next flush, or a cap was reached so that
         something may.
         """
-        return bool(self.redelivered or self.batches or self.beyond_cap or self.flush_forgets)
-
-    def as_json(self) -> dict[str, Any]:
-        scenario = self.if_all_acked
-        return {
-            "redelivered": self.redelivered,
-            "exact": self.is_exact,
-            "byReason": {r.value: n for r, n in self.by_reason.items()},
-            "partlyAckedBatches": self.batches,
-            "backlog": self.backlog,
-            "ackedAboveMarkDelete": self.acked_above,
-            "markDelete": str(self.mark_delete),
-            "beyondCap": self.beyond_cap,
-            "nextFlush": {
-                "form": self.flush_form.value,
-                "bytes": self.flush_bytes,
-                "triedBytes": self.tried_bytes,
-                "drops": self.flush_drops,
-                "forgets": self.flush_forgets,
-            },
-            "gracefulUnloadRedelivers": self.unload_redelivered,
-            "ifAllButTheOldestAcked": None
-            if scenario is None
-            else {
-                "acked": scenario.acked,
-                "redelivered": scenario.redelivered,
-                "byReason": {r.value: n for r, n in scenario.by_reason.items()},
-                "form": scenario.form.value,
-                "bytes": scenario.flush_bytes,
-            },
-            **(
-                {}
-                if self.native_bytes is None
-                else {"cursorKeeper": {"bytes": self.native_bytes, "redelivered": 0}}
-            ),
-        }
+        return bool(self.redelivered or self.batches or self.beyond_cap or self.next_flush.forgets)
 
 
 Layout = Mapping[int, int | None]
@@ -157,15 +149,17 @@ def judge(
         ),
         backlog=_backlog(now.mark_delete, layout),
         acked_above=count(now.acked),
-        flush_form=kept.form,
-        flush_bytes=kept.stored_bytes,
-        tried_bytes=kept.tried_bytes,
-        flush_drops=kept.dropped_count,
-        flush_forgets=_forgotten(kept, recovered),
+        mark_delete=str(now.mark_delete),
+        next_flush=Flush(
+            kept.form,
+            kept.stored_bytes,
+            kept.tried_bytes,
+            kept.dropped_count,
+            _forgotten(kept, recovered),
+        ),
         unload_redelivered=count(missing(now, closed.state or recovered, layout)),
         beyond_cap=0 if memory is not None else _beyond(stored, layout, settings),
         if_all_acked=_scenario(now, layout, settings),
-        mark_delete=now.mark_delete,
     )
 
 

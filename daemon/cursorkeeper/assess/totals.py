@@ -9,11 +9,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from cursorkeeper.assess.judge import Verdict
 from cursorkeeper.pulsar_broker.model import Reason
 
 ERRORS_KEPT = 50
-SUMMED = ("redelivered", "unload_redelivered", "batches", "beyond_cap", "flush_forgets")
+SUMMED = ("redelivered", "unload_redelivered", "batches", "beyond_cap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Row:
         told: dict[str, Any] = {"topic": self.topic, "subscription": self.subscription}
         if self.verdict is None:
             return {**told, "error": self.error, "remedy": self.remedy}
-        return {**told, **self.verdict.as_json(), "notes": list(self.notes)}
+        return {**told, **msgspec.to_builtins(self.verdict), "notes": list(self.notes)}
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -43,7 +45,7 @@ class Row:
             return (0, 0, 0)
         return (
             v.redelivered,
-            v.flush_forgets + v.beyond_cap,
+            v.next_flush.forgets + v.beyond_cap,
             v.if_all_acked.redelivered if v.if_all_acked is not None else 0,
         )
 
@@ -77,6 +79,7 @@ class Totals:
         self.exact += v.is_exact
         for name in SUMMED:
             setattr(self, name, getattr(self, name) + getattr(v, name))
+        self.flush_forgets += v.next_flush.forgets
         self.if_all_acked += v.if_all_acked.redelivered if v.if_all_acked is not None else 0
         self.by_reason.update(v.by_reason)
         item = (row.rank, -self.cursors, row)

@@ -53,10 +53,11 @@ def cells(row: Row) -> list[str]:
     """A judged cursor's row of the table; the last cell is for `COMPARED`."""
     v = row.verdict
     assert v is not None
-    flush = f"{v.flush_form.value} {v.flush_bytes:,} B" if v.flush_bytes else "nothing fits"
-    native = "" if v.native_bytes is None else f"0, in {v.native_bytes:,} B"
+    flush = v.next_flush
+    fits = f"{flush.form.value} {flush.bytes:,} B" if flush.bytes else "nothing fits"
+    native = f"0, in {v.native.bytes:,} B" if v.native else ""
     name = f"{row.topic}|{row.subscription}"
-    return [name, number(v), f"{v.backlog:,}", flush, why(v), native]
+    return [name, number(v), f"{v.backlog:,}", fits, why(v), native]
 
 
 def why(verdict: Verdict) -> str:
@@ -68,12 +69,11 @@ def why(verdict: Verdict) -> str:
         parts.append(
             f"a cap was reached: of {verdict.beyond_cap:,} messages beyond it no ack is stored"
         )
-    if verdict.flush_forgets:
-        parts.append(
-            f"all is stored until the next flush, which would leave out {verdict.flush_forgets:,}"
-        )
-    if verdict.flush_form is KeptForm.NOTHING:
-        parts.append(f"an entry of {verdict.tried_bytes:,} B fits nowhere: nothing is written")
+    flush = verdict.next_flush
+    if flush.forgets:
+        parts.append(f"all is stored until the next flush, which would leave out {flush.forgets:,}")
+    if flush.form is KeptForm.NOTHING:
+        parts.append(f"an entry of {flush.tried_bytes:,} B fits nowhere: nothing is written")
     scenario = verdict.if_all_acked
     if not verdict.is_exact and scenario is not None and scenario.redelivered:
         parts.append(

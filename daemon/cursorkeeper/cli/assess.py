@@ -34,7 +34,7 @@ SKIPPED_SHOWN = 50
 
 
 def show(totals: Totals, settings: PulsarSettings, exact_with: str) -> None:
-    compare = any(row.verdict and row.verdict.native_bytes for row in totals.worst)
+    compare = any(row.verdict and row.verdict.native for row in totals.worst)
     columns = (*words.COLUMNS, *([words.COMPARED] if compare else []))
     table = Table(columns, right=words.NUMBERS)
     for row in totals.worst:

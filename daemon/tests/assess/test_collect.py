@@ -78,7 +78,7 @@ async def test_the_bad_case_from_both_sides(cluster: PulsarCluster, tmp_path: Pa
     )
     assert row.verdict is not None and row.verdict.is_exact
     assert row.verdict.by_reason == {Reason.ENTRY_CAP: 950_000}
-    assert row.verdict.native_bytes is not None and row.verdict.native_bytes < 2_000
+    assert row.verdict.native and row.verdict.native.bytes < 2_000
     assert any("live cursor ledger" in note for note in row.notes)
 
 
@@ -126,7 +126,7 @@ async def test_acks_in_ledgers_that_the_topic_no_longer_has_are_not_counted(
     await cluster.inline(SMALL)
     odd = PositionInfo(Position(7, 4), {7: BitMap([6, 7]), 8: BitMap([1, 2, 3])}, form=Form.RANGES)
     (row,) = await rows(cluster, saved(tmp_path, {TOPIC: told(LAYOUT, {"sub": odd})}), compare=True)
-    assert row.verdict is not None and row.verdict.redelivered == 0 and row.verdict.native_bytes
+    assert row.verdict is not None and row.verdict.redelivered == 0 and row.verdict.native
 
 
 async def test_damage_stays_with_its_cursor(cluster: PulsarCluster) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +50,11 @@ def test_the_bad_case_of_the_issue_is_exact_and_named() -> None:
         True,
         {Reason.ENTRY_CAP: 950_000},
     )
-    assert (verdict.flush_bytes, verdict.flush_drops, verdict.backlog) == (8_613, 950_000, 1 * M)
+    assert (verdict.next_flush.bytes, verdict.next_flush.drops, verdict.backlog) == (
+        8_613,
+        950_000,
+        1 * M,
+    )
     assert verdict.unload_redelivered == 0, (
         "20 ranges fit the znode when the topic is unloaded in order"
     )
@@ -59,7 +64,7 @@ def test_the_bad_case_of_the_issue_is_exact_and_named() -> None:
 def test_what_no_limit_drops_waits_for_the_next_flush() -> None:
     verdict = check(judge(Stored(at((7, 2), l7=(5,))), at((7, 3), l7=(5, 8, 9)), {7: 100}, DEFAULT))
     assert verdict.by_reason == {Reason.WINDOW: 3}, "7:3 by mark-delete, 7:8 and 7:9"
-    assert verdict.flush_drops == 0
+    assert verdict.next_flush.drops == 0
 
 
 def test_both_at_once() -> None:
@@ -111,7 +116,7 @@ def test_nothing_fits_any_more() -> None:
     memory = backlog(100_000, 0.1)
     verdict = check(judge(Stored(at((FIRST, -1))), memory, layout_of(100_000), tuned))
     assert list(verdict.by_reason) == [Reason.FRAME]
-    assert verdict.flush_form is KeptForm.NOTHING and verdict.tried_bytes > 2_000
+    assert verdict.next_flush.form is KeptForm.NOTHING and verdict.next_flush.tried_bytes > 2_000
 
 
 def test_without_the_brokers_word_the_cap_is_seen_in_what_is_stored() -> None:
@@ -138,7 +143,7 @@ def test_what_is_stored_beyond_a_cap_is_lost_by_the_next_flush_and_not_by_a_cras
         judge(Stored(memory, inline=True), memory if known else None, layout_of(1 * M), DEFAULT)
     )
     assert (verdict.redelivered, verdict.is_exact, verdict.by_reason) == (0, known, {})
-    assert verdict.flush_forgets == 950_000 and verdict.is_at_risk
+    assert verdict.next_flush.forgets == 950_000 and verdict.is_at_risk
     assert "until the next flush, which would leave out 950,000" in words.why(verdict)
 
 
@@ -146,11 +151,11 @@ def test_a_flush_forgets_only_what_is_stored_until_then() -> None:
     memory = backlog(1 * M)
     kept = what_pulsar_keeps(memory, DEFAULT).state
     assert kept is not None
-    assert judge(Stored(kept), memory, layout_of(1 * M), DEFAULT).flush_forgets == 0, (
+    assert judge(Stored(kept), memory, layout_of(1 * M), DEFAULT).next_flush.forgets == 0, (
         "what it drops is lost already"
     )
     tight = replace(DEFAULT, frame_bytes_max=100, znode_bytes_max=300)
-    assert judge(Stored(memory), memory, layout_of(1 * M), tight).flush_forgets == 0, (
+    assert judge(Stored(memory), memory, layout_of(1 * M), tight).next_flush.forgets == 0, (
         "a flush that fails leaves what is stored"
     )
 
@@ -195,7 +200,7 @@ def test_a_cursor_ledger_that_is_gone() -> None:
 
 
 def test_json_has_the_numbers() -> None:
-    told = judge(Stored(at((7, 2))), at((7, 3)), {7: 100}, DEFAULT).as_json()
+    told = msgspec.to_builtins(judge(Stored(at((7, 2))), at((7, 3)), {7: 100}, DEFAULT))
     assert told["redelivered"] == 1 and told["byReason"] == {"window": 1} and told["exact"] is True
     assert told["markDelete"] == "7:3" and "cursorKeeper" not in told
 
