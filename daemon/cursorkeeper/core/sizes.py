@@ -32,13 +32,8 @@ from cursorkeeper.core.values import (
 
 RECORD_HEADER_BYTES: Final = 40
 SLICE_HEADER_BYTES: Final = 21
-SNAPSHOT_END_FIXED_BYTES: Final = 28
 CONTAINER_ENTRIES: Final = 1 << 16
 CONTAINER_BYTES_MAX: Final = 8192
-CONTAINERS_PER_SEGMENT: Final = 127
-"""Containers of 65,536 entries that fit a record of 1 MiB whatever they hold, with 7 KB to
-spare.
-"""
 EXPANSION_MAX: Final = 1 << 32
 """Acks that one record may claim. Six bytes of runs can claim 2^32; a reader must know where to
 stop.
@@ -71,21 +66,9 @@ def property_map_bytes_max(max_entry_bytes: int) -> int:
     its sibling.
 
     Three eighths of a body: a snapshot's end record holds both maps and the list of its segments,
-    and cannot be cut.
+    and cannot be cut: `daemon/tests/format/bounds.py` has its bound.
     """
     return record_body_bytes_max(max_entry_bytes) * 3 // 8
-
-
-def partial_bytes_limit(max_entry_bytes: int) -> int:
-    """The largest `partial_bytes_max` that still fits a record: alone in a delta, or with a slice
-    of one entry in a segment.
-    """
-    return (
-        record_body_bytes_max(max_entry_bytes)
-        - FIELD_BITS_BYTES
-        - 2 * COUNT_BYTES_MAX
-        - slice_bytes_max(0, 0)
-    )
 
 
 def containers_per_segment(max_entry_bytes: int) -> int:
@@ -241,7 +224,7 @@ def acks_bytes_max(acks: Mapping[int, BitMap]) -> int:
     return leb_size(len(acks)) + gaps + sum(map(set_bytes_max, acks.values()))
 
 
-def _common_bytes_max(body: Delta | Segment | SnapshotEnd) -> int:
+def common_bytes_max(body: Delta | Segment | SnapshotEnd) -> int:
     """Field bits, mark-delete and both property maps."""
     total = FIELD_BITS_BYTES
     if body.mark_delete is not None:
@@ -256,7 +239,7 @@ def _common_bytes_max(body: Delta | Segment | SnapshotEnd) -> int:
 def delta_body_bytes_max(delta: Delta) -> int:
     """The body of one delta record."""
     return (
-        _common_bytes_max(delta)
+        common_bytes_max(delta)
         + layout_bytes_max(delta.layout)
         + acks_bytes_max(delta.acks)
         + partials_bytes_max(delta.partials.values())
@@ -285,7 +268,7 @@ def delta_body_bytes_ceiling(delta: Delta, members: int) -> int:
         len(delta.partials) + 1
     ) * _PARTIAL_HEAD_BYTES_MAX
     layout = COUNT_BYTES_MAX + len(delta.layout) * LAYOUT_ITEM_BYTES_MAX
-    return _common_bytes_max(delta) + layout + heads + members * ENTRY_BYTES_MAX
+    return common_bytes_max(delta) + layout + heads + members * ENTRY_BYTES_MAX
 
 
 # --- snapshots ------------------------------------------------------------------------------------
@@ -318,18 +301,7 @@ def segment_body_bytes_max(segment: Segment) -> int:
     """The body of one snapshot segment."""
     slices = sum(slice_bytes_max(s.first, s.last) for s in segment.slices)
     rest = layout_bytes_max(segment.layout) + partials_bytes_max(segment.partials.values())
-    return _common_bytes_max(segment) + rest + COUNT_BYTES_MAX + slices
-
-
-def snapshot_end_body_bytes_max(end: SnapshotEnd) -> int:
-    """The body of a snapshot's end record. It cannot be cut: see `property_map_bytes_max`."""
-    entries = end.segment_entries
-    gaps = (
-        leb_size(entries[0]) + (len(entries) - 1) * leb_size(entries[-1] - entries[0])
-        if entries
-        else 0
-    )
-    return SNAPSHOT_END_FIXED_BYTES + leb_size(len(entries)) + gaps + _common_bytes_max(end)
+    return common_bytes_max(segment) + rest + COUNT_BYTES_MAX + slices
 
 
 assert leb_size(LEDGER_ID_MAX) == LEDGER_BYTES_MAX

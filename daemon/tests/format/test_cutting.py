@@ -19,7 +19,6 @@ from cursorkeeper.core.sizes import (
     delta_body_bytes_max,
     delta_members,
     mark_delete_properties_bytes,
-    partial_bytes_limit,
     partial_bytes_max,
     property_map_bytes_max,
     record_body_bytes_max,
@@ -35,6 +34,7 @@ from cursorkeeper.core.values import (
     Stamp,
 )
 from cursorkeeper.format import delta
+from daemon.tests.format.bounds import partial_bytes_limit
 from daemon.tests.format.strategies import deltas, normal
 
 

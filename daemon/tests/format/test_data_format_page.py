@@ -17,6 +17,7 @@ from cursorkeeper.format import footer, record
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.fields import Field
 from cursorkeeper.format.sections import Mode
+from daemon.tests.format.bounds import CONTAINERS_PER_SEGMENT
 from daemon.tests.format.described import record_of
 from daemon.tests.format.test_footer import PLAIN
 
@@ -96,7 +97,7 @@ def test_numbers_and_names_are_those_of_the_code() -> None:
     ]
     assert rows == [(str(bit), name) for bit, name in enumerate(names)]
     assert [field.value for field in Field] == [1 << bit for bit in range(len(names))]
-    assert f"{sizes.CONTAINERS_PER_SEGMENT * 65_536:,} entries" in PAGE
+    assert f"{CONTAINERS_PER_SEGMENT * 65_536:,} entries" in PAGE
     assert record.BODY_BYTES_MAX == 4 << 20
     assert footer.FOOTER_BYTES_MAX == 16 << 10
 

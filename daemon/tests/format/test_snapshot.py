@@ -16,15 +16,12 @@ from cursorkeeper.core.bitmaps import from_sorted, span
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.sizes import (
-    CONTAINERS_PER_SEGMENT,
     containers_per_segment,
-    partial_bytes_limit,
     partial_bytes_max,
     property_map_bytes_max,
     record_body_bytes_max,
     segment_body_bytes_max,
     slice_bytes_max,
-    snapshot_end_body_bytes_max,
 )
 from cursorkeeper.core.values import (
     CursorProperties,
@@ -38,6 +35,11 @@ from cursorkeeper.core.values import (
     Stamp,
 )
 from cursorkeeper.format import record, snapshot
+from daemon.tests.format.bounds import (
+    CONTAINERS_PER_SEGMENT,
+    partial_bytes_limit,
+    snapshot_end_body_bytes_max,
+)
 from daemon.tests.format.strategies import ENDS, SEGMENTS
 
 CONTAINER = 65_536
