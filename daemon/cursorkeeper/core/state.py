@@ -113,43 +113,27 @@ class LedgerAcks:
         return entry < self.high_water and entry not in self.holes
 
 
+@component
 class AckState:
-    __slots__ = (
-        "_ledger_bytes",
-        "_partial_count",
-        "_partial_entries",
-        "budget",
-        "cursor_properties",
-        "layout",
-        "ledgers",
-        "mark_delete",
-        "mark_delete_properties",
-        "partials",
-    )
+    mark_delete: Position = FIRST
+    layout: Layout = field(default_factory=Layout)
+    budget: StateBudget = DEFAULT
+    ledgers: dict[int, LedgerAcks] = field(default_factory=dict)
+    partials: dict[int, dict[int, Partial]] = field(default_factory=dict)
+    mark_delete_properties: MarkDeleteProperties | None = None
+    cursor_properties: CursorProperties | None = None
+    _ledger_bytes: int = 0
+    """What all ledgers took when each was counted last."""
+    _partial_count: int = 0
+    _partial_entries: dict[int, BitMap] = field(default_factory=dict)
+    """Ledger -> the entries in `partials`: which of many batches a set of acks completes is asked
+    for every set.
+    """
 
-    def __init__(
-        self,
-        mark_delete: Position = FIRST,
-        layout: Layout | None = None,
-        budget: StateBudget = DEFAULT,
-    ) -> None:
-        self.mark_delete = mark_delete
-        self.budget = budget
-        self._ledger_bytes = 0
-        """What all ledgers took when each was counted last."""
-        self._partial_count = 0
-        self._partial_entries: dict[int, BitMap] = {}
-        """Ledger -> the entries in `partials`: which of many batches a set of acks completes is
-        asked for every set.
-        """
-        self.layout = layout or Layout()
-        self.ledgers: dict[int, LedgerAcks] = {}
-        self.partials: dict[int, dict[int, Partial]] = {}
-        self.mark_delete_properties: MarkDeleteProperties | None = None
-        self.cursor_properties: CursorProperties | None = None
-        if mark_delete.entry >= 0:
-            acks = self._ledger(mark_delete.ledger)
-            acks.ack_through(mark_delete.entry)
+    def __post_init__(self) -> None:
+        if self.mark_delete.entry >= 0:
+            acks = self._ledger(self.mark_delete.ledger)
+            acks.ack_through(self.mark_delete.entry)
             self._count(acks)
 
     # ---- memory

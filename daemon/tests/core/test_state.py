@@ -281,7 +281,7 @@ def test_values_inside_deltas_are_never_changed_by_joining() -> None:
 
 
 def test_decision_03_mark_delete_and_the_dict() -> None:
-    state = AckState(Position(5, -1), None)
+    state = AckState(Position(5, -1))
     state.apply_layout([closed(5, 3), closed(6, 0), opened(7)])
     state.apply([batch(acks(5, 0, 2), acks(7, 0, 4), partial(5, 1, 4, {2}))])
     assert state.mark_delete == Position(5, 0)
