@@ -12,7 +12,14 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.commit import ABSENT, Committed, Purpose
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.fencing import REMEDY, why_fenced
-from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, InlineBase, mark_of
+from cursorkeeper.core.footer import (
+    ChainLedger,
+    EmptyBase,
+    Footer,
+    FooterState,
+    InlineBase,
+    mark_of,
+)
 from cursorkeeper.core.handles import Handles
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import RESTORE, Ownership
@@ -20,7 +27,7 @@ from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, NUMBER_MAX, Positio
 from cursorkeeper.core.questions import Questions
 from cursorkeeper.core.shape import component
 from cursorkeeper.core.table import OPENING, State
-from cursorkeeper.core.turn import Turn
+from cursorkeeper.core.turn import Turn, earliest
 from cursorkeeper.core.values import CursorProperties, Segment, Stamp
 
 STOPPING, STOPPING_REMEDY = "the daemon is stopping", "open it elsewhere, or here after the restart"
@@ -307,7 +314,7 @@ class Claim:
 
     def on_check_failed(self) -> None:
         """It was not the newest: read again, after a pause."""
-        self._verdict, self.retry_at_s = None, self._turn.now + self._turn.delay_s(self.tries)
+        self._verdict, self.retry_at_s = None, self._turn.retry_at_s(self.tries)
         self.tries += 1
 
     def on_unknown(self, reason: str) -> None:
@@ -340,9 +347,11 @@ class Claim:
         self._ownership.claim(footer)
         self._life.move(State.FENCING)
         self._turn.wait_for("BookKeeper: recovering ledgers")
-        ledgers = {c.ledger for c in footer.chain if c.last_entry is None}
-        if footer.previous is not None:
-            ledgers |= {c.ledger for c in footer.previous.chain if c.last_entry is None}
+        ledgers = {
+            part.ledger
+            for part in footer.parts
+            if isinstance(part, ChainLedger) and part.last_entry is None
+        }
         for ledger in sorted(ledgers):
             self._fence(ledger)
         if not ledgers:
@@ -373,7 +382,7 @@ class Claim:
         elif event.missing:
             self._doubt(f"ledger {event.ledger} does not exist")
         else:
-            self._fence_retry_at_s[event.ledger] = self._turn.now + self._turn.delay_s(self.tries)
+            self._fence_retry_at_s[event.ledger] = self._turn.retry_at_s(self.tries)
             self.tries += 1
             self._turn.wait_for(f"BookKeeper: recovering ledger {event.ledger}: {event.reason}")
 
@@ -467,7 +476,4 @@ class Claim:
     @property
     def wake_at_s(self) -> float | None:
         """When `drive` has something to do."""
-        times = list(self._fence_retry_at_s.values())
-        if self.retry_at_s is not None:
-            times.append(self.retry_at_s)
-        return min(times) if times else None
+        return earliest(self.retry_at_s, *self._fence_retry_at_s.values())

@@ -8,7 +8,6 @@ that an earlier try was applied. A plain read alone never decides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from cursorkeeper.core import effects as fx
@@ -36,7 +35,7 @@ class Purpose(Enum):
     DELETE = auto()
 
 
-@dataclass(slots=True)
+@component
 class Outstanding:
     """A write that is not decided."""
 
@@ -136,7 +135,7 @@ class FooterCommit:
         o = self._need()
         is_write = o.phase in (WritePhase.SENT, WritePhase.WAITING)
         o.move(WritePhase.WAITING if is_write else WritePhase.READ_WAITING)
-        o.retry_at_s = self._turn.now + self._turn.delay_s(o.tries - 1)
+        o.retry_at_s = self._turn.retry_at_s(o.tries - 1)
         self._turn.wait_for(f"ZooKeeper: {reason}")
 
     def on_bad_version(self) -> None:

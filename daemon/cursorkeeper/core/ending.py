@@ -5,7 +5,7 @@ writes that hold the whole answer: reset, inline backstop, inline or sealed clos
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
@@ -28,7 +28,7 @@ from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.writer import Writer
 
 
-@dataclass(slots=True)
+@component
 class Covered:
     """What an inline footer write that is under way makes durable, and the ledger that was left for
     it.

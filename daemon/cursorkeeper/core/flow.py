@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import field, replace
+from typing import Any
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, without_partials
 from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.errors import Refusal, RefusedError
-from cursorkeeper.core.footer import InlineBase, SnapshotBase, Stats, Truncation
+from cursorkeeper.core.footer import Footer, InlineBase, SnapshotBase, Stats, Truncation
 from cursorkeeper.core.intake_check import IntakeCheck, Queued
 from cursorkeeper.core.joining import NOTHING, join
 from cursorkeeper.core.layout import Layout
@@ -52,12 +53,7 @@ class Flow:
     acks: AckState = field(default_factory=AckState)
     progress: Progress = field(default_factory=Progress)
     cost: ReplayCost = field(default_factory=ReplayCost)
-    queue: list[AckBatch] = field(default_factory=list)
-    _queued: Queued = field(default_factory=Queued)
-    pending_acks: int = 0
-    """How many acks the queued messages name."""
-    pending_bytes: int = 0
-    """Bytes of the messages in the queue."""
+    queued: Queued = field(default_factory=Queued)
     carried: Delta = NOTHING
     """What is applied and in no record."""
     resets: deque[ev.Reset] = field(default_factory=deque)
@@ -91,9 +87,21 @@ class Flow:
     @property
     def has_new(self) -> bool:
         """Something is accepted and in no record."""
-        return bool(self.queue or self.carried)
+        return bool(self.queued.messages or self.carried)
 
-    def stats(self) -> Stats:
+    def oldest_unwritten_s(self, *, is_urgent: bool) -> float | None:
+        """When the oldest message came that is in no record; long ago, where something else is new
+        and cannot wait; None: nothing is to be written.
+        """
+        oldest = self.progress.oldest_unbound_s
+        return 0.0 if oldest is None and is_urgent and self.has_new else oldest
+
+    def draft(self, **says: Any) -> Footer:
+        """The next footer, with what it says of the state beside `says`."""
+        known = {"mark_delete": self.acks.mark_delete, "stats": self._stats()}
+        return self._ownership.draft(**(known | says))
+
+    def _stats(self) -> Stats:
         acks = self.acks
         holes = acks.hole_count
         runs = (
@@ -111,32 +119,28 @@ class Flow:
         """Keeps a batch whole, or raises RefusedError. One of a generation that is over, or will
         be, is dropped, and decided with what comes after it.
         """
-        counters = self._turn.counters
+        counters, queued = self._turn.counters, self.queued
         if batch.generation < self._ownership.generation or self.resets:
             counters.dropped_batches += 1
             return
-        self.check.batch(batch, self.acks, self._queued)
+        self.check.batch(batch, self.acks, queued)
         if not self._turn.limits.batch_index_acks:
             batch, ignored = without_partials(batch)
             counters.partial_acks_ignored += ignored
-        self.queue.append(batch)
-        self.pending_acks += batch.acks
-        self.pending_bytes += batch.size_bytes
+        queued.keep(batch)
         counters.accepted_acks += batch.acks
 
     def absorb_if_much(self) -> None:
         """Applying what is queued must not take long at once."""
-        if self._queued.parts >= QUEUED_PARTS_MAX:
+        if self.queued.parts >= QUEUED_PARTS_MAX:
             self.absorb()
 
     def absorb(self) -> None:
         """Applies what is queued; what it changed joins `carried`."""
-        if not self.queue:
+        if not self.queued.messages:
             return
-        batches, self.queue = self.queue, []
-        asked = self.pending_acks
-        self.pending_acks = self.pending_bytes = 0
-        self._queued.clear()
+        queued, self.queued = self.queued, Queued()
+        batches = queued.messages
         delta = self.acks.apply(batches)
         properties = next(
             (b.properties for b in reversed(batches) if b.properties is not None), None
@@ -147,12 +151,19 @@ class Flow:
             delta = join([delta, Delta(mark_delete_properties=stamped)])
         new = sum(map(len, delta.acks.values()))
         self._turn.counters.new_acks += new
-        self._turn.counters.duplicate_acks += max(0, asked - new - len(delta.partials))
+        self._turn.counters.duplicate_acks += max(0, queued.acks - new - len(delta.partials))
         self.carried = join([self.carried, delta])
 
     def _next_stamp(self) -> Stamp:
         self._stamp += 1
         return Stamp(self._ownership.epoch, self._stamp)
+
+    def apply(self, event: ev.SetLayout | ev.SetProperties) -> None:
+        """What it says holds from now on. Raises RefusedError."""
+        if isinstance(event, ev.SetLayout):
+            self.join_layout(event.run)
+        else:
+            self._set_properties(event)
 
     def join_layout(self, run: tuple[LayoutItem, ...]) -> None:
         """Behind what is queued, whose acks are in ledgers that were open then. Raises
@@ -168,7 +179,7 @@ class Flow:
                 self._turn.emit(fx.Report("acks beyond the end of a ledger", fields))
         self._carry(self.acks.apply_layout(run))
 
-    def set_properties(self, event: ev.SetProperties) -> None:
+    def _set_properties(self, event: ev.SetProperties) -> None:
         """The whole map of cursor properties is replaced."""
         properties = CursorProperties(self._next_stamp(), dict(event.values))
         self.acks.set_cursor_properties(properties)
@@ -234,9 +245,7 @@ class Flow:
         state = AckState(reset.target, Layout(layout))
         state.set_cursor_properties(self.acks.cursor_properties)
         self.acks = state
-        self.queue.clear()
-        self._queued.clear()
-        self.pending_acks = self.pending_bytes = 0
+        self.queued = Queued()
         self.carried = NOTHING
         self._carry(
             Delta(

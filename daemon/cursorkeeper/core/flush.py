@@ -15,7 +15,7 @@ from cursorkeeper.core.questions import Questions
 from cursorkeeper.core.shape import component
 from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.table import LIVE, State
-from cursorkeeper.core.turn import Turn
+from cursorkeeper.core.turn import Turn, earliest
 from cursorkeeper.core.writer import Writer
 
 
@@ -74,7 +74,12 @@ class Flush:
     def _is_clear(self) -> bool:
         """What is here is what is durable, or as much of it as may be written."""
         flow = self._flow
-        if self._life.state not in LIVE or not flow.progress.is_clear or flow.queue or flow.resets:
+        if (
+            self._life.state not in LIVE
+            or not flow.progress.is_clear
+            or flow.queued.messages
+            or flow.resets
+        ):
             return False
         return not flow.behind or self._form.is_stuck
 
@@ -101,12 +106,7 @@ class Flush:
     @property
     def wake_at_s(self) -> float | None:
         """When `drive` has something to do, given room."""
-        times = [
-            t
-            for t in (self._flush_at_s(at_once=False), self._snapshots.write_at_s)
-            if t is not None
-        ]
-        return min(times) if times else None
+        return earliest(self._flush_at_s(at_once=False), self._snapshots.write_at_s)
 
     def is_due(self, *, at_once: bool, now: float) -> bool:
         """Whether `drive` appends at this time; `at_once`: in a Tick that says so."""

@@ -7,8 +7,8 @@ in `format.footer`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -119,12 +119,7 @@ class Truncation:
     limit: str = ""
 
     def as_fields(self) -> dict[str, str | int]:
-        return {
-            "acks": self.acks,
-            "batches": self.batches,
-            "properties": self.properties,
-            "limit": self.limit,
-        }
+        return asdict(self)
 
 
 @frozen
@@ -205,10 +200,7 @@ class Footer:
         """
         if self.cursor_properties is not None or self.truncated is not None:
             return FORMAT_PULSAR
-        for base, chain in self._parts():
-            if is_pulsar(base) or any(item.format == FORMAT_PULSAR for item in chain):
-                return FORMAT_PULSAR
-        return FORMAT_NATIVE
+        return FORMAT_PULSAR if any(map(is_pulsar, self.parts)) else FORMAT_NATIVE
 
     def is_same_write(self, other: Footer) -> bool:
         """ "Mine": epoch, writer and write number are all equal."""
@@ -230,33 +222,41 @@ class Footer:
 
     def named_ledgers(self) -> frozenset[int]:
         """Every ledger that must not be deleted while this footer is the committed one."""
-        return frozenset(self._named())
+        return frozenset(
+            part.ledger for part in self.parts if isinstance(part, SnapshotBase | ChainLedger)
+        )
 
-    def _named(self) -> Iterator[int]:
-        for base, chain in self._parts():
-            if isinstance(base, SnapshotBase):
-                yield base.ledger
-            for item in chain:
-                yield item.ledger
-
-    def _parts(self) -> Iterator[tuple[Base, tuple[ChainLedger, ...]]]:
-        yield self.base, self.chain
-        if self.previous is not None:
-            yield self.previous.base, self.previous.chain
+    @property
+    def parts(self) -> list[Base | ChainLedger]:
+        """All that it leads to."""
+        return parts_of(self.base, self.chain, self.previous)
 
     def with_last_entry(self, ledger: int, last_entry: int) -> Footer:
         """The same footer with the recovered end of one ledger, wherever it is named."""
+        chain, previous = ended(self.chain, self.previous, ledger, last_entry)
+        return replace(self, chain=chain, previous=previous)
 
-        def mend(chain: tuple[ChainLedger, ...]) -> tuple[ChainLedger, ...]:
-            return tuple(
-                replace(c, last_entry=last_entry)
-                if c.ledger == ledger and c.last_entry is None
-                else c
-                for c in chain
-            )
 
-        previous = self.previous and Previous(self.previous.base, mend(self.previous.chain))
-        return replace(self, chain=mend(self.chain), previous=previous)
+def parts_of(
+    base: Base, chain: tuple[ChainLedger, ...], previous: Previous | None
+) -> list[Base | ChainLedger]:
+    """All that a footer of these leads to."""
+    before = [] if previous is None else [previous.base, *previous.chain]
+    return [base, *chain, *before]
+
+
+def ended(
+    chain: tuple[ChainLedger, ...], previous: Previous | None, ledger: int, last_entry: int
+) -> tuple[tuple[ChainLedger, ...], Previous | None]:
+    """The same with the end of one ledger, wherever it is named without one."""
+
+    def mend(chain: tuple[ChainLedger, ...]) -> tuple[ChainLedger, ...]:
+        return tuple(
+            replace(c, last_entry=last_entry) if c.ledger == ledger and c.last_entry is None else c
+            for c in chain
+        )
+
+    return mend(chain), previous and replace(previous, chain=mend(previous.chain))
 
 
 def mark_of(footer: Footer | None) -> Mark:

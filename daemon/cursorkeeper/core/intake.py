@@ -155,37 +155,26 @@ class Intake:
         )
         self._flow.absorb_if_much()
 
-    def on_set_layout(self, event: ev.SetLayout) -> None:
+    def on_control(self, event: ev.SetLayout | ev.SetProperties | ev.Reset) -> None:
         self._take(
             event.attach,
             event.seq,
             event.generation,
             CONTROL_BYTES,
-            lambda: self._keep_layout(event),
+            lambda: self._keep(event),
         )
 
-    def _keep_layout(self, event: ev.SetLayout) -> None:
+    def _keep(self, event: ev.SetLayout | ev.SetProperties | ev.Reset) -> None:
+        """A reset is decided once its footer write is sent; see `ending`."""
+        if isinstance(event, ev.Reset):
+            self._keep_reset(event)
+            return
+        if isinstance(event, ev.SetProperties):
+            self._flow.check.cursor_properties(event.values)
         if self._flow.resets:
             self._flow.defer(event)
         else:
-            self._flow.join_layout(event.run)
-
-    def on_set_properties(self, event: ev.SetProperties) -> None:
-        """The whole map of cursor properties is replaced."""
-        self._take(
-            event.attach,
-            event.seq,
-            event.generation,
-            CONTROL_BYTES,
-            lambda: self._keep_properties(event),
-        )
-
-    def _keep_properties(self, event: ev.SetProperties) -> None:
-        self._flow.check.cursor_properties(event.values)
-        if self._flow.resets:
-            self._flow.defer(event)
-        else:
-            self._flow.set_properties(event)
+            self._flow.apply(event)
 
     def apply_deferred(self) -> None:
         """What was accepted while a reset was under way takes effect in the new generation, in its
@@ -193,24 +182,11 @@ class Intake:
         the target contradicts refuses its handle.
         """
         for event in self._flow.take_deferred():
-            if isinstance(event, ev.SetProperties):
-                self._flow.set_properties(event)
-                continue
             try:
-                self._flow.join_layout(event.run)
+                self._flow.apply(event)
             except RefusedError as e:
                 if event.attach == self._handles.attach:
                     self._refuse(event.attach, e, event.seq)
-
-    def on_reset(self, event: ev.Reset) -> None:
-        """Seek. Decided once its footer write is sent; see `ending`."""
-        self._take(
-            event.attach,
-            event.seq,
-            event.generation,
-            CONTROL_BYTES,
-            lambda: self._keep_reset(event),
-        )
 
     def _keep_reset(self, event: ev.Reset) -> None:
         flow, generation = self._flow, self._ownership.generation

@@ -8,7 +8,7 @@ they said of high waters and batch sizes is remembered in `Queued` until the flu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -60,10 +60,15 @@ Batches = dict[PartialKey, tuple[int, int]]
 NOT_KNOWN = (0, -1)
 
 
-@dataclass(slots=True)
+@component
 class Queued:
-    """What batches that are kept but not applied yet have said."""
+    """Batches that are kept but not applied yet, and what they have said."""
 
+    messages: list[AckBatch] = field(default_factory=list)
+    acks: int = 0
+    """How many acks the messages name."""
+    size_bytes: int = 0
+    """Bytes of the messages."""
     high_water: dict[int, int] = field(default_factory=dict)
     batches: Batches = field(default_factory=dict)
     bytes: int = 0
@@ -71,10 +76,11 @@ class Queued:
     parts: int = 0
     """Data ledgers and partly acked batches in them: what applying them costs."""
 
-    def clear(self) -> None:
-        self.high_water.clear()
-        self.batches.clear()
-        self.bytes = self.parts = 0
+    def keep(self, batch: AckBatch) -> None:
+        """A batch that was checked waits to be applied."""
+        self.messages.append(batch)
+        self.acks += batch.acks
+        self.size_bytes += batch.size_bytes
 
 
 @component

@@ -51,7 +51,7 @@ from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import ENDED, LIVE, OPENING, OWNING, State, WriterPhase, is_handled
-from cursorkeeper.core.turn import Counters, Turn
+from cursorkeeper.core.turn import Counters, Turn, earliest
 from cursorkeeper.core.whole_form import StateWriter, WholeForm
 from cursorkeeper.core.writer import Writer
 
@@ -91,41 +91,25 @@ class CursorMachine:
         jitter: float = 0.0,
         state_writer: StateWriter | None = None,
     ) -> None:
-        turn, life, handles, questions = (
-            Turn(name, limits, writer, jitter),
-            Life(),
-            Handles(),
-            Questions(),
-        )
-        ownership = Ownership(turn, life, handles, questions)
-        flow = Flow(turn, ownership, state_writer is None)
-        ledger = Writer(turn, ownership)
+        turn = self.turn = Turn(name, limits, writer, jitter)
+        life = self.life = Life()
+        handles = self.handles = Handles()
+        questions = self.questions = Questions()
+        ownership = self.ownership = Ownership(turn, life, handles, questions)
+        flow = self.flow = Flow(turn, ownership, state_writer is None)
+        ledger = self.writer = Writer(turn, ownership)
         form: Form
         if state_writer is None:
             form = NativeForm(turn, ownership, flow, ledger)
         else:
             form = WholeForm(turn, life, ownership, flow, ledger, state_writer)
-        snapshots = Snapshots(turn, life, ownership, flow, ledger, form)
-        ledgers = Ledgers(turn, life, ownership, flow, ledger, form, snapshots)
-        claim = Claim(turn, life, handles, questions, ownership, not form.has_records)
-        evidence = Evidence(turn, ownership, flow, ledger, form, snapshots, claim)
-        proof = Proof(turn, life, handles, questions, ownership, claim, evidence)
-        intake = Intake(turn, life, handles, questions, ownership, flow, claim, proof)
-        self.turn, self.life, self.handles, self.questions, self.ownership = (
-            turn,
-            life,
-            handles,
-            questions,
-            ownership,
-        )
-        self.flow, self.writer, self.form, self.snapshots, self.ledgers = (
-            flow,
-            ledger,
-            form,
-            snapshots,
-            ledgers,
-        )
-        self.claim, self.evidence, self.proof, self.intake = claim, evidence, proof, intake
+        self.form = form
+        snapshots = self.snapshots = Snapshots(turn, life, ownership, flow, ledger, form)
+        ledgers = self.ledgers = Ledgers(turn, life, ownership, flow, ledger, form, snapshots)
+        claim = self.claim = Claim(turn, life, handles, questions, ownership, not form.has_records)
+        evidence = self.evidence = Evidence(turn, ownership, flow, ledger, form, snapshots, claim)
+        proof = self.proof = Proof(turn, life, handles, questions, ownership, claim, evidence)
+        intake = self.intake = Intake(turn, life, handles, questions, ownership, flow, claim, proof)
         self.flush = Flush(
             turn, life, handles, questions, ownership, flow, ledger, form, snapshots, claim
         )
@@ -359,14 +343,10 @@ class CursorMachine:
     # ---- what the daemon asks
 
     @property
-    def wake_at_s(self) -> float | None:
-        """When the machine wants a Tick at the latest, given room; None: nothing to wait for."""
-        at, append_at = self.timer_at_s, self.append_at_s
-        return append_at if at is None else at if append_at is None else min(at, append_at)
-
-    @property
     def timer_at_s(self) -> float | None:
-        """When it wants a Tick, with or without room for appends."""
+        """When it wants a Tick at the latest, with or without room for appends; None: nothing to
+        wait for.
+        """
         state = self.life.state
         times = [self.ownership.commit.retry_at_s, self.writer.retry_at_s, self.proof.wake_at_s]
         if state in OPENING:
@@ -377,8 +357,7 @@ class CursorMachine:
                 times.append(
                     self.ending.backstop_at_s if self.pause.paused_for else self.evidence.away_at_s
                 )
-        known = [t for t in times if t is not None]
-        return min(known) if known else None
+        return earliest(*times)
 
     @property
     def append_at_s(self) -> float | None:
@@ -526,9 +505,9 @@ HANDLERS: dict[type, Callable[[CursorMachine, Any], None]] = {
     ev.Prove: lambda m, e: m.proof.on_prove(e),
     ev.Detach: lambda m, e: m.intake.on_detach(e),
     ev.Acks: lambda m, e: m.intake.on_acks(e),
-    ev.SetLayout: lambda m, e: m.intake.on_set_layout(e),
-    ev.SetProperties: lambda m, e: m.intake.on_set_properties(e),
-    ev.Reset: lambda m, e: m.intake.on_reset(e),
+    **dict.fromkeys(
+        (ev.SetLayout, ev.SetProperties, ev.Reset), lambda m, e: m.intake.on_control(e)
+    ),
     ev.Close: lambda m, e: m.ending.on_close(e),
     ev.Delete: lambda m, e: m.ending.on_delete(e),
     ev.InlineTurn: lambda m, e: m.ending.on_inline_turn(e),
@@ -536,16 +515,17 @@ HANDLERS: dict[type, Callable[[CursorMachine, Any], None]] = {
     ev.Tick: lambda m, e: None,
     ev.Sent: CursorMachine.on_sent,
     ev.FooterRead: CursorMachine.on_footer_read,
-    ev.FooterReadFailed: CursorMachine.on_footer_unknown,
+    **dict.fromkeys(
+        (ev.FooterReadFailed, ev.FooterWriteUnknown, ev.FooterCheckUnknown),
+        CursorMachine.on_footer_unknown,
+    ),
     ev.FooterUnreadable: CursorMachine.on_footer_unreadable,
     ev.FooterWritten: CursorMachine.on_footer_written,
     ev.FooterBadVersion: CursorMachine.on_footer_bad_version,
-    ev.FooterWriteUnknown: CursorMachine.on_footer_unknown,
     ev.FooterGone: CursorMachine.on_footer_gone,
     ev.FooterTooLarge: CursorMachine.on_footer_too_large,
     ev.FooterChecked: CursorMachine.on_footer_checked,
     ev.FooterCheckFailed: CursorMachine.on_footer_check_failed,
-    ev.FooterCheckUnknown: CursorMachine.on_footer_unknown,
     ev.FooterChanged: lambda m, e: m.ownership.changed(),
     ev.LedgerCreated: lambda m, e: m.ledgers.on_created(e),
     ev.LedgerCreateFailed: lambda m, e: m.ledgers.on_create_failed(e),

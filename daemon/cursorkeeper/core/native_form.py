@@ -92,14 +92,11 @@ class NativeForm:
         empty.
         """
         flow = self._flow
-        oldest = flow.progress.oldest_unbound_s
-        if oldest is None and urgent and flow.has_new:
-            oldest = 0.0
         return flush_at(
             self._turn.limits,
-            pending_acks=flow.pending_acks,
-            pending_bytes=flow.pending_bytes,
-            oldest_s=oldest,
+            pending_acks=flow.queued.acks,
+            pending_bytes=flow.queued.size_bytes,
+            oldest_s=flow.oldest_unwritten_s(is_urgent=urgent),
             in_flight=self._writer.in_flight,
             urgent=urgent or bool(flow.carried),
             at_once=at_once,
@@ -146,14 +143,7 @@ class NativeForm:
         number. What was noted beside Pulsar's form is repeated as long as a base is named that this
         owner has not written, and which therefore may not hold it.
         """
-        ownership, flow = self._ownership, self._flow
-        properties = ownership.committed.cursor_properties if ownership.committed else None
-        says = {
-            "mark_delete": flow.acks.mark_delete,
-            "stats": flow.stats(),
-            "cursor_properties": properties,
-        }
-        footer = ownership.draft(**(says | changes))
+        footer = self._flow.draft(**changes)
         return (
             footer
             if self._are_notes_needed(footer)

@@ -26,6 +26,8 @@ from cursorkeeper.core.footer import (
     FooterState,
     Previous,
     Truncation,
+    ended,
+    parts_of,
 )
 from cursorkeeper.core.handles import Handles
 from cursorkeeper.core.life import Life
@@ -102,10 +104,7 @@ class Ownership:
 
     def leads_to(self, kind: Callable[[Base | ChainLedger], bool]) -> bool:
         """Whether the footer names something of this kind."""
-        previous = self.previous
-        return any(map(kind, (self.base, *self.chain))) or (
-            previous is not None and any(map(kind, (previous.base, *previous.chain)))
-        )
+        return any(map(kind, parts_of(self.base, self.chain, self.previous)))
 
     def next_write(self) -> int:
         self.write += 1
@@ -138,6 +137,7 @@ class Ownership:
             "previous": self.previous,
             "truncated": self.truncated,
             "fencing_token": committed.fencing_token if committed else 0,
+            "cursor_properties": committed.cursor_properties if committed else None,
             "extra": committed.extra if committed else {},
         }
         footer = Footer(**(known | says))
@@ -181,19 +181,11 @@ class Ownership:
         more.
         """
         self.generation = footer.generation
-        self.base, self.chain, self.previous = footer.base, (), None
+        self.follow(footer)
 
     def end_ledger(self, ledger: int, last_entry: int) -> None:
         """What recovery or close answered goes into the next footer."""
-
-        def mend(chain: tuple[ChainLedger, ...]) -> tuple[ChainLedger, ...]:
-            return tuple(
-                replace(c, last_entry=last_entry) if c.ledger == ledger else c for c in chain
-            )
-
-        self.chain = mend(self.chain)
-        if self.previous is not None:
-            self.previous = replace(self.previous, chain=mend(self.previous.chain))
+        self.chain, self.previous = ended(self.chain, self.previous, ledger, last_entry)
 
     def fall_back(self) -> None:
         """The newest base cannot be read: until there is another one, the footer leads to the one

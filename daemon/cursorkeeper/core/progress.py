@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Set
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.shape import component
 
 
-@dataclass(slots=True)
+@component
 class Binding:
     """A message waits for `record`; None: it waits for the record that the next flush takes."""
 

@@ -25,7 +25,7 @@ from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.questions import Question, Questions, Wish
 from cursorkeeper.core.shape import component
 from cursorkeeper.core.table import OWNING, PROOF_PHASES, ProofPhase, State
-from cursorkeeper.core.turn import Turn
+from cursorkeeper.core.turn import Turn, earliest
 
 UNAVAILABLE_REMEDY = (
     "look at ZooKeeper, and at this daemon's way to it; then open it again, here or elsewhere"
@@ -106,7 +106,7 @@ class Proof:
     def _again(self) -> None:
         self._move(ProofPhase.IDLE)
         self._questions.check_decided(proved=False)
-        self.retry_at_s = self._turn.now + self._turn.delay_s(self._tries)
+        self.retry_at_s = self._turn.retry_at_s(self._tries)
         self._tries += 1
 
     # ---- time
@@ -235,4 +235,4 @@ class Proof:
             and not self._ownership.is_writing
         ):
             times.append(self.retry_at_s)
-        return min(times) if times else None
+        return earliest(*times)

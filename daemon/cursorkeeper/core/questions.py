@@ -7,7 +7,7 @@ Invariant: what was sent before a question came proves nothing for it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from cursorkeeper.core.commit import Purpose
@@ -20,7 +20,7 @@ class Wish(Enum):
     DELETION = "somebody waits for the cursor to be deleted"
 
 
-@dataclass(slots=True)
+@component
 class Question:
     """One that waits: for proof (the number of an open is the attachment's), or for the
     tombstone.

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar, cast, get_type_hints
 
 from cursorkeeper.core.errors import ExplainedError
+from cursorkeeper.core.shape import frozen
 
 T = TypeVar("T")
 _BYTE_SIZE = re.compile(r"(\d+) ?([KM]?)B?", re.IGNORECASE)
@@ -23,7 +23,7 @@ class SettingsError(ExplainedError):
     """A setting that cannot be used; the message says which, and from where."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class About:
     """What is said of a setting beside its name, its type and its default."""
 
@@ -45,7 +45,7 @@ class About:
     """It may be written with K or M behind the number."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     name: str
     kind: Any

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from pyroaring import BitMap
@@ -182,13 +183,5 @@ def inline_bytes_max(state: Segment) -> int:
     worst case.
     """
     slices = sum(sizes.SLICE_HEADER_BYTES + _stored_bytes(s.bitmap) for s in state.slices)
-    rest = sizes.segment_body_bytes_max(
-        Segment(
-            state.mark_delete,
-            state.mark_delete_properties,
-            state.cursor_properties,
-            state.layout,
-            state.partials,
-        )
-    )
+    rest = sizes.segment_body_bytes_max(replace(state, slices=()))
     return sizes.RECORD_HEADER_BYTES + rest + slices

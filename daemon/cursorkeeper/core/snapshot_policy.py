@@ -4,15 +4,14 @@ tested with numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.shape import component
 
 SECONDS_PER_RECORD = 0.8e-6
 SECONDS_PER_ACK = 80e-9
 
 
-@dataclass(slots=True)
+@component
 class ReplayCost:
     """What lies after the last snapshot: what a recovery would have to replay."""
 

@@ -8,7 +8,7 @@ names segments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.checksums import combined
@@ -18,7 +18,7 @@ from cursorkeeper.core.footer import ChainLedger, Footer, Previous, SnapshotBase
 from cursorkeeper.core.form import Form
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Ownership
-from cursorkeeper.core.shape import component, frozen
+from cursorkeeper.core.shape import component
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.snapshot_policy import snapshot_reason
@@ -41,23 +41,15 @@ a snapshot.
 """
 
 
-@frozen
-class Part:
-    """A segment that is acknowledged."""
-
-    entry: int
-    stored_bytes: int
-    crc32c: int
-
-
-@dataclass(slots=True)
+@component
 class SnapshotRun:
     reason: str
     snapshot_id: int
     phase: SnapshotPhase = SnapshotPhase.MOVING
     plan: SnapshotPlan | None = None
     waiting: set[int] = field(default_factory=set)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ev.Appended] = field(default_factory=list)
+    """The segments that are acknowledged."""
     end_entry: int | None = None
     end_crc32c: int = 0
     records_before: int = 0
@@ -327,7 +319,7 @@ class Snapshots:
             return
         if event.entry in run.waiting:
             run.waiting.discard(event.entry)
-            run.parts.append(Part(event.entry, event.stored_bytes, event.crc32c))
+            run.parts.append(event)
         elif event.entry == run.end_entry:
             run.end_crc32c = event.crc32c
             run.move(SnapshotPhase.SWITCHING)

@@ -5,7 +5,7 @@ The machine begins each turn; the parts read it, emit effects, and draw the numb
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
@@ -14,7 +14,12 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.shape import component
 
 
-@dataclass(slots=True)
+def earliest(*times: float | None) -> float | None:
+    """The first of those that are set; None: none is."""
+    return min((at for at in times if at is not None), default=None)
+
+
+@component
 class Counters:
     """Counts over this machine's life, for metrics and `Get`."""
 
@@ -124,7 +129,8 @@ class Turn:
         """An event came that means nothing any more."""
         self.counters.late_events += 1
 
-    def delay_s(self, tries: int) -> float:
-        """How long to wait before the next of so many tries."""
+    def retry_at_s(self, tries: int) -> float:
+        """When to try again after so many tries that failed before this one."""
         limits = self.limits
-        return float(min(limits.retry_max_ms, limits.retry_min_ms * 2 ** min(tries, 16)) / 1000)
+        wait_ms = min(limits.retry_max_ms, limits.retry_min_ms << min(tries, 16))
+        return self.now + wait_ms / 1000

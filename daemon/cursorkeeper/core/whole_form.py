@@ -156,7 +156,7 @@ class WholeForm:
     @property
     def is_stuck(self) -> bool:
         unfit, flow = self._unfit, self._flow
-        if unfit is None or flow.queue:
+        if unfit is None or flow.queued.messages:
             return False
         return flow.carried is unfit.carried and flow.layout_changes == unfit.layout_changes
 
@@ -180,9 +180,7 @@ class WholeForm:
         if self.is_rewrite_due:
             # the size of what did not fit is not looked at for every ack
             return after if self._unfit is not None else 0.0
-        oldest = flow.progress.oldest_unbound_s
-        if oldest is None and urgent and flow.has_new:
-            oldest = 0.0
+        oldest = flow.oldest_unwritten_s(is_urgent=urgent)
         return None if oldest is None else max(oldest, after)
 
     def take(self) -> None:
@@ -283,13 +281,8 @@ class WholeForm:
     # ---- the footer
 
     def footer(self, **changes: object) -> Footer:
-        acks = self._flow.acks
-        says = {
-            "mark_delete": acks.mark_delete,
-            "stats": self._flow.stats(),
-            "cursor_properties": acks.cursor_properties,
-        }
-        footer = self._ownership.draft(**(says | changes))
+        says = {"cursor_properties": self._flow.acks.cursor_properties}
+        footer = self._flow.draft(**(says | changes))
         if isinstance(footer.base, EmptyBase) and "base" not in changes:
             footer = replace(footer, base=EmptyBase(footer.mark_delete))
         return footer

@@ -17,6 +17,7 @@ in front of it (or mark-delete has passed it), so it reaches the end by itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pyroaring import BitMap
@@ -115,15 +116,7 @@ class StateWindow:
             if (inside := self._clip(ledger, entries)) is not None:
                 acks[ledger] = inside
         partials = {key: p for key, p in delta.partials.items() if self._has(Position(*key))}
-        clipped = Delta(
-            delta.mark_delete,
-            delta.mark_delete_properties,
-            delta.cursor_properties,
-            delta.layout,
-            acks,
-            partials,
-        )
-        state.join_delta(clipped)
+        state.join_delta(replace(delta, acks=acks, partials=partials))
         tops = [(ledger, entries.max()) for ledger, entries in delta.acks.items() if entries]
         self._reach(state, [*tops, *delta.partials])
 
@@ -134,15 +127,7 @@ class StateWindow:
             return
         slices = [inside for one in segment.slices if (inside := self._slice(one)) is not None]
         partials = {key: p for key, p in segment.partials.items() if self._has(Position(*key))}
-        clipped = Segment(
-            segment.mark_delete,
-            segment.mark_delete_properties,
-            segment.cursor_properties,
-            segment.layout,
-            partials,
-            tuple(slices),
-        )
-        state.join_segment(clipped)
+        state.join_segment(replace(segment, slices=tuple(slices), partials=partials))
         self._reach(state, [*((s.ledger, s.last) for s in segment.slices), *segment.partials])
 
     def _reach(self, state: AckState, described: Iterable[tuple[int, int]]) -> None:

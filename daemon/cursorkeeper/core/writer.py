@@ -8,7 +8,7 @@ goes into it by `flushing` and `snapshots`.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.footer import Truncation
@@ -33,7 +33,7 @@ class Outgoing:
     truncated: Truncation | None = None
 
 
-@dataclass(slots=True)
+@component
 class Sent:
     """One entry that was sent. `record` is its number in `Progress`; None for snapshot parts, the
     open record, and all but the last entry of a whole state.
@@ -45,7 +45,7 @@ class Sent:
     at_s: float = 0.0
 
 
-@dataclass(slots=True)
+@component
 class OpenLedger:
     """A ledger of our own."""
 
@@ -179,7 +179,7 @@ class Writer:
         """The question failed: it is asked again later."""
         self.trouble = trouble or self.trouble
         self.failed_at_s = self._turn.now if self.failed_at_s is None else self.failed_at_s
-        self.retry_at_s = self._turn.now + self._turn.delay_s(self.tries)
+        self.retry_at_s = self._turn.retry_at_s(self.tries)
         self.tries += 1
 
     def is_due(self) -> bool:

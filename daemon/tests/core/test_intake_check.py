@@ -5,7 +5,7 @@ message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -164,7 +164,7 @@ def test_a_bad_batch_is_refused_whole(name: str) -> None:
     assert refused.value.code == code
     assert refused.value.remedy and refused.value.cursor == "the cursor"
     assert seen(here) == before
-    assert queued == Queued(), "nothing of a refused batch is remembered"
+    assert asdict(queued) == asdict(Queued()), "nothing of a refused batch is remembered"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_queued_batches_count_too() -> None:
     CHECK.batch(batch(acks(20, 1_900)), here, queued)
     with pytest.raises(RefusedError, match="had 5 messages"):
         CHECK.batch(batch(partial(20, 9, 6, {1})), here, queued)
-    queued.clear()
+    queued = Queued()
     with pytest.raises(RefusedError, match="1000 above"):
         CHECK.batch(batch(acks(20, 1_900)), here, queued)
 

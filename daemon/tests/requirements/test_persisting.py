@@ -75,7 +75,7 @@ def test_r13_records_follow_time_and_not_acks(interval_ms: int, records_max: int
     for number in range(4_000):
         owner.bench.now = began + number / 40_000
         owner.ack(3 + 2 * number)
-        if owner.machine.wake_at_s is not None and owner.machine.wake_at_s <= owner.bench.now:
+        if owner.wake_at_s is not None and owner.wake_at_s <= owner.bench.now:
             owner.go_a_little()
         unanswered += [(owner.bench.now + 0.005, e) for e in owner.todo if isinstance(e, fx.Append)]
         owner.todo.clear()

@@ -257,9 +257,10 @@ async def test_thousands_of_idle_cursors_cost_no_task() -> None:
     await asyncio.sleep(1)
     assert len(keeper.cursors) == 3_000
     assert len(asyncio.all_tasks()) == tasks
-    assert all(r.machine is not None and r.machine.wake_at_s is None for r in recorders), (
-        "nothing to wait for"
-    )
+    assert all(
+        r.machine is not None and r.machine.timer_at_s is r.machine.append_at_s is None
+        for r in recorders
+    ), "nothing to wait for"
     assert not world.bookkeeper.ledgers, "and no ledger"
 
 

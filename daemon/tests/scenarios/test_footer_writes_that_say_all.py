@@ -78,10 +78,10 @@ def test_a_reset_forgets_the_batches_that_were_queued() -> None:
     a.ack(0)
     a.go()
     a.send(partial(DATA, 5, 10, {1, 2}))
-    assert a.machine.flow.queue
+    assert a.machine.flow.queued.messages
     a.reset(Position(DATA, -1))
     a.go()
-    assert a.machine.flow.pending_acks == a.machine.flow.pending_bytes == 0
+    assert a.machine.flow.queued.acks == a.machine.flow.queued.size_bytes == 0
     bench.new_generation()
     seq = a.send(partial(DATA, 5, 20, {1, 2}))
     a.go()
@@ -106,9 +106,9 @@ def test_acks_that_were_not_written_are_not_of_the_generation_after_a_reset(wher
     elif where == "carried":
         a.seq += 1
         a.step(ev.SetLayout(a.attach, a.seq, a.machine.generation, (opened(DATA),)))
-    assert bool(a.machine.flow.queue) is (where == "queued") and bool(a.machine.flow.carried) is (
-        where != "queued"
-    )
+    assert bool(a.machine.flow.queued.messages) is (where == "queued") and bool(
+        a.machine.flow.carried
+    ) is (where != "queued")
     a.reset(Position(DATA, -1))
     a.go()
     bench.new_generation()

@@ -61,7 +61,7 @@ def _a_little(owner: Owner, rng: random.Random) -> None:
     for _ in range(rng.randrange(1, 5)):
         if owner.todo:
             owner.do(owner.todo.popleft())
-        elif (at := owner.machine.wake_at_s) is not None and not owner.machine.is_ended:
+        elif (at := owner.wake_at_s) is not None and not owner.machine.is_ended:
             owner.bench.now = max(owner.bench.now, at)
             owner.step(ev.Tick(64))
 

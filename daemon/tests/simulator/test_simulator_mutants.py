@@ -266,12 +266,13 @@ def rule_18_fall_back_without_the_current_chain(patch: pytest.MonkeyPatch) -> No
 
 @mutant
 def rule_19_a_reset_is_confirmed_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
-    def on_reset(self: Intake, event: ev.Reset) -> None:
+    def on_control(self: Intake, event: Any) -> None:
         before(self, event)
-        self._turn.emit_all(self._flow.progress.decide_all())
+        if isinstance(event, ev.Reset):
+            self._turn.emit_all(self._flow.progress.decide_all())
 
-    before = Intake.on_reset
-    patch.setattr(Intake, "on_reset", on_reset)
+    before = Intake.on_control
+    patch.setattr(Intake, "on_control", on_control)
 
 
 @mutant

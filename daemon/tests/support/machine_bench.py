@@ -29,6 +29,7 @@ from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import State
+from cursorkeeper.core.turn import earliest
 from cursorkeeper.core.values import RawEntry
 from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format import footer as footer_bytes
@@ -215,6 +216,11 @@ class Owner:
     def state(self) -> State:
         return self.machine.state
 
+    @property
+    def wake_at_s(self) -> float | None:
+        """When the machine wants a Tick at the latest, given room."""
+        return earliest(self.machine.timer_at_s, self.machine.append_at_s)
+
     # ---- the source
 
     def open(self, **request: Any) -> Owner:
@@ -311,7 +317,7 @@ class Owner:
             if self.todo:
                 self.do(self.todo.popleft())
                 continue
-            at = self.machine.wake_at_s
+            at = self.wake_at_s
             if at is None or at > end or self.machine.is_ended:
                 return
             self.bench.now = max(self.bench.now, at)
