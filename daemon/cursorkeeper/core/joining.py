@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from pyroaring import BitMap
 
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.state import newer
-from cursorkeeper.core.values import Delta, LayoutItem, Partial, PartialKey
+from cursorkeeper.core.values import Delta, LayoutItem, Partial, PartialKey, above, newer
 
 NOTHING = Delta()
 
@@ -50,7 +49,7 @@ def join(deltas: Iterable[Delta]) -> Delta:
         md_properties,
         cursor_properties,
         tuple(layout[i] for i in sorted(layout)),
-        _above(mark_delete, acks),
+        above(mark_delete, acks),
         {
             k: p
             for k, p in sorted(partials.items())
@@ -63,18 +62,3 @@ def _is_acked(key: PartialKey, mark_delete: Position | None, acks: dict[int, Bit
     return (mark_delete is not None and Position(*key) <= mark_delete) or key.entry in acks.get(
         key.ledger, ()
     )
-
-
-def _above(mark_delete: Position | None, acks: dict[int, BitMap]) -> dict[int, BitMap]:
-    if mark_delete is None:
-        return acks
-    out = {ledger: entries for ledger, entries in acks.items() if ledger >= mark_delete.ledger}
-    own = out.get(mark_delete.ledger)
-    if own is not None and mark_delete.entry >= 0 and own.min() <= mark_delete.entry:
-        rest = own.copy()
-        rest.remove_range(0, mark_delete.entry + 1)
-        if rest:
-            out[mark_delete.ledger] = rest
-        else:
-            del out[mark_delete.ledger]
-    return out

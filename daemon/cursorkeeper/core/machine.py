@@ -273,31 +273,27 @@ class CursorMachine:
             remedy = "look at it with `cursorkeeper inspect`. " + RESTORE
             ownership.refuse(Refusal.DAMAGED, f"its footer cannot be read: {event.reason}", remedy)
 
-    def on_footer_written(self, event: ev.FooterWritten) -> None:
-        if self.ownership.commit.awaits(event.token):
-            self._decide(self.ownership.commit.on_written(event.version))
-
-    def on_footer_bad_version(self, event: ev.FooterBadVersion) -> None:
-        """Somebody's write was applied: whose?"""
-        if self.ownership.commit.awaits(event.token):
-            self.ownership.commit.on_bad_version()
-
-    def on_footer_gone(self, event: ev.FooterGone) -> None:
-        """A footer once seen is never created again."""
-        if self.ownership.commit.awaits(event.token):
-            self.ownership.footer_lost()
-
-    def on_footer_too_large(self, event: ev.FooterTooLarge) -> None:
-        """It was not sent. A limit that the start-up checks should have caught; nothing is guessed,
-        nothing is lost on disk.
-        """
-        if self.ownership.commit.awaits(event.token):
-            reason = f"its footer does not fit a znode: {event.reason}"
-            self.ownership.refuse(
-                Refusal.TOO_LARGE,
-                reason,
-                "raise jute.maxbuffer, or lower the chain and property limits",
-            )
+    def on_write_answered(
+        self, event: ev.FooterWritten | ev.FooterBadVersion | ev.FooterGone | ev.FooterTooLarge
+    ) -> None:
+        ownership = self.ownership
+        if not ownership.commit.awaits(event.token):
+            return
+        match event:
+            case ev.FooterWritten():
+                self._decide(ownership.commit.on_written(event.version))
+            case ev.FooterBadVersion():  # somebody's write was applied: whose?
+                ownership.commit.on_bad_version()
+            case ev.FooterGone():  # a footer once seen is never created again
+                ownership.footer_lost()
+            case ev.FooterTooLarge():
+                # It was not sent. A limit that the start-up checks should have caught; nothing is
+                # guessed, nothing is lost on disk.
+                ownership.refuse(
+                    Refusal.TOO_LARGE,
+                    f"its footer does not fit a znode: {event.reason}",
+                    "raise jute.maxbuffer, or lower the chain and property limits",
+                )
 
     def on_footer_checked(self, event: ev.FooterChecked) -> None:
         """The footer is the one that was asked about."""
@@ -520,10 +516,10 @@ HANDLERS: dict[type, Callable[[CursorMachine, Any], None]] = {
         CursorMachine.on_footer_unknown,
     ),
     ev.FooterUnreadable: CursorMachine.on_footer_unreadable,
-    ev.FooterWritten: CursorMachine.on_footer_written,
-    ev.FooterBadVersion: CursorMachine.on_footer_bad_version,
-    ev.FooterGone: CursorMachine.on_footer_gone,
-    ev.FooterTooLarge: CursorMachine.on_footer_too_large,
+    **dict.fromkeys(
+        (ev.FooterWritten, ev.FooterBadVersion, ev.FooterGone, ev.FooterTooLarge),
+        CursorMachine.on_write_answered,
+    ),
     ev.FooterChecked: CursorMachine.on_footer_checked,
     ev.FooterCheckFailed: CursorMachine.on_footer_check_failed,
     ev.FooterChanged: lambda m, e: m.ownership.changed(),

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import TypeVar
 
 import numpy as np
 from pyroaring import BitMap
@@ -50,14 +49,14 @@ from cursorkeeper.core.values import (
     PartialKey,
     Segment,
     Slice,
+    above,
+    newer,
 )
 
 _PIECE_ENTRIES = 1 << 26
 """Acks are joined in pieces of so many entries where the budget may not suffice: a piece takes 8
 MiB at most.
 """
-
-P = TypeVar("P", MarkDeleteProperties, CursorProperties)
 
 
 @component
@@ -280,21 +279,24 @@ class AckState:
         completed = BitMap()
         for part in parts:
             for entry, partial in part.partials:
-                if self.is_acked(ledger, entry) or entry in completed:
+                joined = None if entry in completed else self._news(ledger, entry, partial)
+                if joined is None:
                     continue
-                known = self.partial(ledger, entry)
-                joined = partial if known is None else known.joined(partial)
-                if not joined.missing:
-                    completed.add(entry)
-                    changed.pop(PartialKey(ledger, entry), None)
-                elif (
-                    known is None
-                    or joined.missing != known.missing
-                    or joined.batch_size != known.batch_size
-                ):
+                if joined.missing:
                     self._put_partial(ledger, entry, joined)
                     changed[PartialKey(ledger, entry)] = joined
+                else:
+                    completed.add(entry)
+                    changed.pop(PartialKey(ledger, entry), None)
         return completed
+
+    def _news(self, ledger: int, entry: int, partial: Partial) -> Partial | None:
+        """The batch with what is known of it; None: this says nothing new."""
+        if self.is_acked(ledger, entry):
+            return None
+        known = self.partial(ledger, entry)
+        joined = partial if known is None else known.joined(partial)
+        return None if joined == known else joined
 
     def _trimmed_delta(
         self, before: Position, acks: dict[int, BitMap], partials: dict[PartialKey, Partial]
@@ -302,13 +304,7 @@ class AckState:
         """What mark-delete implies is not written twice."""
         moved = self.mark_delete != before
         if moved:
-            for ledger in [x for x in acks if x < self.mark_delete.ledger]:
-                del acks[ledger]
-            own = acks.get(self.mark_delete.ledger)
-            if own is not None and self.mark_delete.entry >= 0:
-                own.remove_range(0, self.mark_delete.entry + 1)
-                if not own:
-                    del acks[self.mark_delete.ledger]
+            acks = above(self.mark_delete, acks)
             partials = {k: p for k, p in partials.items() if Position(*k) > self.mark_delete}
         return Delta(mark_delete=self.mark_delete if moved else None, acks=acks, partials=partials)
 
@@ -464,10 +460,9 @@ class AckState:
 
     def _join_partials(self, items: Iterable[tuple[PartialKey, Partial]]) -> None:
         for (ledger, entry), partial in items:
-            if self.is_acked(ledger, entry):
+            joined = self._news(ledger, entry, partial)
+            if joined is None:
                 continue
-            known = self.partial(ledger, entry)
-            joined = partial if known is None else known.joined(partial)
             if joined.missing:
                 self._make_room(
                     self._growth([(ledger, entry + 1)])
@@ -564,15 +559,3 @@ def _entries_of(parts: list[LedgerColumns]) -> BitMap:
         pairs = np.concatenate(ranges).astype(np.int64)
         sets.append(containers.from_runs(pairs[0::2], pairs[1::2]))
     return BitMap.union(*sets)
-
-
-def newer(mine: P | None, other: P | None) -> P | None:
-    """The map with the later stamp. Of two different maps with one stamp, which no writer makes,
-    the one whose sorted pairs are
-    greater: so the order of the joins never counts.
-    """
-    if mine is None or other is None:
-        return other if mine is None else mine
-    if other.stamp != mine.stamp:
-        return other if other.stamp > mine.stamp else mine
-    return other if sorted(other.values.items()) > sorted(mine.values.items()) else mine

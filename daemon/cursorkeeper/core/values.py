@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pyroaring import BitMap
 
@@ -194,3 +194,34 @@ class Record:
     generation: int
     sequence: int
     body: RecordBody
+
+
+def above(mark_delete: Position | None, acks: dict[int, BitMap]) -> dict[int, BitMap]:
+    """What of these acks, by ledger, a mark-delete does not say too. No set is changed."""
+    if mark_delete is None:
+        return acks
+    out = {ledger: entries for ledger, entries in acks.items() if ledger >= mark_delete.ledger}
+    own = out.get(mark_delete.ledger)
+    if own is not None and mark_delete.entry >= 0 and own.min() <= mark_delete.entry:
+        rest = own.copy()
+        rest.remove_range(0, mark_delete.entry + 1)
+        if rest:
+            out[mark_delete.ledger] = rest
+        else:
+            del out[mark_delete.ledger]
+    return out
+
+
+P = TypeVar("P", MarkDeleteProperties, CursorProperties)
+
+
+def newer(mine: P | None, other: P | None) -> P | None:
+    """The map with the later stamp. Of two different maps with one stamp, which no writer makes,
+    the one whose sorted pairs are
+    greater: so the order of the joins never counts.
+    """
+    if mine is None or other is None:
+        return other if mine is None else mine
+    if other.stamp != mine.stamp:
+        return other if other.stamp > mine.stamp else mine
+    return other if sorted(other.values.items()) > sorted(mine.values.items()) else mine

@@ -34,8 +34,8 @@ from cursorkeeper.core.footer import (
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.shape import component
-from cursorkeeper.core.state import AckState, newer
-from cursorkeeper.core.values import Delta, Segment, SnapshotEnd, Stamp
+from cursorkeeper.core.state import AckState
+from cursorkeeper.core.values import Delta, Segment, SnapshotEnd, Stamp, newer
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record, replay, snapshot
 from cursorkeeper.format.pulsar.states import delta_of
