@@ -16,7 +16,11 @@ from cursorkeeper.core.shape import component
 
 def earliest(*times: float | None) -> float | None:
     """The first of those that are set; None: none is."""
-    return min((at for at in times if at is not None), default=None)
+    first = None
+    for at in times:
+        if at is not None and (first is None or at < first):
+            first = at
+    return first
 
 
 @component
