@@ -11,7 +11,7 @@ from functools import partial
 from cursorkeeper.demo.source import IN_FLIGHT_MAX, SUBSCRIPTION, bad_case
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper_client import Client, ClientSettings
-from daemon.tests.source.flow import Flow, say
+from daemon.tests.source.flow import LOOK_S, Flow, say
 
 
 async def run(address: str, case: BadCase) -> None:
@@ -19,11 +19,19 @@ async def run(address: str, case: BadCase) -> None:
     async with Client(address, ClientSettings(name="bad-case")) as client:
         opens = partial(client.cursor, work.topic, SUBSCRIPTION, layout=work.layout)
         flow = Flow(0, opens, in_flight_max=IN_FLIGHT_MAX)
+        reporter = asyncio.create_task(_report(flow))
         for acks, count in work.batches:
             await flow.send(acks, count)
             await asyncio.sleep(0)
         await flow.drain()
+        reporter.cancel()
     say(done=True, confirmed=flow.durable_acks)
+
+
+async def _report(flow: Flow) -> None:
+    while True:
+        say(confirmed=flow.durable_acks)
+        await asyncio.sleep(LOOK_S)
 
 
 def main() -> None:
