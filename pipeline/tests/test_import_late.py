@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cursorkeeper.bookkeeper import LedgerStore
 from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core.events import Roll
 from cursorkeeper.core.footer import EmptyBase, Footer, FooterState
@@ -264,6 +265,57 @@ async def test_what_an_import_has_open_is_not_the_same_whatever_it_holds() -> No
     assert compared >= 3
 
 
+# ---- two that live
+
+
+class Slowly:
+    """A port whose appends are answered late."""
+
+    def __init__(self, port: LedgerStore, seconds: float) -> None:
+        self._port, self._seconds = port, seconds
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    def append(self, ledger: int, entry: int, data: bytes) -> asyncio.Future[None]:
+        async def late() -> None:
+            answer = self._port.append(ledger, entry, data)
+            await asyncio.sleep(self._seconds)
+            await answer
+
+        return asyncio.ensure_future(late())
+
+
+@pytest.mark.parametrize(
+    ("hosts", "seconds", "wait_s"),
+    [(("here", "here"), 0.5, 60.0), (("h-1", "h-2"), 20.0, 10.0)],
+)
+@virtual
+async def test_two_that_take_one_another_for_dead_make_the_cursor_once(
+    hosts: tuple[str, str], seconds: float, wait_s: float
+) -> None:
+    """Containers with one name and one process number; two hosts whose bookies are slow."""
+    late = Late()
+    await late.begun()
+    await late.world.in_ledger(state())
+    attempts = []
+    for host in hosts:
+        one = await late.attempt(host=host, wait_s=wait_s)
+        ports = one.importing.ports
+        slow = Ports(ports.zookeeper, Slowly(ports.ledgers, seconds), ports.footers)
+        attempts.append(replace(one, importing=replace(one.importing, ports=slow)))
+
+    async def begun(at: int) -> Outcome:
+        await asyncio.sleep(0.3 * at)
+        return await attempts[at].one(REF)
+
+    outcomes = await asyncio.gather(begun(0), begun(1))
+    assert all(outcome.ok for outcome in outcomes), outcomes
+    footer = await late.footer()
+    assert footer is not None and footer.state is FooterState.CLOSED
+    assert "already there" in {outcome.status for outcome in outcomes}, outcomes
+
+
 # ---- a run that goes on
 
 
@@ -282,7 +334,7 @@ async def test_what_a_run_has_imported_stays_done_though_pulsar_moves_on(refresh
         outcome = await late.imported(dry_run=dry_run)
         assert (outcome.status, outcome.ok) == ("imported before", True)
         assert (
-            "Pulsar's has moved on since this run imported it: " in outcome.notes[-1]
+            "Pulsar's has moved on since this run imported it, or " in outcome.notes[-1]
             and "missing" in outcome.notes[-1]
         )
     assert await late.footer() == before

@@ -165,6 +165,31 @@ async def test_nothing_is_noted_once_a_run_is_decided(server: FakeZooKeeperServe
     assert await one.noted("pins") is None
 
 
+async def test_a_note_makes_no_record_and_no_folder_below_one_that_is_decided(
+    server: FakeZooKeeperServer,
+) -> None:
+    for end in (State.DONE, None):
+        zookeeper = await session(server)
+        one = RunRecord(zookeeper, "/ck/exports", f"r-{end}")
+        await one.begin("export", ABOUT)
+
+        async def ended(
+            one: RunRecord = one, end: State | None = end, zookeeper: FakeZooKeeper = zookeeper
+        ) -> None:
+            if end is None:
+                await zookeeper.delete(one.path, (await zookeeper.get(one.path)).version)
+            else:
+                await one.decide(end)
+
+        server.faults.next("multi", Meanwhile(ended))
+        with pytest.raises(RunDone if end else ProblemError):
+            await one.note("pins/ab/x")
+        if end is None:
+            assert await zookeeper.exists(one.path) is None
+        else:
+            assert not await zookeeper.children(one.path)
+
+
 async def test_a_run_that_is_begun_again_meanwhile_is_still_open(
     server: FakeZooKeeperServer,
 ) -> None:
@@ -192,7 +217,7 @@ def test_whose_maker_is_certainly_gone() -> None:
     of_a_run = f"{named(ours, 'r-1').identity}/import-pulsar/ab"
     assert of_a_run == f"here+r-1/{os.getpid()}/import-pulsar/ab"
     for writer, gone in [
-        (of_a_run, True),  # an attempt of this very process, which has ended
+        (of_a_run, False),  # of this process, or of one with its number in another container
         (f"here+r-2/{nobody}/import-pulsar/ab", True),
         (f"here/{nobody}/import-pulsar/ab", True),  # the command's own
         ("here/1/import-pulsar/ab", False),

@@ -29,7 +29,8 @@ async def opened(
 
 
 def not_written(name: CursorName, why: str = "", remedy: str = "add --yes") -> int:
-    say(f"cursorkeeper: {name}: nothing was written{why}\nWhat to do: {remedy}", err=True)
+    say(f"cursorkeeper: {name}: nothing was written{why}", err=True)
+    say(f"What to do: {remedy}", err=True)
     return NO
 
 

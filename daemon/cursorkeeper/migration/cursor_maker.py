@@ -103,10 +103,14 @@ def host_of(footer: Footer) -> str:
     return footer.writer.rsplit("/", 3)[0]
 
 
+def pid_of(footer: Footer) -> int:
+    """Of the import that made it."""
+    return int(footer.writer.rsplit("/", 3)[1])
+
+
 def is_gone(footer: Footer) -> bool:
     """Whether the import that made it, on this host, runs no more: this process has ended it."""
-    pid = int(footer.writer.rsplit("/", 3)[1])
-    return pid == os.getpid() or not is_running(pid)
+    return pid_of(footer) == os.getpid() or not is_running(pid_of(footer))
 
 
 def is_made_by(footer: Footer, kind: str) -> bool:

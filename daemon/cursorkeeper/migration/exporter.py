@@ -24,7 +24,7 @@ from cursorkeeper.inspection.progress import SILENT, Progress
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef, PulsarPorts, Selection, iter_ours
 from cursorkeeper.migration.compare import as_pulsars, difference
-from cursorkeeper.migration.cursor_maker import is_left_over
+from cursorkeeper.migration.cursor_maker import is_half_made
 from cursorkeeper.migration.destination import Destination, destination_of
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.migration.importer import KIND as IMPORT_KIND
@@ -144,11 +144,11 @@ class Export:
         )
         notes = []
         if footer.state is FooterState.OPEN:
-            if is_left_over(footer, IMPORT_KIND, self.settings):
+            if is_half_made(footer, IMPORT_KIND):
                 raise self._refused(
                     ref,
-                    "an import of it died half-way: it does not hold everything",
-                    "run import-pulsar again first",
+                    "an import of it is under way, or died half-way: it does not hold everything",
+                    "let the import end, or run import-pulsar again first",
                 )
             if not self.rules.live:
                 remedy = (

@@ -27,6 +27,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Partial
 from cursorkeeper.format.pulsar.values import PositionInfo
+from cursorkeeper.hold import Lost
 from cursorkeeper.inspection.progress import SILENT, Progress, Silence
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import outcome
@@ -67,7 +68,7 @@ class Plan(StrEnum):
     # an import made it and nobody has opened it since: nobody has acked in it
     REFRESH = "refreshed"
     KEEP = "already there"
-    # by this very run, see `Import.made_here`; Pulsar has moved on since
+    # by this very run, see `Import.made_here`
     PAST = "imported before"
 
 
@@ -84,8 +85,8 @@ class Import:
     anew if nobody has had it open since an import made it. `left_over`: the open footer of an
     import that is gone, where that is known better than `is_left_over` does. `may_begin`: asked
     once the footer was seen, and raises where nothing is to be begun any more. `made_here`: whether
-    this run made a closed footer and found it well, where a run is known: then it is done, though a
-    live Pulsar moves on.
+    this run made a closed footer and did not find it wrong, where a run is known: then it is done,
+    though a live Pulsar moves on.
     """
 
     ports: Ports
@@ -133,7 +134,10 @@ class Import:
         numbers["seconds"] = round(time.monotonic() - began_s, 3)
         status = f"would be {plan}" if self.dry_run and plan not in NOTHING else str(plan)
         moved_on = (
-            (f"Pulsar's has moved on since this run imported it: {differs}",)
+            (
+                "Pulsar's has moved on since this run imported it, or its task died before it "
+                f"compared the two: {differs}",
+            )
             if plan is Plan.PAST
             else ()
         )
@@ -241,11 +245,10 @@ class Import:
             )
         except ProblemError as e:
             footer = await footer_of(self.ports, source.name)
-            if (
-                footer is None
-                or mark_of(footer) == seen
-                or footer.writer.startswith(f"{self.settings.identity}/")
-            ):
+            if footer is None or mark_of(footer) == seen:
+                raise
+            # who was deposed has a successor, of whatever name; another host may have ours
+            if not isinstance(e, Lost) and footer.writer.startswith(f"{self.settings.identity}/"):
                 raise
             raise raced(footer) from e
         try:

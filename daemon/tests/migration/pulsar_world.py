@@ -5,6 +5,7 @@ written as Pulsar writes them.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -136,9 +137,10 @@ class PulsarWorld(CliWorld):
         made = self.bookkeeper.new_ledger(SPEC, custom)
         return made.ledger
 
-    async def half_imported(self, ref: PulsarCursorRef = REF) -> None:
+    async def half_imported(self, ref: PulsarCursorRef = REF, pid: int = os.getpid()) -> None:
         """A footer that an import left when it was killed: open, with a part of the acks."""
-        keeper = await self.keeper(f"{self.settings.identity}/import-pulsar")
+        host = self.settings.identity.rpartition("/")[0]
+        keeper = await self.keeper(f"{host}/{pid}/import-pulsar")
         source = Source(keeper, ref.name)
         await source.open(create=True, takeover=False)
         source.ack(acks(7, 11, 12))

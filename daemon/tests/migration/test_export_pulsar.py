@@ -5,8 +5,9 @@ may have, is refused with reasons.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -577,11 +578,13 @@ async def test_an_open_cursor_of_ours_needs_live(world: PulsarWorld) -> None:
     assert outcome.ok and any("it is open" in note for note in outcome.notes), outcome
 
 
-async def test_a_half_import_is_never_exported(world: PulsarWorld) -> None:
+@pytest.mark.parametrize("pid", [os.getpid, os.getppid])
+async def test_a_half_import_is_never_exported(world: PulsarWorld, pid: Callable[[], int]) -> None:
+    """Nor one whose process runs: an import under way, or another process of its number."""
     await world.topic()
-    await world.half_imported()
+    await world.half_imported(pid=pid())
     for live in (False, True):
-        refused = await exported(world, live=live)
+        refused = await exported(world, live=live, replace=live)
         assert (
             refused.status == "refused"
             and refused.problem is not None

@@ -79,5 +79,7 @@ def run_of(source: Options, arguments: Arguments) -> migration.Run:
     """The run that the arguments ask for. Raises ProblemError for settings that contradict one
     another.
     """
-    kind = migration.Comparison if arguments.verify else ImportRun
+    # a comparison has no record: what is to be aborted is the run
+    is_comparison = arguments.verify and not arguments.abort
+    kind = migration.Comparison if is_comparison else ImportRun
     return kind("import", source, arguments, arguments.places(source))

@@ -19,8 +19,14 @@ from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.inspection.progress import SILENT
 from cursorkeeper.migration.cluster import PulsarCursorRef
-from cursorkeeper.migration.cursor_maker import host_of, is_gone, is_half_made, is_made_by
-from cursorkeeper.migration.importer import KIND, Exists, Import, Unlike
+from cursorkeeper.migration.cursor_maker import (
+    host_of,
+    is_gone,
+    is_half_made,
+    is_made_by,
+    pid_of,
+)
+from cursorkeeper.migration.importer import KIND, Exists, Import, Unlike, raced
 from cursorkeeper.migration.outcome import FORESEEN, Outcome, failed
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.sinks.record import RunDone, RunRecord, folder_of
@@ -98,18 +104,24 @@ class OneImport:
         if engine.dry_run:
             return await engine.attempt(ref, numbers)
         for race in range(1, RACES_MAX + 1):
-            seen = await self._settled(ref.name)
+            seen = await self._settled(ref.name, race)
             work = replace(engine, left_over=seen, may_begin=lambda: self._may_begin(ref))
             try:
                 return await work.attempt(ref, numbers)
             except Exists:
-                if race == RACES_MAX or mark_of(await engine.footer(ref.name)) == seen:
-                    raise
+                footer = await engine.footer(ref.name)
+                if race < RACES_MAX and mark_of(footer) != seen:
+                    continue
+                if footer is not None and is_half_made(footer, KIND):
+                    raise raced(footer) from None
+                raise
         raise AssertionError("the last race is returned or raised")
 
-    async def _settled(self, name: CursorName) -> Mark:
+    async def _settled(self, name: CursorName, race: int) -> Mark:
         """Of the footer that is there when no other attempt works on the cursor. Whoever has it
-        open and writes it lives. Raises ProblemError, DamageError, MigrationError.
+        open and writes it lives. Who has lost a race has met somebody who lives: it believes no
+        process number any more, and waits longer each time, so that two slow attempts do not
+        depose one another in turn. Raises ProblemError, DamageError, MigrationError.
         """
         clock_s = asyncio.get_running_loop().time
         seen, until_s = None, 0.0
@@ -117,11 +129,11 @@ class OneImport:
             footer = await self.importing.footer(name)
             mark = mark_of(footer)
             if mark != seen:
-                seen, until_s = mark, clock_s() + self.wait_s
+                seen, until_s = mark, clock_s() + self.wait_s * race
             if (
                 footer is None
                 or not is_half_made(footer, KIND)
-                or is_dead(footer, self.importing.settings)
+                or (race == 1 and is_dead(footer, self.importing.settings))
                 or clock_s() >= until_s
             ):
                 return mark
@@ -162,10 +174,15 @@ def is_of_run(footer: Footer, run: str) -> bool:
 
 def is_dead(footer: Footer, settings: Settings) -> bool:
     """Whether the import that has it open was a process of this host, of any run or of the command,
-    and runs no more. Of one elsewhere only its footer tells.
+    and runs no more. Of one elsewhere only its footer tells; and so it does of one with the number
+    of this process, which may be another container's.
     """
-    here = settings.identity.rpartition("/")[0]
-    return host_of(footer).partition(MARK)[0] == here.partition(MARK)[0] and is_gone(footer)
+    here, pid = settings.identity.rsplit("/", 1)
+    return (
+        host_of(footer).partition(MARK)[0] == here.partition(MARK)[0]
+        and pid_of(footer) != int(pid)
+        and is_gone(footer)
+    )
 
 
 def _doubt(name: CursorName) -> str:

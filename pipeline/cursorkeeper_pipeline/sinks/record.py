@@ -207,12 +207,22 @@ class RunRecord:
                         if (found := await self.noted(place)) is not None:
                             return found
                     case zk.NoNode():
-                        await self._zk.ensure_path(path.rpartition("/")[0])
+                        await self._make_folder(place.rpartition("/")[0], version)
                     case zk.BadVersion():
                         await self._zk.sync(self.path)
                     case _:
                         raise e.culprit from None
         raise self._undecided()
+
+    async def _make_folder(self, folder: str, version: int) -> None:
+        """The folders of a place, as far as they are missing and the record is as it was: not
+        below one that is decided, and never the record itself.
+        """
+        path = self.path
+        for part in folder.split("/"):
+            path = f"{path}/{part}"
+            with suppress(zk.MultiFailed):
+                await self._zk.multi([Check(self.path, version), Create(path, b"")])
 
     async def noted(self, place: str) -> bytes | None:
         """None: nothing. Raises ZooKeeperError."""
