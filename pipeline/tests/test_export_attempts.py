@@ -192,7 +192,7 @@ async def test_a_sweep_leaves_the_live_ledgers_of_another_cluster(
         live = (await read_cursor(one.theirs, ref)).znode.cursors_ledger
         await other.begun(kind="export")
         assert await other.with_acks_of_its_own([1]) == [ref]
-        at = StopsAt(2, dead=True, kinds=frozenset({"multi"}))  # the pin, the swap
+        at = StopsAt(4, dead=True, kinds=frozenset({"multi"}))  # two folders, the pin, the swap
         assert await dies(other.exported(ref, at), at)
         for _ in range(3):  # its znode is past the version that the other cluster's ledger replaced
             znode = await other.theirs.zookeeper.get(ref.path)

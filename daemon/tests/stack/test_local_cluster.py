@@ -41,7 +41,7 @@ async def test_a_killed_bookie_and_a_killed_gateway_lose_nothing_acknowledged(
         await connected(cluster.gateway_address(0)),
         await connected(cluster.gateway_address(1)),
     )
-    assert first.instance != second.instance
+    assert (await first.describe()).instance != (await second.describe()).instance
     ledger = await first.create(LedgerSpec(3, 3, 2), OURS)
     acked = 0
     for entry in range(60):
