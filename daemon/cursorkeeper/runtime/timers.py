@@ -1,10 +1,11 @@
-"""One time for each of many keys, kept by the loop. An idle cursor costs an entry at most, never a
-task.
+"""One timer for all cursors: a heap and a single `call_at`. An idle cursor costs an entry at most,
+never a task.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -12,27 +13,59 @@ K = TypeVar("K")
 
 
 class Timers(Generic[K]):
-    """`fire(key)` is called when the key's time has come. Times are of the running loop's clock."""
+    """At most one time per key; `fire(key)` is called when it has come. Times are of the running
+    loop's clock.
+    """
 
     def __init__(self, fire: Callable[[K], None]) -> None:
         self._fire = fire
-        self._set: dict[K, tuple[float, asyncio.TimerHandle]] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._times: dict[K, float] = {}
+        self._count = 0
+        self._handle: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._times)
 
     def set(self, key: K, at: float | None) -> None:
         """Set, move or (None) remove a key's time."""
-        known = self._set.get(key)
-        if known is not None:
-            if known[0] == at:
-                return
-            known[1].cancel()
-            del self._set[key]
-        if at is not None:
-            self._set[key] = at, asyncio.get_running_loop().call_at(at, self._run, key)
+        if at is None:
+            self._times.pop(key, None)
+            return
+        known = self._times.get(key)
+        if known == at:
+            return
+        self._times[key] = at
+        self._count += 1
+        heapq.heappush(self._heap, (at, self._count, key))
+        if len(self._heap) > 64 + 4 * len(self._times):
+            self._heap = [(t, n, k) for t, n, k in self._heap if self._times.get(k) == t]
+            heapq.heapify(self._heap)
+        self._arm()
 
     def close(self) -> None:
-        for key in list(self._set):
-            self.set(key, None)
+        self._times.clear()
+        self._heap.clear()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
 
-    def _run(self, key: K) -> None:
-        del self._set[key]
-        self._fire(key)
+    def _arm(self) -> None:
+        if not self._heap:
+            return
+        at = self._heap[0][0]
+        if self._handle is not None:
+            if self._handle.when() <= at:
+                return
+            self._handle.cancel()
+        self._handle = asyncio.get_running_loop().call_at(at, self._run)
+
+    def _run(self) -> None:
+        self._handle = None
+        now = asyncio.get_running_loop().time()
+        while self._heap and self._heap[0][0] <= now:
+            at, _, key = heapq.heappop(self._heap)
+            if self._times.get(key) == at:
+                del self._times[key]
+                self._fire(key)
+        self._arm()

@@ -10,11 +10,9 @@ together.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -40,16 +38,6 @@ class _Clock:
         return []
 
 
-class _Timer(asyncio.TimerHandle):
-    """Of equal times, which real clocks hardly know, the one that was set first comes first."""
-
-    number = 0
-
-    def __lt__(self, other: asyncio.TimerHandle) -> bool:
-        assert isinstance(other, _Timer)
-        return (self._when, self.number) < (other._when, other.number)
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
     """See the module. `rng` None: no shuffling."""
 
@@ -59,7 +47,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._rng, self._turns_max = rng, turns_max
         self._now = 0.0
         self._later: dict[int, list[Callable[[], None]]] = {}
-        self._timers = 0
         self.turns = 0
         self.ran_beside = 0
         self.errors: list[BaseException | str] = []
@@ -105,20 +92,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
         except Exception as e:
             future.set_exception(e)
         return future
-
-    def call_at(
-        self,
-        when: float,
-        callback: Callable[..., object],
-        *args: Any,
-        context: Context | None = None,
-    ) -> asyncio.TimerHandle:  # type: ignore[override]
-        timer = _Timer(when, callback, args, self, context)
-        self._timers += 1
-        timer.number = self._timers
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
-        return timer
 
     # ---- what BaseEventLoop asks for
 
