@@ -147,7 +147,12 @@ class Cursor(Series):
     async def send(self, acks: Acks) -> int:
         """One batch of columns, for who has gathered it himself. Returns its seq."""
         encoded = encoded_within(acks, self._settings)
-        await self._wait_until(lambda: self._has_room(len(encoded)))
+        await self._wait_until(
+            lambda: (
+                self._has_room(len(encoded))
+                and self.last_seq - self.durable_seq < UNCONFIRMED_BATCHES_MAX
+            )
+        )
         self._seal()
         return self._keep(encoded)
 
@@ -306,10 +311,8 @@ class Cursor(Series):
         return self._open
 
     def _has_room(self, size: int) -> bool:
-        return (
-            self.unconfirmed_bytes + self._open.bytes + size <= self._settings.unconfirmed_bytes_max
-            and self.last_seq - self.durable_seq < UNCONFIRMED_BATCHES_MAX
-        )
+        taken = self.unconfirmed_bytes + self._open.bytes + size
+        return taken <= self._settings.unconfirmed_bytes_max
 
     def _set_due(self) -> None:
         self._is_due = True

@@ -198,14 +198,17 @@ def from_bits(first: int, body: bytes) -> BitMap:
 
 def checked(raw: bytes) -> BitMap:
     """The bitmap that `raw` serializes: exactly one, with nothing behind it. Raises ValueError for
-    anything else: CRoaring looks at every container before it believes what that says of itself.
+    anything else: CRoaring looks at every container before it believes what that says of itself,
+    but at no offset, and not at how many values runs are said to hold.
     """
     if not raw:
         raise ValueError("it is empty")
     bitmap = BitMap.deserialize(raw)
-    over = len(raw) - len(bitmap.serialize())
-    if over:
-        raise ValueError(f"it has {over} bytes too many")
+    again = bitmap.serialize()
+    if len(raw) != len(again):
+        raise ValueError(f"it has {len(raw) - len(again)} bytes too many")
+    if raw != again:
+        raise ValueError("what it says of its containers is not what they hold")
     return bitmap
 
 

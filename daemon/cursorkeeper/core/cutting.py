@@ -41,6 +41,10 @@ PART_SETS_MAX = 1_024
 """Ledgers and partly acked batches in one part: encoding it does not hold up anybody."""
 
 
+COUNTED = ("layout", "acks", "partials")
+"""Fields that say how many members they have."""
+
+
 class _Piece(NamedTuple):
     """A piece of one field, as a delta. `size`: what it may take wherever it stands, without its
     field's count.
@@ -163,5 +167,5 @@ class _Part:
         self.fields.add(piece.field)
 
     def _size_with(self, piece: _Piece) -> int:
-        count = 0 if piece.field in self.fields else COUNT_BYTES_MAX
-        return self.size + count + piece.size
+        is_first = piece.field in COUNTED and piece.field not in self.fields
+        return self.size + is_first * COUNT_BYTES_MAX + piece.size

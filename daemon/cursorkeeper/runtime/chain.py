@@ -268,7 +268,7 @@ class ChainReader:
         try:
             return await self._replay(footer), False
         except SnapshotDamaged as e:
-            damage = e
+            damage = str(e)  # an error that is kept keeps the state that was being read
         older = from_previous(footer)
         if older is None:
             raise SnapshotDamaged(f"{damage}; there is no previous snapshot to fall back to")

@@ -360,7 +360,12 @@ class Keeper:
             if number % TURNS_MAX == 0:
                 await asyncio.sleep(0)
         live.sort(key=lambda runner: runner.machine.progress.is_clear)
-        await asyncio.gather(*(r.wait_ended() for r in opening), *map(close, live))
+        async with asyncio.TaskGroup() as closing:
+            for runner in live:
+                closing.create_task(close(runner))
+                await asyncio.sleep(0)  # what is written of one cursor leaves before the next one's
+            for runner in opening:
+                closing.create_task(runner.wait_ended())
 
     async def wait_tasks(self, limit_s: float) -> None:
         """Until what runners do beside the protocol (deleting dropped ledgers) is done, at most so

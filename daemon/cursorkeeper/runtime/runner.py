@@ -8,7 +8,6 @@ idle cursor has none.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
@@ -672,9 +671,12 @@ class CursorRunner:
         try:
             ledgers, end = await self._services.own_ledgers(), None
             if isinstance(effect, fx.CloseLedger):
-                # recovery gives the same end, or a later one
-                with contextlib.suppress(bk.GatewayError):
+                try:
                     end = await ledgers.close_ledger(ledger)
+                except bk.NoSuchLedger:
+                    raise
+                except bk.GatewayError:
+                    pass  # recovery gives the same end, or a later one
             if end is None:
                 end = await ledgers.fence(ledger)
             self._services.telemetry.moved()

@@ -274,10 +274,13 @@ async def test_acks_on_an_unknown_handle(wire: Wire) -> None:
 async def test_more_acks_than_the_credit(wire: Wire, keeper: ServedKeeper) -> None:
     keeper.pool.handle_bytes = 1_000
     await wire.open()
-    wire.send(ack_batch=entries(*range(90)))
+    # in one message: no flush gives the room of the first one back before the second is looked at
+    more = pb.AckBatch(
+        handle=1, seq=3, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1] * 400)]
+    )
     wire.send(
-        ack_batch=pb.AckBatch(
-            handle=1, seq=3, generation=1, ledgers=[pb.LedgerAcks(ledger_id=5, entries=[1] * 400)]
+        group=group(
+            pb.SourceMessage(ack_batch=entries(*range(90))), pb.SourceMessage(ack_batch=more)
         )
     )
     refused = await wire.until("refused")

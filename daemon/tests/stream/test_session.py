@@ -418,7 +418,8 @@ async def test_a_large_message_is_applied_when_it_comes_and_not_with_all_the_oth
     for seq in range(1, 9):
         ledgers = [pb.LedgerAcks(ledger_id=100 * seq + at, entries=[5]) for at in range(19)]
         stream.send(ack_batch=pb.AckBatch(handle=1, seq=seq, generation=1, ledgers=ledgers))
-        assert sum(batch.parts for batch in machine.flow.queue) == machine.flow._queued.parts < 20
+        queued = machine.flow.queued
+        assert sum(batch.parts for batch in queued.messages) == queued.parts < 20
 
 
 async def test_acks_beyond_the_budget_of_a_state_are_refused_by_name() -> None:
