@@ -25,17 +25,16 @@ from testcontainers_tests.conftest import Opener
 
 ACK = """
 import asyncio, pathlib, sys
-from daemon.tests.source.random_acks import LAYOUT, START, make_batch
-from cursorkeeper_client import Client, ClientSettings
+from cursorkeeper_client import Client, ClientSettings, LayoutItem, LayoutState
 
 async def main(topic, token_file):
     token = pathlib.Path(token_file).read_bytes().strip()
     async with (
         Client("127.0.0.1:7650", ClientSettings(credentials=token)) as client,
-        client.cursor(topic, "pods", layout=LAYOUT, start=START) as cursor,
+        client.cursor(topic, "pods", layout=[LayoutItem(1, LayoutState.OPEN)]) as cursor,
     ):
         for number in range(1, 51):
-            await cursor.send(make_batch(7, number).acks)
+            await cursor.ack(1, 2 * number - 1)
         await cursor.durable(timeout_s=60)
 
 asyncio.run(main(*sys.argv[1:]))
