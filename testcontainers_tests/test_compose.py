@@ -16,8 +16,8 @@ import yaml
 
 from testcontainers_tests.cluster import host
 from testcontainers_tests.cluster.compose_project import NO_COMPOSE, SCRIPT, ComposeProject
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.images import ROOT, Images
-from testcontainers_tests.cluster.waiting import until
 
 CURSORS = {
     f"persistent://demo/compose/{name}|steady" for name in ("orders", "payments", "shipments")

@@ -13,6 +13,7 @@ from pyroaring import BitMap
 from cursorkeeper.demo.source import TOPIC
 from cursorkeeper.demo.workload import BadCase
 from testcontainers_tests.cluster import faults
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.nodes import (
     GATEWAY_PORT,
@@ -23,7 +24,6 @@ from testcontainers_tests.cluster.nodes import (
 )
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
-from testcontainers_tests.cluster.waiting import until
 from testcontainers_tests.conftest import Opener
 from testcontainers_tests.images import flood
 

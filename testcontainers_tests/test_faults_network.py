@@ -16,12 +16,12 @@ from contextlib import AbstractContextManager
 import pytest
 
 from testcontainers_tests.cluster import faults
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.nodes import GATEWAY_PORT, STREAM_PORT, DaemonNode, SourceNode
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.story import INTERVAL_MS, PROOF_BATCHES, Story
 from testcontainers_tests.cluster.truth import Verdict
-from testcontainers_tests.cluster.waiting import until
 from testcontainers_tests.conftest import Opener
 
 Accept = Callable[[Verdict], None]

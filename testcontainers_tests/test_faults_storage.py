@@ -13,10 +13,10 @@ from contextlib import contextmanager
 import pytest
 
 from testcontainers_tests.cluster import faults
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.nodes import BookieNode
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
-from testcontainers_tests.cluster.waiting import until
 from testcontainers_tests.conftest import Opener
 
 WRITABLE = "cursorkeeper_gateway_writable_bookies"

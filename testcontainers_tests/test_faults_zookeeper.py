@@ -14,11 +14,11 @@ from collections.abc import Callable
 import pytest
 
 from testcontainers_tests.cluster import faults
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.nodes import SESSION_MS, ZooKeeperNode
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.story import Story
 from testcontainers_tests.cluster.truth import Verdict
-from testcontainers_tests.cluster.waiting import until
 from testcontainers_tests.conftest import Opener
 
 Accept = Callable[[Verdict], None]

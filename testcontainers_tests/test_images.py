@@ -22,6 +22,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from testcontainers_tests.cluster import host, images
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.images import ROOT, VERSION, Images
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.nodes import (
@@ -33,7 +34,6 @@ from testcontainers_tests.cluster.nodes import (
 )
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
-from testcontainers_tests.cluster.waiting import until
 
 SECOND_NS = 1_000_000_000
 OFTEN = {"interval": SECOND_NS}

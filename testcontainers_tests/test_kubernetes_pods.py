@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import pytest
 
 from daemon.tests.deployment.cluster import Cluster, container, pod, probes, sleep_before_stop_s
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.nodes import PYTHON, STREAM_PORT
 from testcontainers_tests.cluster.pods import node_of
 from testcontainers_tests.cluster.stack import ContainerStack
-from testcontainers_tests.cluster.waiting import until
 from testcontainers_tests.conftest import Opener
 
 ACK = """

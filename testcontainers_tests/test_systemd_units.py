@@ -12,11 +12,11 @@ import pytest
 
 from cursorkeeper_client import Client, ClientSettings, CursorKeeperError
 from daemon.tests.source.random_acks import LAYOUT, START, make_batch
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.machine import DAEMON, GATEWAY, TOKENS, Machine, build_machine
 from testcontainers_tests.cluster.nodes import STREAM_PORT
 from testcontainers_tests.cluster.stack import ContainerStack
-from testcontainers_tests.cluster.waiting import until
 from testcontainers_tests.conftest import Opener
 
 EXPOSURE_MAX = 12

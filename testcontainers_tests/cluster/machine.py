@@ -17,10 +17,10 @@ import docker.errors
 from testcontainers.core.image import DockerImage
 from testcontainers.core.network import Network
 
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.images import BASE_IMAGE, ROOT, ImageError, Images
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.nodes import GATEWAY_PORT, METRICS_PORT, STREAM_PORT
-from testcontainers_tests.cluster.waiting import until
 
 UNITS = ROOT / "deploy/systemd"
 DAEMON, GATEWAY = "cursorkeeper.service", "cursorkeeper-gateway.service"

@@ -21,8 +21,8 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.exceptions import ContainerStartException
 from testcontainers.core.network import Network
 
+from testcontainers_tests.cluster.conditions import LIMIT_S, Hopeless, until
 from testcontainers_tests.cluster.host import LABELS, PREFIX
-from testcontainers_tests.cluster.waiting import LIMIT_S, Hopeless, until
 from testcontainers_tests.cluster.workers import own_port
 
 testcontainers_config.ryuk_disabled = True

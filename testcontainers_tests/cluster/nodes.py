@@ -19,11 +19,11 @@ from testcontainers.core.network import Network
 from cursorkeeper.demo.processes import scrape
 from cursorkeeper.demo.workload import BadCase
 from daemon.tests import source
+from testcontainers_tests.cluster.conditions import LIMIT_S, until
 from testcontainers_tests.cluster.disk import DATA, Disk
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.truth import Truth
-from testcontainers_tests.cluster.waiting import LIMIT_S, until
 
 CLIENT_PORT, BOOKIE_PORT = 2181, 3181
 GATEWAY_PORT, GATEWAY_METRICS_PORT = 7651, 7653

@@ -20,6 +20,7 @@ from testcontainers.core.network import Network
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper_client import Client, ClientSettings, CursorState
+from testcontainers_tests.cluster.conditions import LIMIT_S, until
 from testcontainers_tests.cluster.disk import Disk
 from testcontainers_tests.cluster.host import LABELS
 from testcontainers_tests.cluster.images import Images
@@ -40,7 +41,6 @@ from testcontainers_tests.cluster.nodes import (
     ZooKeeperNode,
 )
 from testcontainers_tests.cluster.truth import Truth, Verdict
-from testcontainers_tests.cluster.waiting import LIMIT_S, until
 
 SETTINGS: Mapping[str, object] = {
     "zookeeper_session_timeout_ms": SESSION_MS,

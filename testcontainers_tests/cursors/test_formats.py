@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from cursorkeeper.core.footer import FORMAT_NATIVE, FORMAT_PULSAR
 from daemon.tests.end_to_end.stored import reading, stored
 from testcontainers_tests.cluster import faults
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.nodes import STREAM_PORT, SourceNode
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
-from testcontainers_tests.cluster.waiting import until
 
 PULSAR = {"format": FORMAT_PULSAR, "flush_interval_ms": 20}
 SLOWLY_MS = 50

@@ -12,10 +12,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from testcontainers_tests.cluster import faults
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.nodes import STREAM_PORT, DaemonNode, SourceNode
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
-from testcontainers_tests.cluster.waiting import until
 
 SLOWLY_MS = 50
 TAKEOVERS_MIN = 4

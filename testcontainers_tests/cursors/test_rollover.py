@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from cursorkeeper.core.footer import FooterState
 from daemon.tests.end_to_end.stored import Stored, reading, stored
 from testcontainers_tests.cluster import faults
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.nodes import STREAM_PORT, DaemonNode, SourceNode
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
-from testcontainers_tests.cluster.waiting import until
 
 SMALL = {"ledger_bytes_max": 500, "snapshot_bytes_min": 5_000, "inline_state_max_bytes": 0}
 """A ledger holds a record or two, a snapshot comes after some ledgers, and closing leaves a chain.

@@ -15,10 +15,10 @@ from cursorkeeper.demo.source import SUBSCRIPTION, TOPIC
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper.format.record import Kind, peek
 from daemon.tests.end_to_end.stored import reading, stored
+from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.nodes import STREAM_PORT, BadCaseNode, DaemonNode
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
-from testcontainers_tests.cluster.waiting import until
 
 CASE = BadCase(entries=60_000_000, ledgers=500, hole_share=0.03)
 LONG_SNAPSHOTS = {

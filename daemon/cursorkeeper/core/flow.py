@@ -18,7 +18,7 @@ from cursorkeeper.core.bitmaps import count_runs
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.footer import Footer, InlineBase, SnapshotBase, Stats, Truncation
 from cursorkeeper.core.intake_check import IntakeCheck, Queued
-from cursorkeeper.core.joining import NOTHING, join
+from cursorkeeper.core.join import NOTHING, join
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.limits import QUEUED_PARTS_MAX
 from cursorkeeper.core.ownership import Ownership

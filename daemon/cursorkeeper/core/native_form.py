@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.cutting import cut_delta, portion
+from cursorkeeper.core.delta_parts import cut_delta, portion
 from cursorkeeper.core.flow import Flow
 from cursorkeeper.core.flush_policy import flush_at
 from cursorkeeper.core.footer import (

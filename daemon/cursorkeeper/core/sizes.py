@@ -2,7 +2,7 @@
 
 Owns the closed-form worst-case sizes of everything a record holds; the state cuts its records by
 them, `format` encodes what was cut (so `format` imports `core`, never the reverse). Does not own
-the cutting (`core.cutting`).
+the cutting (`core.delta_parts`).
 
 Invariant: every `*_bytes_max` is at least what `format` writes, for any content; `*_bytes` is
 exact. All sizes are uncompressed bytes. Compression is used only when it makes a body smaller, so

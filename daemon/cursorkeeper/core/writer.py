@@ -12,7 +12,7 @@ from dataclasses import field
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.footer import Truncation
-from cursorkeeper.core.joining import NOTHING
+from cursorkeeper.core.join import NOTHING
 from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.shape import component, frozen
 from cursorkeeper.core.table import WRITER_PHASES, WriterPhase

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.joining import join
+from cursorkeeper.core.join import join
 from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta

@@ -13,7 +13,7 @@ from cursorkeeper.core import bitmaps
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.checksums import combined
-from cursorkeeper.core.cutting import cut_delta
+from cursorkeeper.core.delta_parts import cut_delta
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.snapshot_plan import SnapshotPlan
 from cursorkeeper.core.state import AckState

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps
-from cursorkeeper.core.joining import join
+from cursorkeeper.core.join import join
 from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import (

@@ -13,7 +13,7 @@ from pyroaring import BitMap
 
 from cursorkeeper.core import sizes
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
-from cursorkeeper.core.joining import join
+from cursorkeeper.core.join import join
 from cursorkeeper.core.positions import FIRST, Position
 from cursorkeeper.core.snapshot_plan import (
     SnapshotPlan,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemon.tests.deployment.merging import Unsupported, merge
 from daemon.tests.deployment.places import Object, documents
+from daemon.tests.deployment.strategic_merge import Unsupported, merge
 
 NAMESPACED = {
     "ConfigMap",

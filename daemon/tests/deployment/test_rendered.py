@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from daemon.tests.deployment.kustomize import build, content_hash
-from daemon.tests.deployment.merging import Unsupported, merge
 from daemon.tests.deployment.places import (
     KUBERNETES,
     ROOT,
@@ -23,6 +22,7 @@ from daemon.tests.deployment.places import (
     documents,
     rendered,
 )
+from daemon.tests.deployment.strategic_merge import Unsupported, merge
 
 
 def keyed(objects: list[Object]) -> dict[tuple[str, str], Object]:

@@ -28,7 +28,7 @@ from cursorkeeper.core.footer import (
     Truncation,
     Written,
 )
-from cursorkeeper.core.joining import join
+from cursorkeeper.core.join import join
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.values import (
     CursorProperties,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.joining import join
+from cursorkeeper.core.join import join
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.sizes import (
     cursor_properties_bytes,

@@ -17,7 +17,7 @@ from pyroaring import BitMap
 
 from cursorkeeper.core import containers
 from cursorkeeper.core.budget import StateBudget
-from cursorkeeper.core.cutting import cut_delta
+from cursorkeeper.core.delta_parts import cut_delta
 from cursorkeeper.core.errors import DamageError, OverBudgetError
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.sizes import RECORD_CONTAINERS_MAX, delta_containers_max

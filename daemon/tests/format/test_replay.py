@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.joining import join
+from cursorkeeper.core.join import join
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import Delta, OpenRecord, Partial, PartialKey, Record, Segment
 from cursorkeeper.format import columns, delta, record, replay

@@ -14,7 +14,7 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import CrossingRange, Form, PositionInfo
-from daemon.tests.interop import states, writing
+from daemon.tests.interop import states, stored_states
 from daemon.tests.interop.cluster import Cluster
 from daemon.tests.interop.topic import Topic
 
@@ -65,7 +65,7 @@ async def test_ends_of_words_ours_to_pulsar(
             {topic.ids[1]: acked},
             {PartialKey(topic.ids[0], 0): missing},
         )
-        await writing.into_ledger(cluster, topic, cursor, state, form)
+        await stored_states.into_ledger(cluster, topic, cursor, state, form)
     topic.open()
     for cursor, (name, acked, missing) in CASES.items():
         said = topic.report(cursor)
@@ -101,9 +101,9 @@ async def test_a_range_across_ledgers_means_the_same(
     crossing = CrossingRange(Position(first, 5), Position(last, 2))
     state = PositionInfo(Position(first, 1), {first: BitMap([3])}, crossing=(crossing,))
     if in_ledger:
-        await writing.into_ledger(cluster, topic, "sub", state, Form.RANGES)
+        await stored_states.into_ledger(cluster, topic, "sub", state, Form.RANGES)
     else:
-        await writing.into_znode(cluster, topic, "sub", state)
+        await stored_states.into_znode(cluster, topic, "sub", state)
     before = await cluster.read(topic.name, "sub")
     topic.open()
     said = topic.report("sub")
@@ -127,9 +127,9 @@ async def test_of_a_range_from_a_ledger_that_is_gone_the_rest_counts(
     crossing = CrossingRange(Position(gone, 5), Position(topic.ids[1], 2))
     state = PositionInfo(Position(gone, 3), crossing=(crossing,))
     if in_ledger:
-        await writing.into_ledger(cluster, topic, "sub", state, Form.RANGES)
+        await stored_states.into_ledger(cluster, topic, "sub", state, Form.RANGES)
     else:
-        await writing.into_znode(cluster, topic, "sub", state)
+        await stored_states.into_znode(cluster, topic, "sub", state)
     read = await cluster.read(topic.name, "sub")
     topic.open()
     said = topic.report("sub")
@@ -161,7 +161,7 @@ async def test_entry_minus_one_of_every_ledger(
             if ledger > at
         }
         written[f"sub-{at}"] = state = PositionInfo(Position(at, -1), acked)
-        await writing.into_ledger(cluster, topic, f"sub-{at}", state, form)
+        await stored_states.into_ledger(cluster, topic, f"sub-{at}", state, form)
     topic.open()
     for cursor, state in written.items():
         said = topic.report(cursor)
@@ -179,7 +179,7 @@ async def test_mark_delete_in_an_empty_ledger(
     """
     topic = make_topic(0, 3, 0, 0, 4, 0)
     for at in (0, 2, 3, 5):
-        await writing.into_znode(
+        await stored_states.into_znode(
             cluster, topic, f"sub-{at}", PositionInfo(Position(topic.ids[at], -1))
         )
     before = {at: await cluster.read(topic.name, f"sub-{at}") for at in (0, 2, 3, 5)}
@@ -274,7 +274,7 @@ async def test_our_writer_leaves_out_a_batch_without_missing_indexes(
     assert position_info.encode(state, form) == position_info.encode(
         replace(state, batches={}), form
     )
-    await writing.into_ledger(cluster, topic, "sub", state, form)
+    await stored_states.into_ledger(cluster, topic, "sub", state, form)
     topic.open()
     said = topic.report("sub")
     assert (said.acked, said.batches) == ({topic.ids[1]: BitMap([50])}, {})
@@ -295,7 +295,7 @@ async def test_an_empty_delete_set_is_nothing_to_both_readers(
     position = position_info.encode(PositionInfo(Position(topic.ids[0], 3)), Form.RANGES)
     element = b"\x0a" + bytes([len(position)]) + position + bytes.fromhex(words)
     raw = position_info.encode(state, Form.RANGES) + b"\x2a" + bytes([len(element)]) + element
-    await writing.entries_into_ledger(cluster, topic, "sub", state, [raw])
+    await stored_states.entries_into_ledger(cluster, topic, "sub", state, [raw])
     read = await cluster.read(topic.name, "sub")
     topic.open()
     said = topic.report("sub")
@@ -312,7 +312,7 @@ async def test_two_names_that_need_encoding(
     state = PositionInfo(Position(topic.ids[0], 7), {topic.ids[0]: BitMap([9])})
     names = ("a b/c~*é", "%2F+", "漢字")
     for name in names:
-        await writing.into_ledger(cluster, topic, name, state, Form.RANGES)
+        await stored_states.into_ledger(cluster, topic, name, state, Form.RANGES)
     topic.open()
     for name in names:
         assert topic.report(name).acked == state.acked

@@ -16,7 +16,7 @@ from cursorkeeper.core.values import PartialKey
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.chunks import COMPRESSION_KEY, entries_of
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo
-from daemon.tests.interop import writing
+from daemon.tests.interop import stored_states
 from daemon.tests.interop.cluster import Cluster
 from daemon.tests.interop.harness import HarnessError, PulsarError
 from daemon.tests.interop.topic import Topic
@@ -207,7 +207,7 @@ async def test_a_cursor_taken_back_and_unloaded_before_its_first_write_goes_into
         state = PositionInfo(
             Position(topic.ids[0], -1), {topic.ids[1]: BitMap(range(1, 1_001, 2))}, batches
         )
-        await writing.into_ledger(cluster, topic, "sub", state, Form.LONG_ARRAY)
+        await stored_states.into_ledger(cluster, topic, "sub", state, Form.LONG_ARRAY)
         topic.open(maxRanges=1_000, maxRangesInMetadataStore=100)
         if writes_first:
             topic.ack("sub", {topic.ids[1]: [1]})  # acked already: only written
@@ -230,7 +230,7 @@ async def test_a_znode_above_jute_maxbuffer_is_tried_again_and_again(
     state = PositionInfo(
         Position(topic.ids[0], 3), {topic.ids[0]: BitMap([7])}, properties={"p" * (1 << 20): 1}
     )
-    await writing.into_ledger(cluster, topic, "sub", state, Form.LONG_ARRAY)
+    await stored_states.into_ledger(cluster, topic, "sub", state, Form.LONG_ARRAY)
     topic.open()
     assert topic.report("sub").acked == state.acked
     with pytest.raises(HarnessError, match="did not answer") as unload:
@@ -291,7 +291,9 @@ async def test_pip_381_entries_keep_their_topic_from_loading(
         raw, compression=compression, max_entry_bytes=max_entry_bytes, multiple=True
     )
     metadata = {} if compression is None else {COMPRESSION_KEY: compression.name}
-    await writing.entries_into_ledger(cluster, topic, "sub", state, entries, metadata=metadata)
+    await stored_states.entries_into_ledger(
+        cluster, topic, "sub", state, entries, metadata=metadata
+    )
     for forced in (False, True):
         # garbage to its parser
         with pytest.raises(PulsarError, match=r"IllegalArgument|IndexOutOfBounds|IllegalState"):

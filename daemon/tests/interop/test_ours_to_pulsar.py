@@ -17,7 +17,7 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.chunks import entries_of
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo
-from daemon.tests.interop import states, writing
+from daemon.tests.interop import states, stored_states
 from daemon.tests.interop.cluster import Cluster
 from daemon.tests.interop.topic import Topic
 
@@ -63,7 +63,7 @@ async def test_r07_an_unmodified_pulsar_takes_back_any_state_that_fits_one_entry
         entries = entries_of(raw, compression=None, max_entry_bytes=MAX_ENTRY_BYTES, multiple=True)
         assert entries == [raw]
         older = position_info.encode(PositionInfo(state.mark_delete), form)
-        await writing.entries_into_ledger(
+        await stored_states.entries_into_ledger(
             cluster, topic, f"sub-{n}", state, [older, *entries], texts
         )
         written[f"sub-{n}"] = state, texts
@@ -88,7 +88,7 @@ async def test_r07_an_unmodified_pulsar_takes_back_a_state_in_the_znode(
             states.random_state(rng, topic.ledgers),
             states.random_texts(rng),
         )
-        await writing.into_znode(cluster, topic, f"sub-{n}", state, texts)
+        await stored_states.into_znode(cluster, topic, f"sub-{n}", state, texts)
     topic.open()
     for cursor, (state, texts) in written.items():
         check(topic, cursor, state, texts, seed, batches=False)
@@ -110,7 +110,7 @@ async def test_r07_an_unmodified_pulsar_takes_back_a_compressed_znode(
     ]
     for n in range(STATES_EACH):
         written[f"sub-{n}"] = state = states.random_state(rng, topic.ledgers, properties=False)
-        await writing.into_znode(
+        await stored_states.into_znode(
             cluster, topic, f"sub-{n}", state, compression=compressions[n % len(compressions)]
         )
     topic.open()
@@ -132,7 +132,7 @@ async def test_r08_both_forms_are_taken_whatever_pulsar_itself_would_write(
     topic = make_topic(*states.SIZES)
     written = {f"sub-{n}": states.random_state(rng, topic.ledgers) for n in range(5)}
     for cursor, state in written.items():
-        await writing.into_ledger(cluster, topic, cursor, state, form)
+        await stored_states.into_ledger(cluster, topic, cursor, state, form)
     topic.open(**config)
     for cursor, state in written.items():
         check(topic, cursor, state, {}, 8)
@@ -146,7 +146,7 @@ async def test_pulsar_goes_on_from_what_we_wrote(
     topic = make_topic(*states.SIZES)
     state = states.random_state(random.Random(9), topic.ledgers)
     state = replace(state, mark_delete=Position(topic.ids[0], -1))
-    await writing.into_ledger(cluster, topic, "sub", state, Form.LONG_ARRAY)
+    await stored_states.into_ledger(cluster, topic, "sub", state, Form.LONG_ARRAY)
     topic.open(maxRanges=1_000_000)
     last, entries = topic.ledgers[-1]
     topic.ack("sub", {topic.ids[1]: [7, 8], last: [entries - 1]})

@@ -12,7 +12,7 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.format.pulsar import cursor_info, position_info
 from cursorkeeper.format.pulsar.chunks import entries_of
 from cursorkeeper.format.pulsar.values import Compression, Form, PositionInfo
-from daemon.tests.interop import writing
+from daemon.tests.interop import stored_states
 from daemon.tests.interop.cluster import Cluster
 from daemon.tests.interop.topic import Topic
 
@@ -68,7 +68,7 @@ async def test_r07_one_entry_of_any_size_that_bookkeeper_takes_is_taken_back(
         multiple=False,
     )
     assert [len(entry) for entry in entries] == [size_bytes]
-    await writing.entries_into_ledger(cluster, topic, "sub", state, entries)
+    await stored_states.entries_into_ledger(cluster, topic, "sub", state, entries)
     topic.open()
     said = topic.report("sub")
     assert (said.acked, said.properties) == (state.acked, state.properties)
@@ -89,7 +89,7 @@ async def test_r02_exactly_below_the_threshold_there_is_one_entry_and_pulsar_tak
     raw = position_info.encode(state, Form.RANGES)
     cut = entries_of(raw, compression=None, max_entry_bytes=4096, multiple=True)
     assert len(cut) == entries
-    await writing.entries_into_ledger(cluster, topic, "sub", state, cut)
+    await stored_states.entries_into_ledger(cluster, topic, "sub", state, cut)
     assert (await cluster.read(topic.name, "sub")).state == state
     if entries == 1:
         assert cut == [raw]

@@ -13,10 +13,10 @@ import pytest
 from daemon.tests.pulsar_plugin.jar import LINES
 from daemon.tests.pulsar_plugin.test_cursor_stories import are_lived_through
 from daemon.tests.pulsar_plugin.test_faults import are_killed
-from daemon.tests.pulsar_plugin.test_leaving import goes_on_after_a_crash
 from daemon.tests.pulsar_plugin.test_outage import goes_on_while_its_daemon_is_away
 from daemon.tests.pulsar_plugin.test_roll_out import goes_to_kept_cursors_and_back
 from daemon.tests.pulsar_plugin.test_two_brokers import goes_from_broker_to_broker
+from daemon.tests.pulsar_plugin.test_way_back import goes_on_after_a_crash
 
 pytestmark = [pytest.mark.jvm, pytest.mark.parametrize("version", [LINES["4.0"], LINES["4.2"]])]
 

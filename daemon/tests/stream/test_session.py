@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cursorkeeper.core import flow, native_form
-from cursorkeeper.core.cutting import cut_delta
+from cursorkeeper.core.delta_parts import cut_delta
 from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cursorkeeper.core.bitmaps import from_sorted, span
-from cursorkeeper.core.cutting import cut_delta
-from cursorkeeper.core.joining import join
+from cursorkeeper.core.delta_parts import cut_delta
+from cursorkeeper.core.join import join
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.sizes import (
     EXPANSION_MAX,

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from pyroaring import BitMap
 
 from cursorkeeper.core.bitmaps import between
-from cursorkeeper.core.joining import join
+from cursorkeeper.core.join import join
 from cursorkeeper.core.shape import component
 from cursorkeeper.core.sizes import (
     COUNT_BYTES_MAX,
