@@ -35,7 +35,6 @@ class BackOff:
         self._step_s, self._until_s = self._min_s, math.inf
 
     def next_s(self) -> float:
-        """The next pause in seconds."""
         pause_s = self._step_s * (self._rng.uniform(0.5, 1.0) if self._rng is not None else 1.0)
         self._step_s = min(self._step_s * 2, self._max_s)
         return pause_s

@@ -66,5 +66,4 @@ class ClientSettings:
                 )
 
     def back_off(self, rng: random.Random) -> BackOff:
-        """The pauses between attempts."""
         return BackOff(self.back_off_min_ms / 1000, self.back_off_max_ms / 1000, rng)

@@ -23,17 +23,14 @@ def hello(name: str, incarnation: str, credentials: bytes = b"") -> pb.Hello:
 
 
 def position(value: Position) -> pb.Position:
-    """A position as a message."""
     return pb.Position(ledger=value.ledger, entry=value.entry)
 
 
 def position_of(message: pb.Position) -> Position:
-    """A position as a value."""
     return Position(message.ledger, message.entry)
 
 
 def layout_run(items: Sequence[LayoutItem]) -> pb.LayoutRun:
-    """A run of data ledgers as columns."""
     return pb.LayoutRun(
         ids=[item.ledger for item in items],
         states=[pb.LedgerLayoutState.Name(int(item.state)) for item in items],

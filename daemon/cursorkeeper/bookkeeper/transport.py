@@ -97,7 +97,6 @@ def open_channel(settings: GatewayClientSettings) -> tuple[Any, Stub]:
 
 
 def is_connected(channel: Any) -> bool:
-    """Whether there is a connection now."""
     return channel.get_state() is grpc.ChannelConnectivity.READY
 
 

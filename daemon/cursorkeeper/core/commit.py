@@ -44,7 +44,7 @@ class Outstanding:
     purpose: Purpose
     token: int
     sent_at_s: float
-    """When it was sent first."""
+    """Of the first try, since its turn came: a repetition keeps it."""
     phase: WritePhase = WritePhase.SENT
     retry_at_s: float = 0.0
     tries: int = 1
@@ -77,8 +77,6 @@ Decision = Committed | Lost
 
 @component
 class FooterCommit:
-    """See the module."""
-
     _turn: Turn
     committed: Footer | None = None
     version: int = ABSENT

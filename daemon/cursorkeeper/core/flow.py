@@ -63,7 +63,6 @@ class Flow:
     stored_truncation: Truncation | None = None
     """What the newest durable state leaves out."""
     layout_changes: int = 0
-    """How often the layout has changed."""
     _stamp: int = 0
 
     def __post_init__(self) -> None:

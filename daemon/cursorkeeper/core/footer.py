@@ -190,7 +190,7 @@ class Footer:
 
     @property
     def version(self) -> int:
-        """Of the form of its bytes."""
+        """The form of its bytes: releases that know no fencing token read 1 alone."""
         return 2 if self.fencing_token else 1
 
     @property
@@ -228,7 +228,7 @@ class Footer:
 
     @property
     def parts(self) -> list[Base | ChainLedger]:
-        """All that it leads to."""
+        """The base and the chain, and both of before a snapshot while it keeps them."""
         return parts_of(self.base, self.chain, self.previous)
 
     def with_last_entry(self, ledger: int, last_entry: int) -> Footer:
@@ -240,7 +240,6 @@ class Footer:
 def parts_of(
     base: Base, chain: tuple[ChainLedger, ...], previous: Previous | None
 ) -> list[Base | ChainLedger]:
-    """All that a footer of these leads to."""
     before = [] if previous is None else [previous.base, *previous.chain]
     return [base, *chain, *before]
 

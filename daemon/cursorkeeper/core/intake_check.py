@@ -66,9 +66,7 @@ class Queued:
 
     messages: list[AckBatch] = field(default_factory=list)
     acks: int = 0
-    """How many acks the messages name."""
     size_bytes: int = 0
-    """Bytes of the messages."""
     high_water: dict[int, int] = field(default_factory=dict)
     batches: Batches = field(default_factory=dict)
     bytes: int = 0

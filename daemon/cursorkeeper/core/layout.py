@@ -42,12 +42,10 @@ class Layout:
 
     @property
     def first(self) -> int | None:
-        """The oldest known ledger."""
         return self._ids[0] if self._ids else None
 
     @property
     def last(self) -> int | None:
-        """The newest known ledger."""
         return self._ids[-1] if self._ids else None
 
     def successor(self, ledger: int) -> int | None:

@@ -305,7 +305,6 @@ class CursorMachine:
             asker.on_check_failed()
 
     def _decide(self, decision: Decision) -> None:
-        """A footer write is decided."""
         self.questions.write_decided(committed=not isinstance(decision, Lost))
         if isinstance(decision, Lost):
             if decision.purpose is Purpose.CLAIM:

@@ -75,12 +75,10 @@ class CursorName:
         return int.from_bytes(self._digest[:8], "little")
 
     def path(self, root: str = ROOT) -> str:
-        """The footer's znode."""
         return f"{root}/{self.bucket}/{self.znode}"
 
     @property
     def display(self) -> str:
-        """How people read it."""
         return f"{self.topic}|{self.subscription}"
 
     @classmethod

@@ -325,7 +325,6 @@ class Snapshots:
             run.move(SnapshotPhase.SWITCHING)
 
     def committed(self, done: Committed) -> None:
-        """The new base is committed."""
         self._ownership.follow(done.after)
         run, self.run = self.run, None
         base = done.after.base

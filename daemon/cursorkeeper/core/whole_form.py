@@ -184,7 +184,6 @@ class WholeForm:
         return None if oldest is None else max(oldest, after)
 
     def take(self) -> None:
-        """The state as it is now."""
         flow, counters = self._flow, self._turn.counters
         if not flow.carried and not self.is_rewrite_due:
             flow.bind_to_newest()

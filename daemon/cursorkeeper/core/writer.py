@@ -47,8 +47,6 @@ class Sent:
 
 @component
 class OpenLedger:
-    """A ledger of our own."""
-
     ledger: int
     opened_at_s: float
     next_entry: int = 0
@@ -126,7 +124,6 @@ class Writer:
 
     @property
     def own_ledger(self) -> tuple[int, ...]:
-        """The current ledger, if there is one."""
         return (self.current.ledger,) if self.current else ()
 
     def is_asking(self, phase: WriterPhase, token: int) -> bool:
@@ -190,7 +187,6 @@ class Writer:
         return True
 
     def forget(self) -> None:
-        """Without a ledger again."""
         self.move(WriterPhase.IDLE)
         self.current, self.retry_at_s, self.missing = None, None, False
 

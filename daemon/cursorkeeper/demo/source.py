@@ -84,7 +84,6 @@ class Source:
         return next((why for cursor in self._cursors if (why := cursor.paused_for)), "")
 
     def go(self) -> None:
-        """Opens the next gate."""
         self._gates.popleft()
         self._opened.set()
 

@@ -34,7 +34,6 @@ class Totals:
         return together
 
     def records(self, kind: str) -> int:
-        """How many records of a kind."""
         return int(self._all()[f'cursorkeeper_append_bytes_count{{kind="{kind}"}}'])
 
     def bytes_written(self, kind: str = "") -> int:

@@ -78,7 +78,6 @@ class Trace:
 
     @property
     def topics(self) -> list[str]:
-        """Names of the recorded topics."""
         return list(self._final)
 
     @property

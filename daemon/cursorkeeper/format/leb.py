@@ -71,7 +71,6 @@ def zigzag(n: int) -> int:
 
 
 def unzigzag(n: int) -> int:
-    """The inverse of `zigzag`."""
     return n >> 1 if n & 1 == 0 else -(n + 1 >> 1)
 
 

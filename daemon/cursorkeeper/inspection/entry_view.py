@@ -99,7 +99,6 @@ class EntryView:
         ]
 
     def _words(self) -> str:
-        """The content in a few words."""
         kind, told = self.head.get("kind"), self.content
         words = []
         match kind:

@@ -56,7 +56,6 @@ class PulsarCursorRef(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The cursor znode."""
         return names.cursor_path(self.topic, self.subscription)
 
     @property

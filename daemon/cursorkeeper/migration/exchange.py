@@ -95,7 +95,6 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def lines_of(footer: Footer, state: AckState, *, at_least: bool = False) -> Iterator[bytes]:
-    """The file, line by line."""
     count = EndLine(0, 0, 0)
     for line in _content(footer, state, at_least):
         _add(count, line)

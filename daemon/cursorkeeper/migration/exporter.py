@@ -302,7 +302,6 @@ class Export:
         return written
 
     def writer(self, there: Destination) -> Writer:
-        """Of what is there."""
         marks = self.run.of(there) if self.run is not None else {}
         return Writer(self.pulsar, there.ref, self.spec, self.patience, marks)
 

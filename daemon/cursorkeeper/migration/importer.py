@@ -76,7 +76,6 @@ ENTRIES_PER_BATCH = 1 << 22
 """The widest range of one batch: half a MiB of bits at most."""
 PARTIALS_PER_BATCH = 2_000
 NOTHING = (Plan.KEEP, Plan.PAST)
-"""Plans that change nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +359,6 @@ def numbers_of(cursor: PulsarCursor) -> dict[str, Any]:
 
 
 def text_of(cursor: PulsarCursor, numbers: dict[str, Any]) -> str:
-    """The same in one line."""
     return (
         f"{outcome.text_of(numbers)}, "
         f"{numbers['properties'] + numbers['cursorProperties']} properties, {cursor.bytes_read:,} "

@@ -135,7 +135,6 @@ class Reporter:
         self._tell(outcome.as_json(), f"{TEMPLATES}/outcome.txt", said=said)
 
     def summary(self, selection: object, seconds: float) -> None:
-        """The last line."""
         told: dict[str, Any] = {
             "summary": str(selection),
             "cursors": self.statuses.total(),

@@ -113,7 +113,6 @@ class PulsarCursor:
 
     @property
     def acks(self) -> AckState:
-        """The state as ours is."""
         return to_ack_state(
             self.state,
             self.layout,

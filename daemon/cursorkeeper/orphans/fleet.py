@@ -162,7 +162,7 @@ class Ages:
         return len(self._since_s)
 
     def found(self, orphans: Iterable[Orphan], now_s: float) -> None:
-        """All of one search."""
+        """All orphans of one search: those that are not among them are forgotten."""
         before, self._since_s = self._since_s, {}
         for orphan in orphans:
             version, since_s = before.get(orphan.name, (orphan.version, now_s))

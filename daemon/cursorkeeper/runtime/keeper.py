@@ -121,7 +121,6 @@ class Intake:
         self._quiet_turns = 0
 
     def took(self) -> None:
-        """A message came."""
         self._took_at_s = asyncio.get_running_loop().time()
         self._quiet_turns = 0
 
@@ -140,7 +139,7 @@ class Intake:
         return self._quiet_turns > PAUSE_TURNS
 
     def stopped(self, now: float) -> None:
-        """Cursors append."""
+        """The messages wait from now on: cursors append."""
         if self._since_s is None:
             self._since_s = now
 
@@ -153,7 +152,7 @@ class Intake:
             self._since_s = None
 
     def goes_on(self, now: float) -> None:
-        """They have appended."""
+        """Messages are taken again: cursors have appended."""
         self.waits(now)
         share_s = min(max(INTAKE_MIN_S, INTAKE_SHARE * self._appended_s), INTAKE_MAX_S)
         self._ends_at_s, self._quiet_turns, self._appended_s = now + share_s, 0, 0.0
@@ -169,7 +168,6 @@ class Spare:
         return max(0.0, self._full_at_s - now) <= (AT_ONCE_MAX - cursors) / AT_ONCE_PER_S
 
     def used(self, cursors: int, now: float) -> None:
-        """So many did."""
         self._full_at_s = max(self._full_at_s, now) + cursors / AT_ONCE_PER_S
 
 

@@ -189,7 +189,6 @@ class Session:
         self._asking.discard(handle)
 
     def hello(self) -> pb.KeeperMessage:
-        """Our own Hello."""
         return pb.KeeperMessage(
             hello=pb.Hello(
                 name=self._name,

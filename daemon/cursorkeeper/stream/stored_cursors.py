@@ -57,8 +57,6 @@ class Outcome:
 
 
 class StoredCursors:
-    """See the module."""
-
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
         self._walks = 0

@@ -12,7 +12,6 @@ class ExplainingGroup(TyperGroup):
     """What a command raises becomes a message with a remedy."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command."""
         try:
             return super().invoke(ctx)
         except Exception as error:

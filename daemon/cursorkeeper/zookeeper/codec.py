@@ -146,7 +146,7 @@ def connect(last_zxid: int, timeout_ms: int, session_id: int, password: bytes) -
 
 
 def connected(body: bytes) -> Welcome:
-    """The answer to it."""
+    """The server's answer to `connect`. Raises ValueError for one that is cut off."""
     _, timeout_ms, session_id = _CONNECTED.unpack_from(body)
     (length,) = _INT.unpack_from(body, _CONNECTED.size)
     start = _CONNECTED.size + _INT.size

@@ -82,10 +82,8 @@ def _array(values: Sequence[Any], field: pa.Field) -> pa.Array:
 
 
 def same_text(value: str, rows: int) -> pa.Array:
-    """A column of one text."""
     return pa.repeat(pa.scalar(value, pa.string()), rows)
 
 
 def same(value: int, rows: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A column of one value."""
     return np.full(rows, value, np.int64)

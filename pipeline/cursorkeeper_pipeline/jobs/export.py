@@ -157,7 +157,6 @@ def run_of(source: Options, arguments: Arguments) -> migration.Run:
 
 
 def notes_of(found: Sequence[tuple[Leftover, bool]]) -> list[str]:
-    """Of what a sweep has found."""
     gone, left = ([one for one, went in found if went is wanted] for wanted in (True, False))
     notes = _told(gone, "deleted ledger {} of an attempt that died: {}")
     if left:

@@ -40,8 +40,6 @@ class Arguments(migration.Arguments):
 
 
 class ImportRun(migration.Run):
-    """Of Pulsar's cursors."""
-
     arguments: Arguments
 
     def flags(self) -> dict[str, object]:

@@ -121,7 +121,7 @@ class Run(ABC):
 
     @abstractmethod
     def work(self) -> Work:
-        """What tasks do."""
+        """What each task does with the cursors that it is dealt."""
 
     def flags(self) -> dict[str, object]:
         """What makes it this run and no other, beside the systems and the selection."""

@@ -51,7 +51,6 @@ def now_us() -> int:
 
 
 def is_tombstone(found: Found) -> bool:
-    """Whether the cursor was deleted."""
     return isinstance(found.footer, Footer) and found.footer.state is FooterState.DELETED
 
 

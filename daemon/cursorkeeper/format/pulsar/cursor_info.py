@@ -25,7 +25,6 @@ _INT32_MAX: Final = (1 << 31) - 1
 _KINDS: Final = frozenset(map(int, Compression))
 
 RANGES, BATCHES = 4, 7
-"""Field numbers."""
 
 
 def encode(info: ManagedCursorInfo) -> bytes:

@@ -89,7 +89,6 @@ TOPIC_INFO: Final = Message(
     },
     keeps=True,
 )
-"""The topic znode."""
 COMPRESSION_HEADER: Final = Message(
     "the compression header", _row, {1: Known("compressionType"), 2: Known("uncompressedSize")}
 )

@@ -21,7 +21,6 @@ from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.format.pulsar.wire import Kind, fields, write
 
 RANGES, BATCHES, LONG_ARRAYS, IDLE_SINCE = 3, 5, 6, 7
-"""Field numbers."""
 
 
 class Writing:
@@ -47,7 +46,7 @@ class Writing:
         )
 
     def size(self) -> int:
-        """How many bytes they are."""
+        """In bytes, of what `join` gives; nothing is written for it."""
         info = self._info
         acked = (
             ranges.encoded_bytes(info.acked, info.crossing)
