@@ -15,7 +15,7 @@ import pytest_asyncio
 from pyroaring import BitMap
 
 import cursorkeeper_client
-from clients.tests.ack_stream.conftest import SETTINGS, until
+from clients.tests.ack_stream.conftest import SETTINGS, still_waiting, until
 from clients.tests.ack_stream.fake_cursor import FakeState
 from clients.tests.ack_stream.fake_keeper import FakeKeeper
 from cursorkeeper_client import (
@@ -230,9 +230,7 @@ async def test_full_memory_makes_acks_wait_and_a_cancelled_one_acked_nothing(
                 acked += 1
         assert 50 < acked < 400 and cursor.unconfirmed_bytes <= 800
         waiting = [asyncio.ensure_future(cursor.ack(7, 1_000 + n)) for n in range(50)]
-        for _ in range(20):
-            await asyncio.sleep(0)  # each of them has had its turn, and waits
-        assert not any(ack.done() for ack in waiting)
+        await still_waiting(waiting)
         for ack in waiting[::2]:
             ack.cancel()
         keeper.release()
@@ -387,7 +385,7 @@ async def test_a_client_that_is_closed_ends_its_cursors(keeper: FakeKeeper) -> N
         await cursor.opened()
         await cursor.ack(7, 1)
         waiting = asyncio.ensure_future(cursor.durable())
-        await asyncio.sleep(0)
+        await still_waiting([waiting])
     with pytest.raises(CursorClosed, match="the client was closed"):
         await waiting
     with pytest.raises(CursorClosed):
@@ -515,8 +513,8 @@ async def test_a_layout_that_is_told_during_an_opening_arrives(
     keeper: FakeKeeper, client: Client
 ) -> None:
     cursor = client.cursor(TOPIC, SUB, layout=LAYOUT)
-    await client.connected()
-    await asyncio.sleep(0)
+    await until(lambda: keeper.holders, what="the opening is under way", pause_s=0)
+    assert cursor.handle is None
     later = (LayoutItem(7, LayoutState.CLOSED, 5), LayoutItem(8, LayoutState.OPEN))
     cursor.layout(later)
     await cursor.opened()
@@ -545,8 +543,8 @@ async def test_who_leaves_during_the_opening_leaves_no_owner(
     keeper: FakeKeeper, client: Client
 ) -> None:
     cursor = client.cursor(TOPIC, SUB, layout=LAYOUT)
-    await client.connected()
-    await asyncio.sleep(0)
+    await until(lambda: keeper.holders, what="the opening is under way", pause_s=0)
+    assert cursor.handle is None
     await cursor.leave()
     await until(lambda: not keeper.holders, what="nobody holds it")
 
@@ -593,7 +591,8 @@ async def test_a_cancelled_close_leaves_no_task(keeper: FakeKeeper) -> None:
     await client.start()
     await client.cursor(TOPIC, SUB, layout=LAYOUT).opened()
     closing = asyncio.ensure_future(client.close())
-    await asyncio.sleep(0)
+    await until(lambda: client.failed, what="it has begun to close", pause_s=0)
+    assert not closing.done()
     closing.cancel()
     await asyncio.wait({closing})
     assert client._task is not None

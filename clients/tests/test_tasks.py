@@ -16,10 +16,11 @@ class SlowToEnd:
     """A task that was cancelled goes on until `may_end`."""
 
     def __init__(self) -> None:
-        self.cancelled, self.may_end = asyncio.Event(), asyncio.Event()
+        self.began, self.cancelled, self.may_end = (asyncio.Event() for _ in range(3))
         self.task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
+        self.began.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -29,7 +30,7 @@ class SlowToEnd:
 
 async def test_who_ends_a_task_and_is_cancelled_meanwhile_is_cancelled() -> None:
     slow = SlowToEnd()
-    await asyncio.sleep(0)
+    await asyncio.wait_for(slow.began.wait(), LIMIT_S)
     ending = asyncio.create_task(tasks.end(slow.task))
     await asyncio.wait_for(slow.cancelled.wait(), LIMIT_S)
     ending.cancel()
@@ -44,7 +45,7 @@ async def test_what_a_task_raised_is_told() -> None:
         raise ValueError("on purpose")
 
     task = asyncio.create_task(broken())
-    await asyncio.sleep(0)
+    await asyncio.wait({task}, timeout=LIMIT_S)
     with pytest.raises(ValueError, match="on purpose"):
         await tasks.end(task)
 
@@ -62,7 +63,7 @@ class Breaking:
         self.connects += 1
         if self.connects > 1:
             raise ConnectionRefused("it was closed")
-        await asyncio.sleep(0)  # the connection's task begins
+        await self.connection.began.wait()
         session = SourceSession(ClientSettings())
         session.end(ConnectionLost("the daemon was killed"))
         return session

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -56,10 +57,20 @@ def topic() -> str:
     return f"persistent://public/default/t-{next(_numbers)}"
 
 
-async def until(condition: Callable[[], object], *, what: str, limit_s: float = 60.0) -> None:
-    """Return as soon as the condition is true. Fails after the limit."""
+async def until(
+    condition: Callable[[], object], *, what: str, limit_s: float = 60.0, pause_s: float = 0.002
+) -> None:
+    """Return as soon as the condition is true. Fails after the limit. With `pause_s` 0 it looks in
+    every turn of the loop: no answer can have come over the network since it became true.
+    """
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + limit_s
     while not condition():
         assert loop.time() < deadline_s, f"not within {limit_s} s: {what}"
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(pause_s)
+
+
+async def still_waiting(tasks: Collection[asyncio.Future[Any]], for_s: float = 0.05) -> None:
+    """All of them have begun, and none ends in this time."""
+    ended, _ = await asyncio.wait(tasks, timeout=for_s)
+    assert not ended

@@ -63,10 +63,11 @@ async def test_a_large_message_leaves_alone() -> None:
 
 
 async def test_what_comes_in_the_pause_after_a_message_goes_together() -> None:
-    over = asyncio.Event()
+    began, over = asyncio.Event(), asyncio.Event()
 
     class Pause(Gap):
         async def wait(self) -> None:
+            began.set()
             await over.wait()
 
     waiting = Outbox(1 << 20, Pause())
@@ -74,7 +75,7 @@ async def test_what_comes_in_the_pause_after_a_message_goes_together() -> None:
     taking = asyncio.ensure_future(waiting.take())
     for handle in range(1, 4):
         waiting.put(close(handle))
-        await asyncio.sleep(0)
+        await began.wait()
     assert not taking.done()
     over.set()
     assert handles(await taking) == [1, 2, 3]

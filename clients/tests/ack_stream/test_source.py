@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 from pyroaring import BitMap
 
-from clients.tests.ack_stream.conftest import SETTINGS, until
+from clients.tests.ack_stream.conftest import SETTINGS, still_waiting, until
 from clients.tests.ack_stream.fake_keeper import FakeKeeper
 from cursorkeeper_client import (
     Acks,
@@ -104,7 +104,7 @@ async def test_without_credit_senders_wait_in_order(fake_keeper: FakeKeeper, top
         await handle.opened()
         await handle.send(Acks([LedgerAcks(7, np.arange(20, dtype=np.uint32))]))
         waiting = [asyncio.ensure_future(handle.send(acks(100 + n))) for n in range(3)]
-        await asyncio.sleep(0)
+        await still_waiting(waiting)
         await until(
             lambda: fake_keeper.cursors[f"{topic}|s"].pending, what="the first batch arrives"
         )
@@ -122,7 +122,7 @@ async def test_who_waits_for_credit_is_told_when_the_stream_ends(
         await handle.opened()
         await handle.send(acks(1))  # more than the credit, and alone
         waiting = asyncio.ensure_future(handle.send(acks(2)))
-        await asyncio.sleep(0)
+        await still_waiting([waiting])
         await fake_keeper.kill()
         with pytest.raises(ConnectionLost):
             await waiting
