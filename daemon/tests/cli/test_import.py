@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from cursorkeeper.connections import Ports, footer_store
 from cursorkeeper.core import events as ev
@@ -320,11 +321,7 @@ def test_half_an_export_is_never_left(tmp_path: Path, world: CliWorld) -> None:
     assert listed(tmp_path) == []
 
 
-def test_standard_input_is_read_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file = tmp_path / "in"
-    file.write_bytes(b"a\nb\n")
-    with file.open() as stdin:
-        monkeypatch.setattr("sys.stdin", stdin)
-        with readable(Path("-")) as path:
-            assert path.read_bytes() == path.read_bytes() == b"a\nb\n"
+def test_standard_input_is_read_twice() -> None:
+    with CliRunner().isolation(b"a\nb\n"), readable(Path("-")) as path:
+        assert path.read_bytes() == path.read_bytes() == b"a\nb\n"
     assert not path.exists()

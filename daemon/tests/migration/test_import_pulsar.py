@@ -8,7 +8,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -612,7 +612,7 @@ def test_pulsars_addresses_and_password() -> None:
 
 
 async def test_a_report_that_nobody_reads_ends_the_run_as_a_broken_pipe(
-    world: PulsarWorld, monkeypatch: pytest.MonkeyPatch
+    world: PulsarWorld,
 ) -> None:
     """`| head`: click ends such a run with 1 and no message; a group of errors would be reported as
     a bug.
@@ -624,8 +624,7 @@ async def test_a_report_that_nobody_reads_ends_the_run_as_a_broken_pipe(
     read, write = os.pipe()
     os.close(read)
     nobody = os.fdopen(write, "w", buffering=1)
-    monkeypatch.setattr("sys.stdout", nobody)
-    with pytest.raises(BrokenPipeError) as raised:
+    with redirect_stdout(nobody), pytest.raises(BrokenPipeError) as raised:
         reporter = Reporter(Bar("test", 0), None, partial(show, as_json=True))
         await import_all(importing, Selection.everything(), reporter, jobs=2)
     assert raised.value.errno == errno.EPIPE

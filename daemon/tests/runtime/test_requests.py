@@ -16,6 +16,7 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from daemon.tests.fakes.bookkeeper.faults import Fault
 from daemon.tests.fakes.bookkeeper.operation import Operation
+from daemon.tests.fakes.zookeeper.faults import Meanwhile
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks, closed, opened, partial
 
@@ -103,21 +104,16 @@ async def test_a_ledger_that_takes_nothing_is_not_replaced_in_a_hot_loop() -> No
 
 
 @virtual
-async def test_a_bug_in_a_task_is_answered_and_harms_no_neighbour(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_bug_in_a_task_is_answered_and_harms_no_neighbour() -> None:
     world = World()
     keeper = await world.keeper()
     neighbour = Source(keeper, type(NAME)("persistent://t/ns/other", "sub"))
     await neighbour.open()
-    good = keeper.footers.write
 
-    async def broken(name: Any, *rest: Any) -> ev.Event:
-        if name == NAME:
-            raise ValueError("a defect")
-        return await good(name, *rest)
+    async def broken() -> None:
+        raise ValueError("a defect")
 
-    monkeypatch.setattr(keeper.footers, "write", broken)
+    world.zookeeper.faults.next("create", Meanwhile(broken), NAME.path())
     made = Source(keeper)
     told = await made.open()
     assert told.refused is not None

@@ -292,14 +292,18 @@ def test_s30_who_makes_or_writes_footers_is_known() -> None:
     }
 
 
-async def test_s31_a_daemon_that_knows_no_tokens_refuses_the_footer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_s31_a_daemon_that_knows_no_tokens_refuses_the_footer() -> None:
+    """It knows version 1 and sees 2, as this one would see 3."""
     world = World()
     a, b = await world.keeper("a"), await world.keeper("b")
     new = await opens(a, NEW)
     await confirms(new, 1)
-    monkeypatch.setattr(footer_codec, "FOOTER_VERSION", 1)  # as in earlier releases
+    path, ours = NAME.path(), world.zookeeper.tree.get(NAME.path())
+    assert ours.data.startswith(b'{"version":2,')
+    newer = ours.data.replace(b'{"version":2,', b'{"version":3,', 1)
+    session = world.zookeeper.session()
+    await session.start()
+    await session.set(path, newer, ours.version)
     before = version(world)
     refused = await opens(b, 0, takeover=True)
     assert refused.told.refused is not None and refused.told.refused[0] == "FORMAT_TOO_NEW"

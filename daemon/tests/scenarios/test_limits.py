@@ -22,6 +22,7 @@ from cursorkeeper.core.table import State
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.whole_state import PulsarStateWriter
+from daemon.tests.support.calls import calls_of
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
 from daemon.tests.support.whole import raw, whole_bench, writer
 from daemon.tests.support.world import acks, closed, opened, partial
@@ -186,32 +187,23 @@ def test_r11_the_credit_of_acks_that_wait_at_a_limit_comes_back() -> None:
 @pytest.mark.parametrize(
     "settings", [{"multiple": False, "entry_bytes_max": 300}, {"state_bytes_max": 300}]
 )
-def test_r23_the_size_is_checked_before_anything_is_sent(
-    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_r23_the_size_is_checked_before_anything_is_sent(settings: dict[str, Any]) -> None:
     """No ledger is left, no entry fails, nothing is even encoded."""
     bench = whole_bench(**settings)
     a = bench.opened("A")
     a.ack(1)
     a.go()
     flushes, created = a.machine.counters.flushes, len(a.did(fx.CreateLedger))
-    encoded: list[int] = []
-    real = position_info.Writing.join
-
-    def counting(writing: position_info.Writing) -> bytes:
-        encoded.append(1)
-        return real(writing)
-
-    monkeypatch.setattr(position_info.Writing, "join", counting)
-    for entry in range(2, 40):
-        a.ack(entry * 500)
-        a.go()
-    tried = len(encoded)
-    assert a.state is State.NOT_PERSISTABLE and "300" in pauses(a)[0]
-    for entry in range(40, 60):
-        a.ack(entry * 500)
-        a.go()
-    assert len(encoded) == tried, "the size was known without"
+    with calls_of(position_info.Writing.join) as encoded:
+        for entry in range(2, 40):
+            a.ack(entry * 500)
+            a.go()
+        tried = len(encoded)
+        assert a.state is State.NOT_PERSISTABLE and "300" in pauses(a)[0]
+        for entry in range(40, 60):
+            a.ack(entry * 500)
+            a.go()
+        assert len(encoded) == tried, "the size was known without"
     assert (
         len(a.did(fx.CreateLedger)) == created and a.machine.counters.flushes - flushes == tried > 0
     )
@@ -304,23 +296,16 @@ def natively_beyond_the_limit() -> tuple[Bench, Owner]:
 
 @pytest.mark.parametrize("reach_it", [at_the_limit, natively_beyond_the_limit])
 def test_at_a_limit_the_size_is_looked_at_once_per_interval(
-    reach_it: Callable[[], tuple[Bench, Owner]], monkeypatch: pytest.MonkeyPatch
+    reach_it: Callable[[], tuple[Bench, Owner]],
 ) -> None:
     """It costs as much as the state is large."""
     _, a = reach_it()
-    looked: list[float] = []
-    real = PulsarStateWriter.take
-
-    def counting(self: PulsarStateWriter, state: AckState) -> Any:
-        looked.append(a.bench.now)
-        return real(self, state)
-
-    monkeypatch.setattr(PulsarStateWriter, "take", counting)
     began = a.bench.now
-    for entry in range(8, 400, 2):
-        a.ack(entry)
-        a.step(ev.Tick(64))
-        a.bench.now += 0.02
+    with calls_of(PulsarStateWriter.take) as looked:
+        for entry in range(8, 400, 2):
+            a.ack(entry)
+            a.step(ev.Tick(64))
+            a.bench.now += 0.02
     assert 2 <= len(looked) <= (a.bench.now - began) / 1.0 + 1
 
 

@@ -38,6 +38,7 @@ class ServedKeeper:
         self.limits, self.keeper_limits = limits or Limits(), keeper_limits or KeeperLimits()
         self.pool = pool or CreditPool()
         self.credentials, self.readers_token = b"", b""
+        self.session: type[Session] = Session
         self.hello_timeout_s, self.streams_max = 10.0, 1_000
         self._address = f"127.0.0.1:{free_port()}"
         self._server: grpc.aio.Server | None = None
@@ -66,7 +67,7 @@ class ServedKeeper:
             interceptors=[CallCheck(CallTokens(self.credentials, self.readers_token))],
         )
         sessions = partial(
-            Session,
+            self.session,
             self.keeper,
             self.pool,
             name="served",

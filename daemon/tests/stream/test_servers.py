@@ -14,10 +14,9 @@ import pytest
 import structlog
 
 from clients.tests.support.pings import pings_answered
-from cursorkeeper.stream import servers
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import Subscriber
-from cursorkeeper.stream.session import Handle, Session
+from cursorkeeper.stream.session import Session
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from daemon.tests.stream.served import ServedKeeper
@@ -56,8 +55,8 @@ async def source() -> AsyncIterator[tuple[SilentSource, str]]:
     await server.stop(grace=0)
 
 
-async def sessions() -> Callable[[], Session]:
-    return partial(Session, await World().keeper(), CreditPool(), name="k", incarnation="1")
+async def sessions(kind: type[Session] = Session) -> Callable[[], Session]:
+    return partial(kind, await World().keeper(), CreditPool(), name="k", incarnation="1")
 
 
 async def dialled(source: SilentSource, times: int, subscriber: Subscriber) -> None:
@@ -73,34 +72,29 @@ async def dialled(source: SilentSource, times: int, subscriber: Subscriber) -> N
 
 
 async def test_a_bug_in_one_attempt_does_not_end_a_subscription(
-    source: tuple[SilentSource, str], monkeypatch: pytest.MonkeyPatch
+    source: tuple[SilentSource, str],
 ) -> None:
-    monkeypatch.setattr(servers, "RETRY_MIN_S", 0.01)
+    class Defective(Session):
+        def receive(self, message: object) -> None:
+            raise ValueError("on purpose")
 
-    def receive(_session: Session, _message: object) -> None:
-        raise ValueError("on purpose")
-
-    monkeypatch.setattr(Session, "receive", receive)
-    await dialled(source[0], 3, Subscriber(source[1], await sessions(), 4 << 20))
+    await dialled(source[0], 3, Subscriber(source[1], await sessions(Defective), 4 << 20))
 
 
 async def test_an_attempt_whose_writer_fails_ends(
-    source: tuple[SilentSource, str], monkeypatch: pytest.MonkeyPatch
+    source: tuple[SilentSource, str],
 ) -> None:
-    monkeypatch.setattr(servers, "RETRY_MIN_S", 0.01)
+    class Defective(Session):
+        def hello(self) -> pb.KeeperMessage:
+            self.outbox.put_state(1, broken())
+            return pb.KeeperMessage()
 
-    def hello(session: Session) -> pb.KeeperMessage:
-        session.outbox.put_state(1, broken())
-        return pb.KeeperMessage()
-
-    monkeypatch.setattr(Session, "hello", hello)
-    await dialled(source[0], 3, Subscriber(source[1], await sessions(), 4 << 20))
+    await dialled(source[0], 3, Subscriber(source[1], await sessions(Defective), 4 << 20))
 
 
 async def test_a_source_that_never_says_hello_is_named_and_dialled_again(
-    source: tuple[SilentSource, str], monkeypatch: pytest.MonkeyPatch
+    source: tuple[SilentSource, str],
 ) -> None:
-    monkeypatch.setattr(servers, "RETRY_MIN_S", 0.01)
     source[0].greets = False
     with structlog.testing.capture_logs() as lines:
         await dialled(
@@ -110,18 +104,27 @@ async def test_a_source_that_never_says_hello_is_named_and_dialled_again(
     assert told and told[0]["source"] == source[1] and "no Hello in 0.2 s" in told[0]["problem"]
 
 
-async def test_a_stream_whose_writer_fails_ends_with_a_status(
-    keeper: ServedKeeper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Handle, "_state", broken)
+async def test_a_stream_whose_writer_fails_ends_with_a_status() -> None:
+    class DefectiveOnce(Session):
+        is_defective = True
+
+        def hello(self) -> pb.KeeperMessage:
+            if DefectiveOnce.is_defective:
+                DefectiveOnce.is_defective = False
+                self.outbox.put_state(1, broken())
+            return super().hello()
+
+    keeper = ServedKeeper()
+    keeper.session = DefectiveOnce
+    await keeper.start()
     wire = Wire(keeper.address)
     with pytest.raises(EOFError, match=r"INTERNAL.*report this"):
         await wire.open()
-    monkeypatch.undo()
     await wire.close()
     again = Wire(keeper.address)
     await again.open()
     await again.close()
+    await keeper.kill()
 
 
 async def test_a_source_that_only_pings_keeps_its_stream(keeper: ServedKeeper) -> None:
