@@ -21,6 +21,8 @@ from bench.rows import Row
 from cursorkeeper.core.footer import Footer, Stats
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 from pipeline.tests.fleet_maker import footer_of, write_footers
@@ -75,7 +77,8 @@ async def _write(stack: Standalone) -> None:
         random.Random(25985),
     )
     await client.start()
-    await client.ensure_path("/bench-report-none")
+    for root in ("/bench-report-none", "/bench-report"):
+        await FooterStore(client, EncodeSettings(), root=root).deployment()  # as a daemon makes it
     for start in range(0, CURSORS, WRITTEN_AT_ONCE):
         await write_footers(
             client,
@@ -103,11 +106,11 @@ def _report(stack: Standalone, root: str) -> tuple[float, int]:
         ]
         done = subprocess.run(
             [sys.executable, "-m", "cursorkeeper_pipeline", *told],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
             timeout=WAIT_MAX_S,
         )
         took_s = time.perf_counter() - began_s
+        assert done.returncode == 0, done.stderr.decode()
         facts = json.loads(done.stdout)
-        assert done.returncode == 0 and (Path(folder) / "report.html").exists()
+        assert (Path(folder) / "report.html").exists()
         return took_s, facts["cursors"]["total"]

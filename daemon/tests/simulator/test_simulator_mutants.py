@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ from cursorkeeper.core.evidence import Evidence
 from cursorkeeper.core.fencing import Fencing
 from cursorkeeper.core.flow import Flow
 from cursorkeeper.core.flush import Flush
-from cursorkeeper.core.footer import EmptyBase, FooterState, is_pulsar
+from cursorkeeper.core.footer import EmptyBase, Footer, FooterState, is_pulsar
 from cursorkeeper.core.intake import Intake
 from cursorkeeper.core.ledgers import Ledgers
 from cursorkeeper.core.machine import CursorMachine
@@ -42,9 +43,8 @@ from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import LIVE, OPENING, State, WriterPhase
 from cursorkeeper.core.values import Partial
 from cursorkeeper.core.whole_form import WholeForm
+from cursorkeeper.runtime import chain, pulsar_ledger
 from cursorkeeper.runtime import gc as collection
-from cursorkeeper.runtime import pulsar_ledger
-from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.runner import CursorRunner
@@ -248,17 +248,12 @@ def rule_17_a_later_partial_replaces_an_earlier(patch: pytest.MonkeyPatch) -> No
 
 @mutant
 def rule_18_fall_back_without_the_current_chain(patch: pytest.MonkeyPatch) -> None:
-    async def replay(self: ChainReader, footer: Any, base: Any, chain: Any) -> Any:
-        previous = footer.previous
-        return await before(
-            self,
-            footer,
-            base,
-            previous.chain if previous is not None and base is previous.base else chain,
-        )
+    def from_previous(footer: Footer) -> Footer | None:
+        older = before(footer)
+        return older and replace(older, chain=footer.previous.chain)
 
-    before = ChainReader._replay
-    patch.setattr(ChainReader, "_replay", replay)
+    before = chain.from_previous
+    patch.setattr(chain, "from_previous", from_previous)
 
 
 # ---- reset, inline, delete
@@ -810,4 +805,6 @@ def test_a_missing_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -
     MUTANTS[name](monkeypatch)
     found = first_caught(FORMATS.get(name, "native"))
     assert found is not None, f"{name} survives seeds {SEEDS.start} to {SEEDS.stop - 1}"
+    misfit = re.search("has a bug: (TypeError|AttributeError)", found[1])
+    assert not misfit, f"{name} does not fit the code that it changes: {found[1]}"
     print(f"{name}: seed {found[0]}: {found[1][:150]}")
