@@ -45,6 +45,8 @@ def main() -> None:
     parser.add_argument("--version", choices=VERSIONS, default=DEFAULT_VERSION)
     parser.add_argument("--pairs", type=int, default=cost.PAIRS)
     asked = parser.parse_args()
+    if unknown := set(asked.parts) - {*PARTS, *(each.name for each in cost.CASES)}:
+        parser.error(f"no part or case is called {', '.join(sorted(unknown))}")
     asyncio.run(shown(asked.json, asked.parts or PARTS, asked.version, asked.pairs))
 
 
