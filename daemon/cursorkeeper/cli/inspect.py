@@ -27,14 +27,12 @@ PAGE_ROWS = 1_000
 """Records per table: a long chain is shown as it is read."""
 
 
-async def show(
-    ports: Ports, name: CursorName, root: str, bar: Bar, *, records: bool, as_json: bool
-) -> int:
+async def show(ports: Ports, name: CursorName, bar: Bar, *, records: bool, as_json: bool) -> int:
     """Prints everything; returns how many records are bad. Raises ProblemError, DamageError."""
     try:
         footer, version = await reader.read_footer(ports.footers, name)
     except DamageError:
-        path = name.path(root)
+        path = ports.footers.path(name)
         with suppress(zk.ZooKeeperError):
             raw = raw_json(path, await ports.zookeeper.get(path))
             output.show(raw, f"{TEMPLATES}/raw_footer.txt", as_json=as_json)
@@ -95,7 +93,7 @@ async def inspect(
     """
     name = cursor_name.parse(cursor, subscription)
     async with opened(settings, "reading records") as (ports, bar):
-        bad = await show(ports, name, settings.root, bar, records=records, as_json=as_json)
+        bad = await show(ports, name, bar, records=records, as_json=as_json)
     if not bad:
         return 0
     say(

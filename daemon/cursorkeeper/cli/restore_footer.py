@@ -67,7 +67,7 @@ async def restore_footer(
     with ended_at_once():
         data = None if file is None else bytes_of(file)
     async with opened(settings, "reading", needs_id=True) as (ports, _):
-        plan = await look(ports, name, settings.root, data)
+        plan = await look(ports, name, data)
     if not json:
         say(name.display, bold=True)
         tell("repair/templates/plan.txt", plan.as_json())
@@ -76,7 +76,7 @@ async def restore_footer(
     if may and confirmed("write this?", yes=yes, as_json=json):
         async with connections.ports(settings) as ports:
             with Bar("writing", plan.version_wanted - plan.version) as bar:
-                written = await write(ports, plan, settings.root, bar)
+                written = await write(ports, plan, bar)
     if json:
         json_line({**plan.as_json(), **written_json(written)})
     elif written is not None:

@@ -123,11 +123,11 @@ class Plan:
         )
 
 
-async def look(ports: Ports, name: CursorName, root: str, data: bytes | None) -> Plan:
+async def look(ports: Ports, name: CursorName, data: bytes | None) -> Plan:
     """`data`: the bytes to put back; None: those that are there. Raises ProblemError, DamageError,
     what the clients raise.
     """
-    node = await read_synced(ports.zookeeper, name.path(root))
+    node = await read_synced(ports.zookeeper, ports.footers.path(name))
     if data is None and node is None:
         raise ProblemError(f"{name}: it has no footer", "name a FILE with the latest bytes")
     there, problem = None, "there is none"
@@ -191,11 +191,11 @@ async def _ledgers(ports: Ports, name: CursorName) -> list[Owned]:
     return [owned for owned in found if owned is not None and owned.name == name]
 
 
-async def write(ports: Ports, plan: Plan, root: str, progress: Progress) -> int:
+async def write(ports: Ports, plan: Plan, progress: Progress) -> int:
     """The znode's version then. Until it is reached, what the znode holds says that it is not: it
     is refused, and this goes on when it is called again. Raises ProblemError, ZooKeeperError.
     """
-    path, version, wanted = plan.name.path(root), plan.version, plan.version_wanted
+    path, version, wanted = ports.footers.path(plan.name), plan.version, plan.version_wanted
     data = ports.footers.encoded(plan.footer().written_at(wanted))
     if version == ABSENT:
         await ports.zookeeper.ensure_path(path.rpartition("/")[0])

@@ -81,6 +81,10 @@ class FooterStore:
         self.checks = FooterChecks(zookeeper)
         self._new_deployment, self._deployment = new_deployment, ""
 
+    def path(self, name: CursorName) -> str:
+        """Its znode."""
+        return name.path(self._root)
+
     async def deployment(self) -> str:
         """The id of this root, made if it has none. Raises ZooKeeperError."""
         for _ in range(DEPLOYMENT_TRIES_MAX):
@@ -126,7 +130,7 @@ class FooterStore:
         """FooterRead, FooterUnreadable or FooterReadFailed. `watch`: the same function every time,
         or watches pile up.
         """
-        path = name.path(self._root)
+        path = self.path(name)
         try:
             if sync:
                 await self._zk.sync(path)
@@ -151,7 +155,7 @@ class FooterStore:
         """Compare-and-set, or create if `expected` is -1. NodeExists is a BadVersion: absent is a
         version.
         """
-        path = name.path(self._root)
+        path = self.path(name)
         try:
             data = codec.encode(footer, self._encode)
         except RefusedError as e:
@@ -178,7 +182,7 @@ class FooterStore:
     async def check(self, name: CursorName, token: int, version: int) -> ev.Event:
         """FooterChecked, FooterCheckFailed or FooterCheckUnknown: a proof, where a read is none."""
         try:
-            is_same = await self.checks.check(name.path(self._root), version)
+            is_same = await self.checks.check(self.path(name), version)
         except zk_errors.ZooKeeperError as e:
             return ev.FooterCheckUnknown(token, str(e))
         return ev.FooterChecked(token) if is_same else ev.FooterCheckFailed(token)

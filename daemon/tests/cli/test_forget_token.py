@@ -14,7 +14,6 @@ import pytest
 from cursorkeeper.cli import forget_token
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState, mark_of
-from cursorkeeper.core.names import ROOT
 from cursorkeeper.core.state import AckState
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.inspection import footer_list, footer_view
@@ -216,13 +215,13 @@ async def test_restore_footer_keeps_the_higher_token(world: CliWorld) -> None:
     older = world.zookeeper.tree.get(NAME.path()).data
     await fenced(world)
     ports = await world.ports()
-    plan = await footer.look(ports, NAME, ROOT, older)
+    plan = await footer.look(ports, NAME, older)
     assert any(
         f"has fencing token {TOKEN}, and the bytes 0: the higher one is kept" in problem
         for problem in plan.problems
     )
     assert plan.differences()["fencingToken"] == (TOKEN, 0)
-    await footer.write(ports, plan, ROOT, world.bar)
+    await footer.write(ports, plan, world.bar)
     assert (await world.footer()).fencing_token == TOKEN
 
 

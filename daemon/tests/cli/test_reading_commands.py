@@ -9,7 +9,7 @@ import pytest
 from cursorkeeper.bookkeeper.port import LedgerState
 from cursorkeeper.cli import inspect, ls
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.names import ROOT, CursorName
+from cursorkeeper.core.names import CursorName
 from cursorkeeper.hold import Purpose, delete
 from cursorkeeper.inspection import footer_list
 from cursorkeeper.problems import NotFound
@@ -120,10 +120,7 @@ async def test_inspect_shows_every_record(
     source.ack(acks(8, 3))
     await source.durable()
     await world.close(source)
-    assert (
-        await inspect.show(await world.ports(), NAME, ROOT, world.bar, records=True, as_json=True)
-        == 0
-    )
+    assert await inspect.show(await world.ports(), NAME, world.bar, records=True, as_json=True) == 0
     shown = lines(capsys)
     assert [x["type"] for x in shown] == ["footer", "ledger", "record", "record", "record"]
     footer, ledger, opened, first, second = shown
@@ -145,8 +142,7 @@ async def test_inspect_shows_every_record(
 async def test_inspect_for_people(world: CliWorld, capsys: pytest.CaptureFixture[str]) -> None:
     await world.with_two_snapshots()
     assert (
-        await inspect.show(await world.ports(), NAME, ROOT, world.bar, records=True, as_json=False)
-        == 0
+        await inspect.show(await world.ports(), NAME, world.bar, records=True, as_json=False) == 0
     )
     text = capsys.readouterr().out
     for word in (
@@ -169,10 +165,7 @@ async def test_inspect_never_fences(world: CliWorld, capsys: pytest.CaptureFixtu
     await source.durable()
     source.ack(acks(7, 3))
     await source.durable()
-    assert (
-        await inspect.show(await world.ports(), NAME, ROOT, world.bar, records=True, as_json=True)
-        == 0
-    )
+    assert await inspect.show(await world.ports(), NAME, world.bar, records=True, as_json=True) == 0
     shown = lines(capsys)
     assert shown[1]["atLeast"] and shown[1]["state"] == "OPEN"
     assert all(found.state is LedgerState.OPEN for found in world.bookkeeper.ledgers.values())
@@ -191,16 +184,12 @@ async def test_inspect_shows_bad_records_and_goes_on(
     ledger = (await world.footer()).chain[0].ledger
     world.bookkeeper.damage(ledger, 2, Damage.FLIP)
     world.bookkeeper.damage(ledger, 3, Damage.DIGEST)
-    assert (
-        await inspect.show(await world.ports(), NAME, ROOT, world.bar, records=True, as_json=True)
-        == 2
-    )
+    assert await inspect.show(await world.ports(), NAME, world.bar, records=True, as_json=True) == 2
     records = [x for x in lines(capsys) if x["type"] == "record"]
     assert [x["ok"] for x in records] == [True, True, False, False, True]
     assert "crc32c" in records[2]["problem"] and "DIGEST_MISMATCH" in records[3]["problem"]
     assert (
-        await inspect.show(await world.ports(), NAME, ROOT, world.bar, records=True, as_json=False)
-        == 2
+        await inspect.show(await world.ports(), NAME, world.bar, records=True, as_json=False) == 2
     )
     assert "BAD" in capsys.readouterr().out
 
@@ -210,12 +199,9 @@ async def test_inspect_of_a_lost_ledger(
 ) -> None:
     footer = await world.closed(l7=((1, 2),))
     world.bookkeeper.lose_ledger(footer.chain[0].ledger)
-    assert (
-        await inspect.show(await world.ports(), NAME, ROOT, world.bar, records=True, as_json=True)
-        == 1
-    )
+    assert await inspect.show(await world.ports(), NAME, world.bar, records=True, as_json=True) == 1
     assert lines(capsys)[1]["state"] == "MISSING"
-    await inspect.show(await world.ports(), NAME, ROOT, world.bar, records=False, as_json=False)
+    await inspect.show(await world.ports(), NAME, world.bar, records=False, as_json=False)
     assert "MISSING" in capsys.readouterr().out
 
 
@@ -225,13 +211,13 @@ async def test_inspect_of_an_unreadable_footer_shows_its_bytes(
     await world.closed()
     await world.overwrite(NAME, b"\xffgarbage")
     with pytest.raises(DamageError, match="not JSON"):
-        await inspect.show(await world.ports(), NAME, ROOT, world.bar, records=True, as_json=False)
+        await inspect.show(await world.ports(), NAME, world.bar, records=True, as_json=False)
     assert "\\xffgarbage" in capsys.readouterr().out
 
 
 async def test_inspect_of_an_unknown_cursor(world: CliWorld) -> None:
     with pytest.raises(NotFound, match="there is no such cursor"):
-        await inspect.show(await world.ports(), NAME, ROOT, world.bar, records=True, as_json=False)
+        await inspect.show(await world.ports(), NAME, world.bar, records=True, as_json=False)
 
 
 async def test_inspect_shows_layout_and_properties(
@@ -247,7 +233,7 @@ async def test_inspect_shows_layout_and_properties(
     source.send(ev.SetProperties(source.attach, source.seq, 1, {"a": "b"}))
     await source.durable()
     await world.close(source)
-    await inspect.show(await world.ports(), NAME, ROOT, world.bar, records=True, as_json=True)
+    await inspect.show(await world.ports(), NAME, world.bar, records=True, as_json=True)
     records = [x for x in lines(capsys) if x.get("kind") == "delta"]
     assert sum(x.get("layout", 0) for x in records) == 2
     assert any("markDeleteProperties" in x for x in records) and any(

@@ -15,7 +15,7 @@ import pytest
 from cursorkeeper.cli.restore_footer import WRITES_MAX, verification
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.footer import FooterState
-from cursorkeeper.core.names import ROOT, CursorName
+from cursorkeeper.core.names import CursorName
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.repair.footer import WRITES_PER_REQUEST, Plan, look, write
@@ -39,12 +39,12 @@ async def two_owners(world: CliWorld) -> tuple[bytes, bytes]:
 
 
 async def looked(world: CliWorld, data: bytes | None) -> Plan:
-    return await look(await world.ports(), NAME, ROOT, data)
+    return await look(await world.ports(), NAME, data)
 
 
 async def restored(world: CliWorld, data: bytes | None) -> int:
     ports = await world.ports()
-    return await write(ports, await look(ports, NAME, ROOT, data), ROOT, world.bar)
+    return await write(ports, await look(ports, NAME, data), world.bar)
 
 
 async def reopened(world: CliWorld) -> Source:
@@ -140,7 +140,7 @@ async def test_a_high_version_is_reached_in_few_requests(world: CliWorld) -> Non
     loop = asyncio.get_running_loop()
     plan = await looked(world, latest)
     began_s = loop.time()
-    assert await write(await world.ports(), plan, ROOT, world.bar) == 5_001
+    assert await write(await world.ports(), plan, world.bar) == 5_001
     assert loop.time() - began_s < 5_002 / WRITES_PER_REQUEST * 2 + 20
     await reopened(world)
 
@@ -182,10 +182,10 @@ async def test_a_version_that_takes_too_many_writes_is_refused(world: CliWorld) 
 async def test_who_came_in_between_is_not_overwritten(world: CliWorld) -> None:
     _, latest = await two_owners(world)
     ports = await world.ports()
-    plan = await look(ports, NAME, ROOT, latest)
+    plan = await look(ports, NAME, latest)
     await reopened(world)
     with pytest.raises(ProblemError, match="has changed since it was shown"):
-        await write(ports, plan, ROOT, world.bar)
+        await write(ports, plan, world.bar)
 
 
 async def test_bytes_that_are_no_footer_of_this_cursor(world: CliWorld) -> None:

@@ -39,9 +39,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 async def shown(world: CliWorld, *, as_json: bool = True) -> int:
-    return await inspect.show(
-        await world.ports(), NAME, world.settings.root, world.bar, records=True, as_json=as_json
-    )
+    return await inspect.show(await world.ports(), NAME, world.bar, records=True, as_json=as_json)
 
 
 def shown_report(report: Report) -> None:
