@@ -55,7 +55,7 @@ class Ear(Listener):
 
 async def run(stack: Standalone) -> list[Row]:
     daemon = Daemon(
-        Settings(
+        Settings.of(
             listen="127.0.0.1:0",
             metrics_listen="",
             gateway=stack.gateway,
@@ -84,7 +84,9 @@ async def _flush(daemon: Daemon, stack: Standalone) -> list[Row]:
     # the daemon's own appends to ledgers of its deployment only
     gateway = GatewayClient(GatewayClientSettings(stack.gateway))
     await gateway.start()
-    raw_ledger = await gateway.create(daemon.settings.policy.full, {"application": APPLICATION})
+    raw_ledger = await gateway.create(
+        daemon.settings.ledgers.policy.full, {"application": APPLICATION}
+    )
     rng = np.random.default_rng(3)
     flushes: list[float] = []
     raws: list[float] = []

@@ -33,7 +33,6 @@ from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.port import GatewayInfo
 from cursorkeeper.connections import gateway_settings, read_token, zookeeper_settings
-from cursorkeeper.core.limits import KIB
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.orphans.removal import Remover
@@ -67,41 +66,36 @@ CANCEL_MAX_S = 2.0
 
 def check(settings: Settings) -> None:
     """What would otherwise fail in the middle of the start. Raises SettingsError."""
-    zookeeper_settings(settings)
+    own = settings.daemon
+    zookeeper_settings(settings.systems)
     gateway_settings(settings, "writer")
-    _check_pulsar_metadata(settings)
+    try:
+        if settings.limits.pulsar_metadata:
+            parse_servers(settings.limits.pulsar_metadata)
+    except ValueError as e:
+        raise SettingsError(
+            f"pulsar_metadata = {settings.limits.pulsar_metadata!r}: {e}",
+            "write host:port[,host:port...][/chroot] of Pulsar's ZooKeeper; other metadata stores "
+            "are not read",
+        ) from e
     for name in ("listen", "metrics_listen"):
-        address = getattr(settings, name)
+        address = getattr(own, name)
         host, colon, port = address.rpartition(":")
         if (address or name == "listen") and not (
             host and colon and port.isdecimal() and int(port) < 65_536
         ):
             raise SettingsError(f"{name} = {address!r} is not an address", "write host:port")
-    if settings.reader_token_file and not settings.source_token_file:
+    if own.reader_token_file and not own.source_token_file:
         raise SettingsError(
             "reader_token_file without source_token_file leaves sources open to everybody",
             "name both, or neither",
         )
-    if not (
-        settings.source_token_file or settings.insecure or _is_of_this_machine(settings.listen)
-    ):
+    if not (own.source_token_file or own.insecure or _is_of_this_machine(own.listen)):
         raise SettingsError(
-            f"listen = {settings.listen!r} lets everybody who reaches this machine ack, reset "
+            f"listen = {own.listen!r} lets everybody who reaches this machine ack, reset "
             f"and delete",
             "name source_token_file, or set insecure, or listen on 127.0.0.1",
         )
-
-
-def _check_pulsar_metadata(settings: Settings) -> None:
-    try:
-        if settings.pulsar_metadata:
-            parse_servers(settings.pulsar_metadata)
-    except ValueError as e:
-        remedy = (
-            "write host:port[,host:port...][/chroot] of Pulsar's ZooKeeper; other metadata "
-            "stores are not read"
-        )
-        raise SettingsError(f"pulsar_metadata = {settings.pulsar_metadata!r}: {e}", remedy) from e
 
 
 def _is_of_this_machine(address: str) -> bool:
@@ -118,16 +112,17 @@ def _is_of_this_machine(address: str) -> bool:
 
 class Daemon:
     def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._credentials = read_token(settings, "source_token_file")
-        self._readers_token = read_token(settings, "reader_token_file")
+        self.settings, self.own = settings, settings.daemon
+        self.systems, self.limits = settings.systems, settings.limits
+        self._credentials = read_token(self.own, "source_token_file")
+        self._readers_token = read_token(self.own, "reader_token_file")
         self.telemetry = DaemonTelemetry()
         self.gateway = GatewayClient(gateway_settings(settings, "writer", SHORT_LIMIT_S))
         # one try to reach it is short: `readiness` has the patience
-        self.zookeeper = ZooKeeperClient(zookeeper_settings(settings, TRY_S))
+        self.zookeeper = ZooKeeperClient(zookeeper_settings(self.systems, TRY_S))
         self.pulsar_zookeeper = self.zookeeper
-        if settings.pulsar_metadata not in ("", settings.zookeeper):
-            theirs = replace(settings, zookeeper=settings.pulsar_metadata)
+        if self.limits.pulsar_metadata not in ("", self.systems.zookeeper):
+            theirs = replace(self.systems, zookeeper=self.limits.pulsar_metadata)
             self.pulsar_zookeeper = ZooKeeperClient(zookeeper_settings(theirs, TRY_S))
         self.keeper: Keeper | None = None
         self.address = ""
@@ -139,50 +134,48 @@ class Daemon:
 
     async def start(self) -> None:
         """Raises StartError or SettingsError."""
-        patience = Patience(self.settings.start_timeout_s)
+        patience = Patience(self.limits.start_timeout_s)
         info = await self._connect(patience)
         keeper = self.keeper = Keeper(
             self.gateway,
             self.zookeeper,
             self.telemetry,
-            limits=self.settings.limits,
-            keeper_limits=self.settings,
-            policy=self.settings.policy,
+            limits=self.settings.machine_limits,
+            keeper_limits=self.limits,
+            policy=self.settings.ledgers.policy,
             encode=self.settings.encode,
-            identity=self.settings.identity,
+            identity=self.own.identity,
             rng=random.Random(),
-            root=self.settings.root,
-            state_writer=self.settings.state_writer(
-                min(info.entry_bytes_max, info.message_bytes_max - 64 * KIB)
-            ),
+            root=self.systems.root,
+            state_writer=self.settings.state_writer(info),
         )
-        await patience.until("ZooKeeper", self.settings.zookeeper, lambda: self._claim_root(keeper))
+        await patience.until("ZooKeeper", self.systems.zookeeper, lambda: self._claim_root(keeper))
         self.telemetry.watch(keeper)
         await keeper.start()
-        pool = CreditPool(self.settings.credit_bytes, self.settings.daemon_credit_bytes)
+        pool = CreditPool(self.limits.credit_bytes, self.limits.daemon_credit_bytes)
         sessions = partial(
             Session,
             keeper,
             pool,
-            name=self.settings.identity,
+            name=self.own.identity,
             incarnation=f"{random.getrandbits(64):016x}",
             credentials=self._credentials,
         )
         await self._serve(keeper, sessions)
-        for source in self.settings.sources:
+        for source in self.own.sources:
             subscriber = Subscriber(
                 source,
                 sessions,
-                self.settings.ack_message_bytes_max,
-                hello_timeout_s=self.settings.hello_timeout_s,
+                self.limits.ack_message_bytes_max,
+                hello_timeout_s=self.own.hello_timeout_s,
             )
             self._tasks.append(asyncio.create_task(subscriber.run()))
-        if self.settings.gc_interval_s > 0:
+        if self.limits.gc_interval_s > 0:
             collecting = supervised(
                 "garbage collection", lambda: self._collect_garbage(keeper), keeper.task_ended
             )
             self._tasks.append(asyncio.create_task(collecting))
-        if self.settings.pulsar_metadata:
+        if self.limits.pulsar_metadata:
             searching = supervised(
                 "the search for orphans", self._orphan_watch(keeper).run, keeper.task_ended
             )
@@ -192,20 +185,21 @@ class Daemon:
     async def _connect(self, patience: Patience) -> GatewayInfo:
         # ZooKeeper first: without it the gateway cannot serve, and what is missing should be called
         # by its name.
-        await patience.until("ZooKeeper", self.settings.zookeeper, self._reach_zookeeper)
-        info = await patience.until("the gateway", self.settings.gateway, self._reach_gateway)
-        self.settings.check_gateway(info.entry_bytes_max, info.message_bytes_max)
-        if info.writable_bookies < self.settings.ack_quorum:
+        await patience.until("ZooKeeper", self.systems.zookeeper, self._reach_zookeeper)
+        ledgers = self.settings.ledgers
+        info = await patience.until("the gateway", self.systems.gateway, self._reach_gateway)
+        self.settings.check_gateway(info)
+        if info.writable_bookies < ledgers.ack_quorum:
             log.warning(
                 "too few bookies",
                 writable=info.writable_bookies,
-                ack_quorum=self.settings.ack_quorum,
+                ack_quorum=ledgers.ack_quorum,
             )
-        elif info.writable_bookies < self.settings.ensemble:
+        elif info.writable_bookies < ledgers.ensemble:
             log.warning(
                 "fewer bookies than the ensemble",
                 writable=info.writable_bookies,
-                ensemble=self.settings.ensemble,
+                ensemble=ledgers.ensemble,
             )
         return info
 
@@ -214,47 +208,47 @@ class Daemon:
             await self.zookeeper.start()
         except zk.ZooKeeperError as e:
             raise _zookeeper_missing(
-                e, f"ZooKeeper at {self.settings.zookeeper} does not answer"
+                e, f"ZooKeeper at {self.systems.zookeeper} does not answer"
             ) from e
 
     async def _reach_gateway(self) -> GatewayInfo:
-        await check_serving(self.settings.gateway, answers=not self.settings.start_timeout_s)
+        await check_serving(self.systems.gateway, answers=not self.limits.start_timeout_s)
         try:
             await self.gateway.start()
             return await self.gateway.describe()
         except bk.GatewayError as e:
             passing = isinstance(e, bk.GatewayRetry)
             raise StartError(
-                f"the gateway at {self.settings.gateway} does not answer: {e}", passing=passing
+                f"the gateway at {self.systems.gateway} does not answer: {e}", passing=passing
             ) from e
 
     async def _claim_root(self, keeper: Keeper) -> None:
         try:
-            await self.zookeeper.ensure_path(self.settings.root)
+            await self.zookeeper.ensure_path(self.systems.root)
             if await keeper.footers.known_deployment() is None:
                 log.warning(
                     "a new root: cursors of another root or chroot are not seen",
-                    root=self.settings.root,
-                    where=self.settings.zookeeper,
+                    root=self.systems.root,
+                    where=self.systems.zookeeper,
                 )
             await keeper.footers.deployment()
         except zk.ZooKeeperError as e:
             raise _zookeeper_missing(
-                e, f"ZooKeeper at {self.settings.zookeeper}: {self.settings.root} cannot be claimed"
+                e, f"ZooKeeper at {self.systems.zookeeper}: {self.systems.root} cannot be claimed"
             ) from e
 
     async def _serve(self, keeper: Keeper, sessions: Callable[[], Session]) -> None:
         server = self._server = grpc.aio.server(
             options=[
-                *connection_options(self.settings.ack_message_bytes_max + ENVELOPE_BYTES),
+                *connection_options(self.limits.ack_message_bytes_max + ENVELOPE_BYTES),
                 *SERVER_OPTIONS,
             ],
             interceptors=[CallCheck(CallTokens(self._credentials, self._readers_token))],
         )
         sink = AckSinkService(
             sessions,
-            hello_timeout_s=self.settings.hello_timeout_s,
-            streams_max=self.settings.streams_max,
+            hello_timeout_s=self.own.hello_timeout_s,
+            streams_max=self.own.streams_max,
         )
         sink.add_to(server)
         acks_pb2_grpc.add_CursorStoreServicer_to_server(CursorStoreService(keeper), server)  # type: ignore[no-untyped-call]
@@ -263,13 +257,12 @@ class Daemon:
         reflection.enable_server_reflection(
             [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server
         )
-        host, _, port = self.settings.listen.rpartition(":")
+        host, _, port = self.own.listen.rpartition(":")
         try:
-            bound = server.add_insecure_port(self.settings.listen)
+            bound = server.add_insecure_port(self.own.listen)
         except RuntimeError as e:
             raise StartError(
-                f"cannot listen on {self.settings.listen}: is another daemon running there? Use "
-                f"--listen"
+                f"cannot listen on {self.own.listen}: is another daemon running there? Use --listen"
             ) from e
         await server.start()
         self.address = f"{host}:{bound or port}"
@@ -277,16 +270,16 @@ class Daemon:
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
 
     def _start_metrics(self) -> None:
-        if not self.settings.metrics_listen:
+        if not self.own.metrics_listen:
             return
-        host, _, port = self.settings.metrics_listen.rpartition(":")
+        host, _, port = self.own.metrics_listen.rpartition(":")
         try:
             bound, self._stop_metrics = pages.serve(
                 self.telemetry.registry, host.strip("[]"), int(port)
             )
         except OSError as e:
             raise StartError(
-                f"cannot serve metrics on {self.settings.metrics_listen}: {e.strerror or e}; use "
+                f"cannot serve metrics on {self.own.metrics_listen}: {e.strerror or e}; use "
                 f"--metrics-listen"
             ) from e
         self.metrics_address = f"{host}:{bound}"
@@ -296,7 +289,7 @@ class Daemon:
 
     async def _collect_garbage(self, keeper: Keeper) -> None:
         while True:
-            await asyncio.sleep(self.settings.gc_interval_s * random.uniform(0.9, 1.1))
+            await asyncio.sleep(self.limits.gc_interval_s * random.uniform(0.9, 1.1))
             try:
                 report = await gc.collect(
                     keeper.ledgers, keeper.footers, on_doubt=self._footer_in_doubt
@@ -308,16 +301,18 @@ class Daemon:
 
     def _orphan_watch(self, keeper: Keeper) -> OrphanWatch:
         def new_writer() -> str:
-            return f"{self.settings.identity}/orphans/{random.getrandbits(64):016x}"
+            return f"{self.own.identity}/orphans/{random.getrandbits(64):016x}"
 
         remover = Remover(
             PulsarStore(self.pulsar_zookeeper), keeper.footers, keeper.ledgers, new_writer
         )
-        interval_s, delete_after_s = (
-            self.settings.orphans_interval_s,
-            self.settings.orphans_delete_after_s,
+        return OrphanWatch(
+            remover,
+            self.telemetry,
+            self.limits.orphans_interval_s,
+            self.limits.orphans_delete_after_s,
+            random.Random(),
         )
-        return OrphanWatch(remover, self.telemetry, interval_s, delete_after_s, random.Random())
 
     async def stop(self) -> list[str]:
         """Drain and let go of everything; returns the cursors that did not close in time."""
@@ -327,8 +322,7 @@ class Daemon:
             task.cancel()
         if self.keeper is not None:
             left = [
-                str(n)
-                for n in await self.keeper.close(self.settings.close_timeout_s * CLOSING_SHARE)
+                str(n) for n in await self.keeper.close(self.limits.close_timeout_s * CLOSING_SHARE)
             ]
         if self._server is not None:
             await self._server.stop(grace=0.5)
@@ -374,7 +368,12 @@ async def run(settings: Settings, *, parent_pid: int = 0) -> int:
         "pid": os.getpid(),
     }
     print(msgspec.json.encode(ready).decode(), flush=True)
-    log.info("ready", listen=daemon.address, gateway=settings.gateway, zookeeper=settings.zookeeper)
+    log.info(
+        "ready",
+        listen=daemon.address,
+        gateway=daemon.systems.gateway,
+        zookeeper=daemon.systems.zookeeper,
+    )
     await stopping.wait()
     log.info("stopping", cursors=len(daemon.keeper.cursors) if daemon.keeper else 0)
     left = await daemon.stop()
@@ -423,7 +422,7 @@ async def _watch_parent(pid: int, stopping: asyncio.Event) -> None:
 def serve(settings: Settings, parent_pid: int) -> int:
     """Runs the daemon as this process; returns its exit code. Raises SettingsError, StartError."""
     check(settings)
-    logs.configure(settings.log_level)
+    logs.configure(settings.limits.log_level)
     _spare_collector()
     with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
         return runner.run(run(settings, parent_pid=parent_pid))
@@ -440,7 +439,7 @@ def _spare_collector() -> None:
 
 
 def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    if not settings.uvloop:
+    if not settings.limits.uvloop:
         return None
     try:
         uvloop = import_module("uvloop")

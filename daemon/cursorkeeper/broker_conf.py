@@ -14,10 +14,18 @@ from typing import Any
 from cursorkeeper.core.setting import Setting, SettingsError, byte_size
 
 
-def read_properties(text: str) -> dict[str, str]:
+def read_properties(file: Path, advice: str = "") -> dict[str, str]:
     """A Java properties file, as Pulsar's are: `key=value` lines, `#` comments, the last of several
-    counts.
+    counts. Raises SettingsError; `advice`: what it adds where the file is no text.
     """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as e:
+        raise SettingsError(f"{file}: {e.strerror or e}") from e
+    except UnicodeDecodeError as e:
+        raise SettingsError(
+            f"{file}: byte {e.start} is not UTF-8: is it a broker.conf?{advice}"
+        ) from e
     found: dict[str, str] = {}
     for line in text.splitlines():
         stripped = line.strip()
@@ -34,25 +42,18 @@ def read_broker_conf(
     """What it says of `settings`, by our names, and by the same names Pulsar's keys that it comes
     from. Raises SettingsError.
     """
-    try:
-        conf = read_properties(file.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise SettingsError(f"{file}: {e.strerror or e}") from e
-    except UnicodeDecodeError as e:
-        raise SettingsError(
-            f"{file}: byte {e.start} is not UTF-8: is it a broker.conf? Save it as UTF-8 text"
-        ) from e
+    conf = read_properties(file, " Save it as UTF-8 text")
     found: dict[str, Any] = {}
     keys: dict[str, str] = {}
     for key in ("zookeeperServers", "metadataStoreUrl"):
         if conf.get(key):
             found["zookeeper"], keys["zookeeper"] = _address(file, key, conf[key]), key
     for one in settings:
-        for key in (*one.about.broker_conf, *one.about.pulsar):
+        for key in (*one.broker_conf, *one.pulsar):
             if not conf.get(key):
                 continue
             value = _value(file, key, conf[key], one)
-            if key in one.about.pulsar and one.name in found and found[one.name] != value:
+            if key in one.pulsar and one.name in found and found[one.name] != value:
                 raise SettingsError(
                     f"{file}: {keys[one.name]} and {key} are the same setting and differ: give "
                     f"one of them"
@@ -81,12 +82,12 @@ def _value(file: Path, key: str, text: str, one: Setting) -> Any:
         if one.kind is bool:
             wrong = "use true or false"
             return {"true": True, "false": False}[text.lower()]
-        if key in one.about.broker_conf and one.about.choices and text not in one.about.choices:
-            wrong = f"use one of {', '.join(one.about.choices)}"
+        if key in one.broker_conf and one.choices and text not in one.choices:
+            wrong = f"use one of {', '.join(one.choices)}"
             raise ValueError(text)
-        if not one.about.is_size:
+        if not one.is_size:
             # Pulsar's own settings have no fractions.
-            is_whole = one.kind is float and key in one.about.broker_conf
+            is_whole = one.kind is float and key in one.broker_conf
             return int(text) if is_whole else one.kind(text)
         wrong = "not a number (of bytes, K or M may follow)"
         if (size := byte_size(text)) is not None:

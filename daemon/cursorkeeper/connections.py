@@ -16,7 +16,7 @@ from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper.settings import Settings, SettingsError
+from cursorkeeper.settings import Daemon, Settings, SettingsError, Systems
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
@@ -36,12 +36,12 @@ class Ports:
     footers: FooterStore
 
 
-def read_token(settings: Settings, name: str) -> bytes:
-    """The content of the token file that setting `name` names; nothing if it names none. Raises
-    SettingsError, also for an empty
-    file: whoever names one wants to be asked for a token.
+def read_token(group: Daemon | Systems, name: str) -> bytes:
+    """The content of the token file that setting `name` of the group names; nothing if it names
+    none. Raises SettingsError, also for an empty file: whoever names one wants to be asked for a
+    token.
     """
-    file = getattr(settings, name)
+    file = getattr(group, name)
     if not file:
         return b""
     try:
@@ -63,21 +63,21 @@ def read_token(settings: Settings, name: str) -> bytes:
 
 
 def zookeeper_settings(
-    settings: Settings, start_timeout_s: float = START_TIMEOUT_S
+    systems: Systems, start_timeout_s: float = START_TIMEOUT_S
 ) -> ZooKeeperSettings:
     """Raises SettingsError."""
     try:
-        servers, chroot = parse_servers(settings.zookeeper)
+        servers, chroot = parse_servers(systems.zookeeper)
         return ZooKeeperSettings(
             servers=servers,
             chroot=chroot or "/",
-            session_timeout_ms=settings.zookeeper_session_timeout_ms,
+            session_timeout_ms=systems.zookeeper_session_timeout_ms,
             start_timeout_s=start_timeout_s,
-            jute_maxbuffer_bytes=settings.zookeeper_jute_maxbuffer_bytes,
+            jute_maxbuffer_bytes=systems.zookeeper_jute_maxbuffer_bytes,
         )
     except ValueError as e:
         raise SettingsError(
-            f"zookeeper = {settings.zookeeper!r}: {e}", "write host:port[,host:port...][/chroot]"
+            f"zookeeper = {systems.zookeeper!r}: {e}", "write host:port[,host:port...][/chroot]"
         ) from e
 
 
@@ -85,22 +85,23 @@ def gateway_settings(
     settings: Settings, role: str, start_timeout_s: float = START_TIMEOUT_S
 ) -> GatewayClientSettings:
     """Raises SettingsError."""
-    host, colon, port = settings.gateway.rpartition(":")
+    systems = settings.systems
+    host, colon, port = systems.gateway.rpartition(":")
     if not (host and colon and port.isdecimal()):
-        raise SettingsError(f"gateway = {settings.gateway!r} is not an address", "write host:port")
+        raise SettingsError(f"gateway = {systems.gateway!r} is not an address", "write host:port")
     return GatewayClientSettings(
-        address=settings.gateway,
+        address=systems.gateway,
         role=role,
-        token=read_token(settings, "gateway_token_file").decode(),
-        password=settings.password.encode(),
+        token=read_token(systems, "gateway_token_file").decode(),
+        password=settings.ledgers.password.encode(),
         start_timeout_s=start_timeout_s,
-        append_window_entries_max=8 * settings.daemon_appends_in_flight_max,
+        append_window_entries_max=8 * settings.limits.daemon_appends_in_flight_max,
         append_window_bytes_max=settings.append_window_bytes,
     )
 
 
 def footer_store(zookeeper: ZooKeeper, settings: Settings) -> FooterStore:
-    return FooterStore(zookeeper, settings.encode, root=settings.root)
+    return FooterStore(zookeeper, settings.encode, root=settings.systems.root)
 
 
 async def _reached(start: Awaitable[None], what: str) -> None:
@@ -115,18 +116,18 @@ async def _reached(start: Awaitable[None], what: str) -> None:
 
 @asynccontextmanager
 async def zookeeper(
-    settings: Settings, start_timeout_s: float = START_TIMEOUT_S
+    systems: Systems, start_timeout_s: float = START_TIMEOUT_S
 ) -> AsyncIterator[ZooKeeper]:
     """Raises ProblemError if it does not answer."""
     from cursorkeeper.zookeeper.client import ZooKeeperClient
 
-    client = ZooKeeperClient(zookeeper_settings(settings, start_timeout_s))
+    client = ZooKeeperClient(zookeeper_settings(systems, start_timeout_s))
     try:
         try:
-            await _reached(client.start(), f"ZooKeeper at {settings.zookeeper}")
+            await _reached(client.start(), f"ZooKeeper at {systems.zookeeper}")
         except zk.ZooKeeperError as e:
             raise ProblemError(
-                f"ZooKeeper at {settings.zookeeper} does not answer: {e.message or e}",
+                f"ZooKeeper at {systems.zookeeper} does not answer: {e.message or e}",
                 f"{e.remedy}; --zookeeper names another one",
                 Kind.AWAY,
             ) from e
@@ -145,10 +146,10 @@ async def gateway(
     client = GatewayClient(gateway_settings(settings, role, start_timeout_s))
     try:
         try:
-            await _reached(client.start(), f"the ledger gateway at {settings.gateway}")
+            await _reached(client.start(), f"the ledger gateway at {settings.systems.gateway}")
         except bk.GatewayRetry as e:
             raise ProblemError(
-                f"the ledger gateway at {settings.gateway} does not answer: "
+                f"the ledger gateway at {settings.systems.gateway} does not answer: "
                 f"{e.message or e.reason}",
                 "start it, or name another one with --gateway; its own log says more",
                 Kind.AWAY,
@@ -162,5 +163,5 @@ async def gateway(
 async def ports(settings: Settings, role: str = "reader") -> AsyncIterator[Ports]:
     """Footers and ledgers, connected. Raises ProblemError, SettingsError."""
     gateway_settings(settings, role)  # a wrong setting is told before anything is waited for
-    async with zookeeper(settings) as keeper, gateway(settings, role) as ledgers:
+    async with zookeeper(settings.systems) as keeper, gateway(settings, role) as ledgers:
         yield Ports(keeper, ledgers, footer_store(keeper, settings))

@@ -20,7 +20,6 @@ from cursorkeeper.connections import Ports
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import Mark
-from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import Position
@@ -206,25 +205,19 @@ async def hold(
     purpose: Purpose,
     *,
     only: Mark | None,
-    start: Position | None = None,
-    limits: Limits | None = None,
-    state_writer: StateWriter | None = None,
-    rng: random.Random | None = None,
-    stall_s: float = STALL_S,
+    start: Position,
+    state_writer: StateWriter | None,
+    rng: random.Random | None,
+    stall_s: float,
 ) -> AsyncIterator[Hold]:
-    """The cursor, if its footer is still `only`: taken over from whoever has it, or, with `start`,
-    created there.
+    """The cursor, created at `start` if its footer is still `only`.
 
     Await `claimed` first, and `close` it; who leaves it open leaves it as a crash would. Raises
     what ZooKeeper's client raises.
     """
-    request = ev.Open(create=False, takeover=True, only=only)
-    if start is not None:
-        request = ev.Open(create=True, takeover=False, start=start, only=only)
+    request = ev.Open(create=True, takeover=False, start=start, only=only)
     held = Hold(name, purpose, stall_s)
-    async with _keeper(
-        held, ports, settings, limits or settings.limits, state_writer, rng, purpose.kind
-    ) as keeper:
+    async with _keeper(held, ports, settings, state_writer, rng, purpose.kind) as keeper:
         held.opened_by(keeper, request)
         yield held
 
@@ -243,7 +236,7 @@ async def delete(
     ProblemError.
     """
     held = Hold(name, purpose, stall_s)
-    async with _keeper(held, ports, settings, settings.limits, None, None, purpose.kind) as keeper:
+    async with _keeper(held, ports, settings, None, None, purpose.kind) as keeper:
         keeper.delete_unopened(name, held, only)
         await held.until(lambda: False, what, ends="deleted")
 
@@ -253,7 +246,6 @@ async def _keeper(
     held: Hold,
     ports: Ports,
     settings: Settings,
-    limits: Limits,
     state_writer: StateWriter | None,
     rng: random.Random | None,
     kind: str,
@@ -262,13 +254,13 @@ async def _keeper(
         ports.ledgers,
         ports.zookeeper,
         held,
-        limits=limits,
-        keeper_limits=settings,
-        policy=settings.policy,
+        limits=settings.machine_limits,
+        keeper_limits=settings.limits,
+        policy=settings.ledgers.policy,
         encode=settings.encode,
-        identity=f"{settings.identity}/{kind}",
+        identity=f"{settings.daemon.identity}/{kind}",
         rng=rng or random.SystemRandom(),
-        root=settings.root,
+        root=settings.systems.root,
         state_writer=state_writer,
     )
     await keeper.start()

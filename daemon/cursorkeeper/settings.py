@@ -2,10 +2,11 @@
 Pulsar's `broker.conf`.
 
 A setting is declared once, with its default, its bounds, Pulsar's names for it and a sentence for
-whoever asks: at its field here, or in `core.limits`. Later sources win: defaults < broker.conf <
-TOML < environment (`CURSORKEEPER_` + upper-case name) < flags. Every error names the setting, its
-source and the remedy. Relations between settings are checked by `check()`. What Pulsar has a name
-for may be given by that name in every source (`ALIASES`).
+whoever asks: at its field in a group here, in `core.limits` or in `runtime.keeper`. `Settings` is
+its groups; people give flat names, and no name is in two groups. Later sources win: defaults <
+broker.conf < TOML < environment (`CURSORKEEPER_` + upper-case name) < flags. Every error names the
+setting, its source and the remedy. Relations between settings are checked by `check()`. What Pulsar
+has a name for may be given by that name in every source (`ALIASES`).
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ import re
 import socket
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from cursorkeeper.bookkeeper.port import Digest
+from cursorkeeper.bookkeeper.port import Digest, GatewayInfo
 from cursorkeeper.broker_conf import read_broker_conf
 from cursorkeeper.core import sizes
 from cursorkeeper.core.footer import FORMAT_NATIVE, FORMAT_PULSAR
 from cursorkeeper.core.limits import KIB, MIB, CursorLimits, Limits
+from cursorkeeper.core.names import ROOT
 from cursorkeeper.core.setting import Setting, SettingsError, byte_size, setting, settings_of
 from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format.codec import Codec
@@ -97,6 +99,11 @@ class Daemon:
     )
     streams_max: int = setting(1_000, "Streams of sources at once.", 1, 1_000_000)
 
+    @property
+    def identity(self) -> str:
+        """host/pid: goes into every footer with the claim's nonce."""
+        return f"{self.name or socket.gethostname()}/{os.getpid()}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Systems:
@@ -116,7 +123,12 @@ class Systems:
         256 * KIB,
         1024 * MIB,
     )
-    root: str = setting("/cursorkeeper/cursors", "Where in ZooKeeper the footers are.")
+    root: str = setting(ROOT, "Where in ZooKeeper the footers are.")
+
+    @property
+    def where(self) -> str:
+        """As messages name the place of the footers."""
+        return f"{self.root} in ZooKeeper at {self.zookeeper}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +164,17 @@ class CursorLedgers:
         any_case=True,
     )
     zstd_level: int = setting(1, "From 1, fast, to 22, small.", 1, 22)
+
+    @property
+    def policy(self) -> LedgerPolicy:
+        return LedgerPolicy(
+            self.ensemble,
+            self.write_quorum,
+            self.ack_quorum,
+            Digest[self.digest],
+            self.password.encode(),
+            self.shrink_ensemble,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +252,21 @@ class StateFormat:
         pulsar=("batchIndexAcknowledgeEnable", "acknowledgmentAtBatchIndexLevelEnabled"),
     )
 
+    @property
+    def is_pulsar(self) -> bool:
+        return self.format == FORMAT_PULSAR
+
+    def check(self) -> None:
+        """What counts only where the form is Pulsar's. Raises SettingsError."""
+        _check_choice(self, "cursor_info_compression_type", "managed_cursor_info_compression_type")
+        for name, low, high, said in (
+            ("managed_ledger_max_ack_state_in_bytes_to_persist", KIB, 5 * MIB, "1K to 5M"),
+            ("managed_ledger_max_unacked_ranges_to_persist", 0, INT_MAX, f"0 to {INT_MAX}"),
+        ):
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise SettingsError(f"{SETTINGS[name].named} = {value}: use {said}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
@@ -277,6 +315,16 @@ class DaemonLimits(KeeperLimits, Start):
     )
 
 
+def _check_choice(group: object, *names: str) -> None:
+    """Raises SettingsError."""
+    for name in names:
+        one, value = SETTINGS[name], getattr(group, name)
+        choices = one.choices
+        spelt = {value, value.lower(), value.upper()} if one.any_case else {value}
+        if spelt.isdisjoint(choices):
+            raise SettingsError(f"{one.named} = {value!r}: use one of {', '.join(choices)}")
+
+
 GROUPS: dict[type, str] = {
     Daemon: "who and where",
     Systems: "the systems it stands on",
@@ -285,237 +333,184 @@ GROUPS: dict[type, str] = {
     StateFormat: "the format, and what counts where it is Pulsar's",
     DaemonLimits: "per daemon",
 }
-"""Where settings are declared, and what each group is called in helps."""
+"""Where settings are declared, in the order of `Settings`, and what each group is called in
+helps.
+"""
+SETTINGS = {name: one for group in GROUPS for name, one in settings_of(group).items()}
+ALIASES = {key: name for name, one in SETTINGS.items() for key in one.pulsar}
+"""Pulsar's names -> ours."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings(DaemonLimits, StateFormat, CursorLimits, CursorLedgers, Systems, Daemon):
+@dataclass(frozen=True)
+class Settings:
     """See the module. Units are in the names."""
 
-    given: tuple[str, ...] = ()
-    """Not a setting: the names that some source gave. A default gives way where another limit was
-    given.
-    """
+    given: Mapping[str, Any]
+    """What it was made of. A default gives way where another limit was given."""
+    daemon: Daemon
+    systems: Systems
+    ledgers: CursorLedgers
+    cursor: CursorLimits
+    state: StateFormat
+    limits: DaemonLimits
+
+    @classmethod
+    def of(cls, **values: Any) -> Settings:
+        """By the names that people give; what is left out has its default. Raises TypeError for
+        another name. What was given so is not checked.
+        """
+        given = dict(values)
+        groups = [
+            group(**{name: values.pop(name) for name in settings_of(group) if name in values})
+            for group in GROUPS
+        ]
+        return cls(given, *groups, **values)
+
+    def but(self, **values: Any) -> Settings:
+        """The same with these values, by the names that people give."""
+        return self.of(**{**self.given, **values})
 
     @property
-    def whole_state_interval_ms(self) -> int:
-        """The time from one whole state to the next."""
-        rate = self.managed_ledger_default_mark_delete_rate_limit
-        return (
-            self.flush_interval_ms
+    def machine_limits(self) -> Limits:
+        """What bounds one cursor's machine."""
+        state, cursor = self.state, self.cursor
+        rate = state.managed_ledger_default_mark_delete_rate_limit
+        properties_max = cursor.mark_delete_properties_bytes_max
+        if not state.is_pulsar:
+            room = sizes.property_map_bytes_max(cursor.max_entry_bytes)
+            properties_max = min(properties_max, room)
+        return Limits(
+            **{**asdict(cursor), "mark_delete_properties_bytes_max": properties_max},
+            whole_state_interval_ms=cursor.flush_interval_ms
             if "flush_interval_ms" in self.given or not rate
-            else max(1, round(min(1000 / rate, 1e12)))
+            else max(1, round(min(1000 / rate, 1e12))),
+            pause_at_limit=state.dispatcher_pause_on_ack_persistent_state_enabled,
+            batch_index_acks=state.batch_index_acknowledge_enable,
         )
 
-    @property
-    def pause_at_limit(self) -> bool:
-        """`Limits` has this name for it."""
-        return self.dispatcher_pause_on_ack_persistent_state_enabled
-
-    @property
-    def batch_index_acks(self) -> bool:
-        """`Limits` has this name for it."""
-        return self.batch_index_acknowledge_enable
-
-    def state_writer(self, entry_bytes_max: int) -> StateWriter | None:
-        """How whole states are written; None: the format is native. `entry_bytes_max`: of one
-        entry, as the gateway says.
+    def state_writer(self, gateway: GatewayInfo) -> StateWriter | None:
+        """How whole states are written; None: the format is native. One limit counts: bytes before
+        ranges; of defaults only the bytes, and only for one entry.
         """
-        return (
-            PulsarStateWriter(self.whole_state(entry_bytes_max))
-            if self.format == FORMAT_PULSAR
-            else None
-        )
-
-    def whole_state(self, entry_bytes_max: int) -> WholeStateSettings:
-        """The one limit that counts, and the rest. Bytes before ranges; of defaults only the bytes,
-        and only for one entry.
-        """
-        multiple = self.persistent_unacked_ranges_with_multiple_entries_enabled
+        state = self.state
+        if not state.is_pulsar:
+            return None
+        multiple = state.persistent_unacked_ranges_with_multiple_entries_enabled
         by_bytes = "managed_ledger_max_ack_state_in_bytes_to_persist" in self.given
         by_ranges = not by_bytes and "managed_ledger_max_unacked_ranges_to_persist" in self.given
         by_bytes = by_bytes or not (by_ranges or multiple)
-        return WholeStateSettings(
+        whole = WholeStateSettings(
             form=Form.LONG_ARRAY
-            if self.managed_ledger_persist_individual_ack_as_long_array
+            if state.managed_ledger_persist_individual_ack_as_long_array
             else Form.RANGES,
             multiple=multiple,
-            max_entry_bytes=self.max_entry_bytes,
-            entry_bytes_max=entry_bytes_max,
-            compression=Compression[self.cursor_info_compression_type.upper()],
-            state_bytes_max=self.managed_ledger_max_ack_state_in_bytes_to_persist
+            max_entry_bytes=self.cursor.max_entry_bytes,
+            entry_bytes_max=min(gateway.entry_bytes_max, gateway.message_bytes_max - 64 * KIB),
+            compression=Compression[state.cursor_info_compression_type.upper()],
+            state_bytes_max=state.managed_ledger_max_ack_state_in_bytes_to_persist
             if by_bytes
             else None,
-            ranges_max=self.managed_ledger_max_unacked_ranges_to_persist if by_ranges else None,
-            truncate=self.truncate_ack_state,
-            inline_compression=Compression[self.managed_cursor_info_compression_type.upper()],
-            inline_threshold_bytes=self.managed_cursor_info_compression_threshold_in_bytes,
+            ranges_max=state.managed_ledger_max_unacked_ranges_to_persist if by_ranges else None,
+            truncate=state.truncate_ack_state,
+            inline_compression=Compression[state.managed_cursor_info_compression_type.upper()],
+            inline_threshold_bytes=state.managed_cursor_info_compression_threshold_in_bytes,
         )
+        return PulsarStateWriter(whole)
 
     @property
     def append_window_bytes(self) -> int:
         """Of the gateway's client: twice what the daemon may have on its way, so that no append is
         refused for want of room.
         """
-        alone = (
-            self.format == FORMAT_PULSAR
-            and not self.persistent_unacked_ranges_with_multiple_entries_enabled
-        )
-        entry = max(self.max_entry_bytes, BOOKKEEPER_ENTRY_BYTES) if alone else self.max_entry_bytes
-        return max(64 * MIB, 2 * self.daemon_appends_in_flight_max * entry)
-
-    @property
-    def limits(self) -> Limits:
-        limits = Limits(**{f.name: getattr(self, f.name) for f in fields(Limits)})
-        if self.format != FORMAT_NATIVE:
-            return limits
-        room = sizes.property_map_bytes_max(self.max_entry_bytes)
-        return replace(
-            limits,
-            mark_delete_properties_bytes_max=min(limits.mark_delete_properties_bytes_max, room),
-        )
-
-    @property
-    def policy(self) -> LedgerPolicy:
-        return LedgerPolicy(
-            self.ensemble,
-            self.write_quorum,
-            self.ack_quorum,
-            Digest[self.digest],
-            self.password.encode(),
-            self.shrink_ensemble,
-        )
+        entry, state = self.cursor.max_entry_bytes, self.state
+        if state.is_pulsar and not state.persistent_unacked_ranges_with_multiple_entries_enabled:
+            entry = max(entry, BOOKKEEPER_ENTRY_BYTES)
+        return max(64 * MIB, 2 * self.limits.daemon_appends_in_flight_max * entry)
 
     @property
     def encode(self) -> EncodeSettings:
-        return EncodeSettings(self.max_entry_bytes, Codec[self.codec.upper()], self.zstd_level)
-
-    @property
-    def identity(self) -> str:
-        """host/pid: goes into every footer with the claim's nonce."""
-        return f"{self.name or socket.gethostname()}/{os.getpid()}"
+        return EncodeSettings(
+            self.cursor.max_entry_bytes, Codec[self.ledgers.codec.upper()], self.ledgers.zstd_level
+        )
 
     def check(self) -> None:
-        """Relations between settings. Raises SettingsError."""
-        for one in SETTINGS.values():
-            self._check_number(one)
+        """What is chosen, and relations between settings. Raises SettingsError."""
+        systems, ledgers, cursor = self.systems, self.ledgers, self.cursor
+        state, limits = self.state, self.limits
         try:
-            check_path(self.root)
+            check_path(systems.root)
         except ValueError as e:
             raise SettingsError(
-                f"root = {self.root!r}: {e}",
-                f"write the whole path of a znode, as in {_DEFAULTS.root}",
+                f"root = {systems.root!r}: {e}", f"write the whole path of a znode, as in {ROOT}"
             ) from e
-        if self.root == "/":
+        if systems.root == "/":
             raise SettingsError(
-                "root = '/': other znodes are there, too",
-                f"name one below it, as in {_DEFAULTS.root}",
+                "root = '/': other znodes are there, too", f"name one below it, as in {ROOT}"
             )
-        for name in ("log_level", "digest", "codec", "format"):
-            self._check_choice(name)
-        for low, high in (
-            ("credit_bytes", "daemon_credit_bytes"),
-            ("retry_min_ms", "retry_max_ms"),
+        _check_choice(limits, "log_level")
+        _check_choice(ledgers, "digest", "codec")
+        _check_choice(state, "format")
+        for group, low, high in (
+            (limits, "credit_bytes", "daemon_credit_bytes"),
+            (cursor, "retry_min_ms", "retry_max_ms"),
         ):
-            if getattr(self, low) > getattr(self, high):
-                raise SettingsError(
-                    f"{low} {getattr(self, low)} must not be above {high} {getattr(self, high)}"
-                )
-        if self.orphans_delete_after_s and not self.pulsar_metadata:
+            least, most = getattr(group, low), getattr(group, high)
+            if least > most:
+                raise SettingsError(f"{low} {least} must not be above {high} {most}")
+        if limits.orphans_delete_after_s and not limits.pulsar_metadata:
             raise SettingsError(
-                f"orphans_delete_after_s = {self.orphans_delete_after_s:g}: nobody looks for "
+                f"orphans_delete_after_s = {limits.orphans_delete_after_s:g}: nobody looks for "
                 f"orphans",
                 "set pulsar_metadata",
             )
-        if not self.ensemble >= self.write_quorum >= self.ack_quorum >= 1:
+        if not ledgers.ensemble >= ledgers.write_quorum >= ledgers.ack_quorum >= 1:
             raise SettingsError(
-                f"ensemble {self.ensemble} >= write_quorum {self.write_quorum} >= ack_quorum "
-                f"{self.ack_quorum} >= 1 does not hold"
+                f"ensemble {ledgers.ensemble} >= write_quorum {ledgers.write_quorum} >= ack_quorum "
+                f"{ledgers.ack_quorum} >= 1 does not hold"
             )
-        if self.chain_ledgers_max >= self.chain_ledgers_hard_max:
+        if cursor.chain_ledgers_max >= cursor.chain_ledgers_hard_max:
             raise SettingsError(
-                f"chain_ledgers_max {self.chain_ledgers_max} must be below "
-                f"chain_ledgers_hard_max {self.chain_ledgers_hard_max}"
+                f"chain_ledgers_max {cursor.chain_ledgers_max} must be below "
+                f"chain_ledgers_hard_max {cursor.chain_ledgers_hard_max}"
             )
-        if not 64 * KIB <= self.max_entry_bytes <= 4 * MIB - 128 * KIB:
+        if not 64 * KIB <= cursor.max_entry_bytes <= 4 * MIB - 128 * KIB:
             raise SettingsError(
-                f"max_entry_bytes = {self.max_entry_bytes}: use 64 KiB to 4 MiB less 128 KiB"
+                f"max_entry_bytes = {cursor.max_entry_bytes}: use 64 KiB to 4 MiB less 128 KiB"
             )
-        self._check_properties()
-        if self.format == FORMAT_PULSAR:
-            self._check_pulsar()
-        znode = 16 * KIB + self.inline_state_max_bytes * 4 // 3
-        if self.format == FORMAT_PULSAR:
-            # they are in the footer there; JSON may take six bytes for one
-            znode += 6 * self.cursor_properties_bytes_max
-        if znode >= self.zookeeper_jute_maxbuffer_bytes:
-            raise SettingsError(
-                f"inline_state_max_bytes = {self.inline_state_max_bytes}: a footer could have "
-                f"{znode} bytes, "
-                f"ZooKeeper's jute.maxbuffer is {self.zookeeper_jute_maxbuffer_bytes}"
-            )
-
-    def _check_number(self, one: Setting) -> None:
-        value = getattr(self, one.name)
-        low, high = one.about.bounds or (0, float("inf"))
-        if one.kind not in (int, float) or low <= value <= high:  # nor NaN
-            return
-        asked = (
-            f"use {low:,} to {high:,.0f}"
-            if one.about.bounds
-            else "must be a number, and must not be negative"
-        )
-        raise SettingsError(
-            f"{one.name} = {value}: {asked}; leave it out for the default of "
-            f"{getattr(_DEFAULTS, one.name):,}"
-        )
-
-    def _check_choice(self, name: str) -> None:
-        one, value = SETTINGS[name], getattr(self, name)
-        choices = one.about.choices
-        spelt = {value, value.lower(), value.upper()} if one.about.any_case else {value}
-        if spelt.isdisjoint(choices):
-            raise SettingsError(f"{one.named} = {value!r}: use one of {', '.join(choices)}")
-
-    def _check_properties(self) -> None:
-        room = sizes.property_map_bytes_max(self.max_entry_bytes)
+        room = sizes.property_map_bytes_max(cursor.max_entry_bytes)
         for name in ("mark_delete_properties_bytes_max", "cursor_properties_bytes_max"):
-            asked = getattr(self, name)
-            if asked > room and self.format == FORMAT_NATIVE and asked != getattr(_DEFAULTS, name):
+            asked, default = getattr(cursor, name), SETTINGS[name].default
+            if asked > room and not state.is_pulsar and asked != default:
                 raise SettingsError(
-                    f"{name} = {asked}: a record of max_entry_bytes = {self.max_entry_bytes} has "
+                    f"{name} = {asked}: a record of max_entry_bytes = {cursor.max_entry_bytes} has "
                     f"room for {room}: lower the one or raise the other"
                 )
+        if state.is_pulsar:
+            state.check()
+        znode = 16 * KIB + cursor.inline_state_max_bytes * 4 // 3
+        if state.is_pulsar:
+            # they are in the footer there; JSON may take six bytes for one
+            znode += 6 * cursor.cursor_properties_bytes_max
+        if znode >= systems.zookeeper_jute_maxbuffer_bytes:
+            raise SettingsError(
+                f"inline_state_max_bytes = {cursor.inline_state_max_bytes}: a footer could have "
+                f"{znode} bytes, "
+                f"ZooKeeper's jute.maxbuffer is {systems.zookeeper_jute_maxbuffer_bytes}"
+            )
 
-    def _check_pulsar(self) -> None:
-        for name in ("cursor_info_compression_type", "managed_cursor_info_compression_type"):
-            self._check_choice(name)
-        for name, low, high, said in (
-            ("managed_ledger_max_ack_state_in_bytes_to_persist", KIB, 5 * MIB, "1K to 5M"),
-            ("managed_ledger_max_unacked_ranges_to_persist", 0, INT_MAX, f"0 to {INT_MAX}"),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise SettingsError(f"{SETTINGS[name].named} = {value}: use {said}")
-
-    def check_gateway(self, entry_bytes_max: int, message_bytes_max: int) -> None:
+    def check_gateway(self, gateway: GatewayInfo) -> None:
         """Our entries must fit the gateway's. Raises SettingsError."""
-        if self.max_entry_bytes + 64 * KIB > entry_bytes_max:
+        entry = self.cursor.max_entry_bytes
+        if entry + 64 * KIB > gateway.entry_bytes_max:
             raise SettingsError(
-                f"max_entry_bytes = {self.max_entry_bytes} + 64 KiB is above the gateway's entry "
-                f"limit of {entry_bytes_max}: lower the one or raise the other"
+                f"max_entry_bytes = {entry} + 64 KiB is above the gateway's entry "
+                f"limit of {gateway.entry_bytes_max}: lower the one or raise the other"
             )
-        if self.max_entry_bytes >= message_bytes_max:
+        if entry >= gateway.message_bytes_max:
             raise SettingsError(
-                f"max_entry_bytes = {self.max_entry_bytes}: the gateway takes messages of "
-                f"{message_bytes_max} bytes"
+                f"max_entry_bytes = {entry}: the gateway takes messages of "
+                f"{gateway.message_bytes_max} bytes"
             )
-
-
-SETTINGS = settings_of(Settings)
-ALIASES = {key: name for name, one in SETTINGS.items() for key in one.about.pulsar}
-"""Pulsar's names -> ours."""
-_DEFAULTS = Settings()
 
 
 def load(
@@ -541,18 +536,19 @@ def load(
                 value,
                 f"{said} of {source}" if source == str(file) else _spelt(said, source),
             )
-    values = {
-        name: _converted(name, _size(name, value), origins.get(name, ""))
-        for name, value in values.items()
-    }
-    settings = Settings(**values, given=tuple(sorted(values)))
+    settings = Settings.of(
+        **{name: _converted(SETTINGS[name], value, origins[name]) for name, value in values.items()}
+    )
     try:
+        for name, one in SETTINGS.items():
+            if name in settings.given:
+                _check_number(one, settings.given[name])
         settings.check()
     except SettingsError as e:
         theirs = [
             f"{name} is {where}"
             for name, where in origins.items()
-            if where != name and _names(e.message, name)
+            if where != name and re.search(rf"\b{name}\b", e.message)
         ]
         raise SettingsError("; ".join([e.message, *theirs]), e.remedy) from e
     return settings
@@ -601,31 +597,38 @@ def _spelt(name: str, source: str) -> str:
     )
 
 
-def _converted(name: str, value: Any, origin: str) -> Any:
-    """The value as the setting's type. Raises SettingsError."""
+def _converted(one: Setting, value: Any, origin: str) -> Any:
+    """The value as the setting's type; a number of bytes may have K or M behind it. Raises
+    SettingsError.
+    """
+    if one.is_size and isinstance(value, str):
+        size = byte_size(value)
+        if size is None:
+            raise SettingsError(
+                f"{one.named} = {value!r}: write a number of bytes, as in 5242880, 5120K or 5M"
+            )
+        return size
     try:
-        return msgspec.convert(value, SETTINGS[name].kind, strict=False)
+        return msgspec.convert(value, one.kind, strict=False)
     except msgspec.ValidationError as e:
-        where = f", which is {origin}," if origin not in ("", name) else ""
-        shown = "..." if name == "password" else repr(value)
-        raise SettingsError(f"{name} = {shown}{where} cannot be taken: {e}") from e
+        where = f", which is {origin}," if origin != one.name else ""
+        shown = "..." if one.name == "password" else repr(value)
+        raise SettingsError(f"{one.name} = {shown}{where} cannot be taken: {e}") from e
 
 
-def _size(name: str, value: Any) -> Any:
-    """A number of bytes that may have K or M behind it. Raises SettingsError."""
-    if not SETTINGS[name].about.is_size or not isinstance(value, str):
-        return value
-    size = byte_size(value)
-    if size is None:
-        raise SettingsError(
-            f"{SETTINGS[name].named} = {value!r}: write a number of bytes, as in 5242880, "
-            f"5120K or 5M"
-        )
-    return size
-
-
-def _names(text: str, name: str) -> bool:
-    return re.search(rf"\b{name}\b", text) is not None
+def _check_number(one: Setting, value: Any) -> None:
+    """Its bounds. Raises SettingsError."""
+    low, high = one.bounds or (0, float("inf"))
+    if one.kind not in (int, float) or low <= value <= high:  # nor NaN
+        return
+    asked = (
+        f"use {low:,} to {high:,.0f}"
+        if one.bounds
+        else "must be a number, and must not be negative"
+    )
+    raise SettingsError(
+        f"{one.name} = {value}: {asked}; leave it out for the default of {one.default:,}"
+    )
 
 
 def _toml(file: Path) -> dict[str, Any]:

@@ -250,7 +250,7 @@ def prepare(name: str, job: Job, given: Mapping[str, Any]) -> Call:
             for key in ("password", "gateway_token_file")
             if getattr(source, key)
         }
-        arguments = replace(arguments, **{SETTINGS_FIELD: replace(settings, **said)})
+        arguments = replace(arguments, **{SETTINGS_FIELD: settings.but(**said)})
     master, remote = _runs_at(values)
     out = Reporter(name, str(values.get("out", getattr(job, "OUT", ""))), bool(values.get("json")))
     return Call(
@@ -291,12 +291,13 @@ def _settings(values: Mapping[str, Any]) -> Any:
 
 
 def _source(job: Job, values: Mapping[str, Any], settings: Any) -> Options:
-    text = {"zookeeper": settings.zookeeper, "root": settings.root}
+    systems = settings.systems
+    text = {"zookeeper": systems.zookeeper, "root": systems.root}
     if set(job.TABLES) - set(FOOTERS_ONLY):
         text |= {
-            "gateway": settings.gateway,
-            "gatewayTokenFile": settings.gateway_token_file,
-            "password": settings.password,
+            "gateway": systems.gateway,
+            "gatewayTokenFile": systems.gateway_token_file,
+            "password": settings.ledgers.password,
         }
     text |= {
         key: str(values[key])

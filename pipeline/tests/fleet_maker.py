@@ -154,6 +154,6 @@ async def add_footers(
 ) -> None:
     """As `write_footers`, by a client of its own."""
     async with connections.zookeeper(
-        Options(zookeeper=stack.zookeeper, root=root).settings
+        Options(zookeeper=stack.zookeeper, root=root).settings.systems
     ) as zookeeper:
         await write_footers(zookeeper, root, footers)

@@ -13,7 +13,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -103,12 +103,17 @@ class MigrationWorld:
     def options(self, **more: str) -> Options:
         """As the jobs take them."""
         given = {
-            "zookeeper": self.settings.zookeeper,
-            "gateway": self.settings.gateway,
-            "root": self.settings.root,
+            "zookeeper": self.settings.systems.zookeeper,
+            "gateway": self.settings.systems.gateway,
+            "root": self.settings.systems.root,
         }
         return Options.parse(
-            {**given, "pulsarZookeeper": self.pulsar.zookeeper, "table": "pulsar_cursors", **more}
+            {
+                **given,
+                "pulsarZookeeper": self.pulsar.systems.zookeeper,
+                "table": "pulsar_cursors",
+                **more,
+            }
         )
 
     # ---- Pulsar's side
@@ -159,10 +164,14 @@ class MigrationWorld:
             self.ports.ledgers,
             self.ports.zookeeper,
             SilentTelemetry(),
-            limits=self.settings.limits,
-            policy=self.settings.policy,
+            limits=self.settings.machine_limits,
+            keeper_limits=self.settings.limits,
+            policy=self.settings.ledgers.policy,
+            encode=self.settings.encode,
             identity=identity,
-            root=self.settings.root,
+            rng=random.Random(),
+            root=self.settings.systems.root,
+            state_writer=None,
         )
         await keeper.start()
         self.keepers.append(keeper)
@@ -179,7 +188,7 @@ class MigrationWorld:
 
     async def footer(self, ref: PulsarCursorRef) -> Footer | None:
         """The committed one."""
-        await self.ports.zookeeper.sync(ref.name.path(self.settings.root))
+        await self.ports.zookeeper.sync(ref.name.path(self.settings.systems.root))
         found = (await self.ports.footers.read_stored([ref.name]))[0].footer
         assert found is None or isinstance(found, Footer)
         return found
@@ -224,11 +233,11 @@ class MigrationWorld:
     async def begun(self, run: str = RUN, kind: str = "import") -> None:
         """The record of a run."""
         await self.record(run, kind).begin(
-            kind, {"pulsarZookeeper": self.pulsar.zookeeper} if kind == "export" else {}
+            kind, {"pulsarZookeeper": self.pulsar.systems.zookeeper} if kind == "export" else {}
         )
 
     def record(self, run: str = RUN, kind: str = "import") -> RunRecord:
-        return RunRecord(self.ports.zookeeper, folder_of(self.settings.root, kind), run)
+        return RunRecord(self.ports.zookeeper, folder_of(self.settings.systems.root, kind), run)
 
     async def imported(
         self,
@@ -239,7 +248,7 @@ class MigrationWorld:
         **more: Any,
     ) -> Outcome:
         """An attempt of its own, with sessions of its own, on a host of its own if one is named."""
-        settings = replace(self.settings, name=host) if host else self.settings
+        settings = self.settings.but(name=host) if host else self.settings
         work = ImportWork(
             FaultyPlaces(settings, self.pulsar, between), run, **{"wait_s": 30.0, **more}
         )
@@ -257,7 +266,7 @@ class MigrationWorld:
         **rules: bool,
     ) -> Outcome:
         """As `imported`."""
-        settings = replace(self.settings, name=host) if host else self.settings
+        settings = self.settings.but(name=host) if host else self.settings
         given = Rules(**{"replace": True, **rules})
         work = ExportWork(
             FaultyPlaces(settings, self.pulsar, between),
@@ -319,11 +328,11 @@ async def migration_world(
         "inline_state_max_bytes": 0,
         "flush_interval_ms": 5,
     }
-    settings = Settings(**{**given, **changes})
-    pulsar = replace(settings, zookeeper=f"{stack.zookeeper}{root.rpartition('/')[0]}-pulsar")
+    settings = Settings.of(**{**given, **changes})
+    pulsar = settings.but(zookeeper=f"{stack.zookeeper}{root.rpartition('/')[0]}-pulsar")
     async with (
         connections.ports(settings, "writer") as ports,
-        connections.zookeeper(pulsar) as zookeeper,
+        connections.zookeeper(pulsar.systems) as zookeeper,
         connections.gateway(settings, "migrator") as theirs,
     ):
         await zookeeper.ensure_path("/managed-ledgers")

@@ -21,7 +21,8 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format import footer as codec
-from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.format.record import EncodeSettings
+from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import APPLICATION, LedgerPolicy
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.source.options import Options
@@ -67,7 +68,9 @@ class Fleet:
             self.ports.zookeeper,
             SilentTelemetry(),
             limits=limits,
+            keeper_limits=KeeperLimits(),
             policy=LedgerPolicy(),
+            encode=EncodeSettings(limits.max_entry_bytes),
             identity=f"k{len(self.keepers)}",
             rng=random.Random(len(self.keepers)),
             root=self.root,

@@ -345,7 +345,7 @@ async def runs_that_are_refused(kept: Archive) -> None:
     """What a day is not kept by, and a root that is another, do nothing to it."""
     source, before = kept.source, kept.files(21)
     empty = replace(source, root=f"{source.root}-empty")
-    async with connections.zookeeper(empty.settings) as zookeeper:
+    async with connections.zookeeper(empty.settings.systems) as zookeeper:
         await connections.footer_store(zookeeper, empty.settings).deployment()
     for wrong, said_of_it in (
         (replace(source, namespace="b/ns"), "by tenant.*What to do"),

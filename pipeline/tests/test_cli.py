@@ -265,12 +265,12 @@ def test_settings_come_from_the_daemon_s_file(tmp_path: Path) -> None:
         "gw:1",
         "secret",
     )
-    assert found.arguments.settings.ensemble == 5
+    assert found.arguments.settings.ledgers.ensemble == 5
     found = call(config=config, option=["password=other", "gatewayTokenFile=/t"])
     read, written = found.source, found.arguments.settings
     assert (
         (read.password, read.gateway_token_file)
-        == (written.password, written.gateway_token_file)
+        == (written.ledgers.password, written.systems.gateway_token_file)
         == ("other", "/t")
     )
 

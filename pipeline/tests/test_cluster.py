@@ -168,12 +168,12 @@ from pipeline.tests import migration_world
 register_pickle_by_value(migration_world)
 given = json.loads(sys.argv[1])
 spark = session("speculation", remote=given["remote"])
-settings = Settings(**given["settings"])
+settings = Settings.of(**given["settings"])
 arguments = import_.Arguments(
     settings=settings, pulsar_zookeeper=given["pulsar"], claim_wait_s=120.0, jobs=1
 )
 source = Options.parse({
-    "zookeeper": settings.zookeeper, "gateway": settings.gateway, "root": settings.root,
+    **{name: given["settings"][name] for name in ("zookeeper", "gateway", "root")},
     "tasks": "2",
 })
 slow = migration_world.Slow(given["marks"])
@@ -192,13 +192,13 @@ async def test_an_import_whose_slow_task_runs_twice_makes_every_cursor_once(
     async with migration_world(stack, root) as world:
         refs = await world.cursors(range(6))
         settings = {
-            name: getattr(world.settings, name)
+            name: world.settings.given[name]
             for name in ("zookeeper", "gateway", "root", "inline_state_max_bytes")
         }
         given = {
             "remote": remote,
             "settings": settings,
-            "pulsar": world.pulsar.zookeeper,
+            "pulsar": world.pulsar.systems.zookeeper,
             "marks": str(tmp_path / "marks"),
             "out": str(tmp_path / "out"),
         }

@@ -207,7 +207,10 @@ async def test_a_sweep_leaves_the_live_ledgers_of_another_cluster(
         assert await one.swept() == []
         assert {old, live} <= await one.pulsar_ledgers()
         given = export.Arguments(
-            settings=one.settings, id=RUN, abort=True, pulsar_zookeeper=other.pulsar.zookeeper
+            settings=one.settings,
+            id=RUN,
+            abort=True,
+            pulsar_zookeeper=other.pulsar.systems.zookeeper,
         )
         for also in (given, replace(given, verify=True)):
             with pytest.raises(ProblemError, match="exports to the Pulsar of"):

@@ -90,7 +90,7 @@ class ExportWorld(PulsarWorld):
 
     @property
     def folder(self) -> str:
-        return folder_of(self.settings.root, "export")
+        return folder_of(self.settings.systems.root, "export")
 
     async def record(self) -> RunRecord:
         return RunRecord(await self.zk(), self.folder, RUN)

@@ -101,7 +101,7 @@ class World:
         return self.bookies.gateway(role="reader")
 
     async def footers(self) -> FooterStore:
-        return FooterStore(self.zk, Settings().encode, root=ROOT)
+        return FooterStore(self.zk, Settings.of().encode, root=ROOT)
 
 
 @pytest.fixture

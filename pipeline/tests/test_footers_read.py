@@ -160,7 +160,9 @@ async def test_no_root_is_no_empty_fleet(zk: FakeZooKeeper) -> None:
         match=f"{ROOT} in ZooKeeper at 127.0.0.1:2181 does not exist, so nothing can be said",
     ):
         await found(zk, options(), ["000", "fff"])
-    await FooterStore(zk, Settings().encode, root=ROOT).deployment()  # as the first daemon makes it
+    await FooterStore(
+        zk, Settings.of().encode, root=ROOT
+    ).deployment()  # as the first daemon makes it
     assert not await found(zk, options())
     assert not await found(zk, options(), ["000", "fff"])
 

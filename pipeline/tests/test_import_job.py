@@ -180,13 +180,14 @@ async def test_processes_that_end_after_any_step(
 def command(world: MigrationWorld, folder: Path) -> list[str]:
     config = folder / "ours.toml"
     config.write_text(
-        f'inline_state_max_bytes = 0\nflush_interval_ms = 5\nroot = "{world.settings.root}"\n'
+        f"inline_state_max_bytes = 0\nflush_interval_ms = 5\n"
+        f'root = "{world.settings.systems.root}"\n'
     )
     where = [
         "--zookeeper",
-        world.settings.zookeeper,
+        world.settings.systems.zookeeper,
         "--gateway",
-        world.settings.gateway,
+        world.settings.systems.gateway,
         "--config",
         str(config),
     ]
@@ -195,7 +196,7 @@ def command(world: MigrationWorld, folder: Path) -> list[str]:
         spark += ["--conf", setting]
     more = [
         "--pulsar-zookeeper",
-        world.pulsar.zookeeper,
+        world.pulsar.systems.zookeeper,
         "--option",
         "tasks=4",
         "--jobs",
@@ -256,7 +257,7 @@ async def until_made(
 
 
 async def only_record(world: MigrationWorld) -> Record:
-    folder = folder_of(world.settings.root, "import")
+    folder = folder_of(world.settings.systems.root, "import")
     (run,) = await world.ports.zookeeper.children(folder)
     return msgspec.json.decode(
         (await world.ports.zookeeper.get(f"{folder}/{run}")).data, type=Record

@@ -52,7 +52,7 @@ class Late:
     ) -> OneImport:
         """On a host of its own, with sessions of its own."""
         world = self.world
-        settings = named(replace(world.settings, name=host, inline_state_max_bytes=0), run)
+        settings = named(world.settings.but(name=host, inline_state_max_bytes=0), run)
         real = await world.ports("writer")
         ports, theirs = real, await world.pulsar()
         if at is not None:
@@ -68,14 +68,16 @@ class Late:
             refresh=self.refresh,
             **options,
         )
-        record = RunRecord(ports.zookeeper, folder_of(settings.root, "import"), run)
+        record = RunRecord(ports.zookeeper, folder_of(settings.systems.root, "import"), run)
         return OneImport(importing, record, wait_s)
 
     async def imported(self, **options: Any) -> Outcome:
         return await (await self.attempt(**options)).one(REF)
 
     async def record(self, run: str = RUN) -> RunRecord:
-        return RunRecord(await self.world.zk(), folder_of(self.world.settings.root, "import"), run)
+        return RunRecord(
+            await self.world.zk(), folder_of(self.world.settings.systems.root, "import"), run
+        )
 
     async def begun(self, run: str = RUN) -> None:
         await (await self.record(run)).begin("import", {})

@@ -207,14 +207,14 @@ async def test_a_run_that_is_begun_again_meanwhile_is_still_open(
 
 
 def test_whose_maker_is_certainly_gone() -> None:
-    ours = Settings(name="here")
+    ours = Settings.of(name="here")
     nobody = 2**22 + 1
 
     def footer(writer: str) -> Footer:
         at = Position(0, -1)
         return Footer("t", "s", FooterState.OPEN, 1, writer, 1, 1, at, EmptyBase(at))
 
-    of_a_run = f"{named(ours, 'r-1').identity}/import-pulsar/ab"
+    of_a_run = f"{named(ours, 'r-1').daemon.identity}/import-pulsar/ab"
     assert of_a_run == f"here+r-1/{os.getpid()}/import-pulsar/ab"
     for writer, gone in [
         (of_a_run, False),  # of this process, or of one with its number in another container

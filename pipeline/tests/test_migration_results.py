@@ -19,7 +19,7 @@ from cursorkeeper_pipeline.sinks.record import Record, State
 from cursorkeeper_pipeline.source.options import Options
 
 SOURCE = Options.parse({"zookeeper": "z:1", "gateway": "g:1", "table": "pulsar_cursors"})
-SETTINGS = Settings(zookeeper="z:1", gateway="g:1")
+SETTINGS = Settings.of(zookeeper="z:1", gateway="g:1")
 KINDS = pytest.mark.parametrize(("kind", "job"), [("import", import_), ("export", export)])
 
 

@@ -48,8 +48,9 @@ def test_text_and_pickle_mean_the_same() -> None:
 
 def test_a_root_is_the_same_with_a_slash_at_its_end() -> None:
     options = Options.parse({**GIVEN, "root": "/my/cursors//"})
-    assert options.root == options.settings.root == "/my/cursors" and options == Options.parse(
-        {**GIVEN, "root": "/my/cursors"}
+    assert (
+        options.root == options.settings.systems.root == "/my/cursors"
+        and options == Options.parse({**GIVEN, "root": "/my/cursors"})
     )
     assert (
         Options.parse(

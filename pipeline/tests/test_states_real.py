@@ -21,10 +21,11 @@ from cursorkeeper.core.footer import SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
-from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.terminal.output import Bar
 from cursorkeeper_pipeline.keys import cursor_key
@@ -126,7 +127,9 @@ async def source_of(made: Fleet, name: CursorName, limits: Limits) -> Source:
         made.ports.zookeeper,
         SilentTelemetry(),
         limits=replace(limits, whole_state_interval_ms=10),
+        keeper_limits=KeeperLimits(),
         policy=LedgerPolicy(),
+        encode=EncodeSettings(limits.max_entry_bytes),
         identity="p",
         rng=random.Random(1),
         root=made.root,

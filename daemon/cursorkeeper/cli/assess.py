@@ -95,7 +95,7 @@ async def assess(
     asked = memory_of(admin_url, admin_token_file, internal_stats, chosen.topic)
     totals, skipped = Totals(top), list[SkippedPath]()
     async with (
-        connections.zookeeper(settings) as keeper,
+        connections.zookeeper(settings.systems) as keeper,
         connections.gateway(settings, "reader") as ledgers,
     ):
         assessment = Assessment(PulsarPorts(keeper, ledgers), asked, pulsar, compare)
@@ -121,7 +121,7 @@ async def assess(
     if html is not None:
         when = f"{datetime.now(UTC):%Y-%m-%d %H:%M UTC}"
         rests_on = {"source": asked.describes, "exact_with": asked.exact_with}
-        text = page(totals, pulsar, when=when, where=settings.zookeeper, **rests_on)
+        text = page(totals, pulsar, when=when, where=settings.systems.zookeeper, **rests_on)
         with whole_file(html) as out:
             out.write(text.encode())
     return code

@@ -65,7 +65,7 @@ async def export_pulsar(
         connections.ports(settings, "reader") as ports,
         pulsar_ports(settings, pulsar, ports, role, own=True) as theirs,
     ):
-        await roots.check_root(ports.zookeeper, settings)
+        await roots.check_root(ports.zookeeper, settings.systems)
         target = await target_of(limits, pulsar, theirs.ledgers)
         run = migration.begun(
             KIND_OF_RUN, chosen, settings, pulsar, resume=resume, dry_run=dry_run, as_json=as_json

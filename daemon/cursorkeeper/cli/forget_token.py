@@ -56,7 +56,7 @@ async def forget_token(
     seen.check()
     version = None
     if confirmed("set its fencing token to 0?", yes=yes, as_json=json):
-        writer = f"{settings.identity}/forget-token/{secrets.token_hex(8)}"
+        writer = f"{settings.daemon.identity}/forget-token/{secrets.token_hex(8)}"
         async with connections.ports(settings) as ports:
             version = await forget(ports, seen, writer)
     if json:

@@ -23,7 +23,7 @@ async def opened(
 ) -> AsyncIterator[tuple[Ports, Bar]]:
     """Raises ProblemError, also where the root is none; `needs_id`: or nobody's."""
     async with connections.ports(settings, role) as ports:
-        await roots.check_root(ports.zookeeper, settings, needs_id=needs_id)
+        await roots.check_root(ports.zookeeper, settings.systems, needs_id=needs_id)
         with Bar(doing) as bar:
             yield ports, bar
 

@@ -51,7 +51,7 @@ async def import_pulsar(
         connections.ports(settings, role) as ports,
         pulsar_ports(settings, pulsar, ports, "reader", own=own) as theirs,
     ):
-        if new := await roots.told_if_new(ports.zookeeper, settings):
+        if new := await roots.told_if_new(ports.zookeeper, settings.systems):
             say(new, err=True)
         run = migration.begun(
             KIND, chosen, settings, pulsar, resume=resume, dry_run=dry_run, as_json=as_json

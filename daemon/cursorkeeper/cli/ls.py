@@ -66,8 +66,8 @@ async def ls(
     cursor `markDelete` is a lower bound. A footer that cannot be read is listed as damaged, and the
     exit code is 1.
     """
-    async with connections.zookeeper(settings) as keeper:
-        await roots.check_root(keeper, settings)
+    async with connections.zookeeper(settings.systems) as keeper:
+        await roots.check_root(keeper, settings.systems)
         footers = connections.footer_store(keeper, settings)
         with Bar("reading footers") as bar:
             damaged = await show(footers, bar, as_json=as_json, deleted=deleted)

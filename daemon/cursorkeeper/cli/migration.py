@@ -56,7 +56,11 @@ def begun(
     that is not resumed. Raises ProblemError.
     """
     doing = f"{command.partition('-')[0]}ing"
-    target = {"pulsarZookeeper": pulsar.zookeeper, "zookeeper": ours.zookeeper, "root": ours.root}
+    target = {
+        "pulsarZookeeper": pulsar.systems.zookeeper,
+        "zookeeper": ours.systems.zookeeper,
+        "root": ours.systems.root,
+    }
     is_lone = resume is None and chosen.topic and chosen.subscription
     journals = journal_of(resume, command, target, named)
     with nullcontext() if dry_run or is_lone else journals as journal, Bar(doing, 0) as bar:

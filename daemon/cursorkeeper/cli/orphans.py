@@ -146,12 +146,13 @@ async def orphans(
     store is doubted, or a footer cannot be read.
     """
     age_s = seconds(age)
-    address = pulsar_zookeeper or (None if pulsar_broker_conf else settings.pulsar_metadata)
-    pulsar = pulsar_settings(settings, pulsar_conf(pulsar_broker_conf or broker_conf), address)
+    address = pulsar_zookeeper or (None if pulsar_broker_conf else settings.limits.pulsar_metadata)
+    conf = pulsar_conf(pulsar_broker_conf or broker_conf)
+    pulsar = pulsar_settings(settings, conf, address).systems
     async with AsyncExitStack() as stack:
-        keeper = await stack.enter_async_context(connections.zookeeper(settings))
-        await roots.check_root(keeper, settings, needs_id=True)
-        same = pulsar.zookeeper == settings.zookeeper
+        keeper = await stack.enter_async_context(connections.zookeeper(settings.systems))
+        await roots.check_root(keeper, settings.systems, needs_id=True)
+        same = pulsar.zookeeper == settings.systems.zookeeper
         theirs = PulsarStore(
             keeper if same else await stack.enter_async_context(connections.zookeeper(pulsar))
         )
@@ -175,4 +176,4 @@ async def orphans(
 
 def new_writer(settings: Settings) -> str:
     """Of one tombstone, and of nothing else ever."""
-    return f"{settings.identity}/orphans/{secrets.token_hex(8)}"
+    return f"{settings.daemon.identity}/orphans/{secrets.token_hex(8)}"

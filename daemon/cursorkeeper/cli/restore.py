@@ -47,7 +47,7 @@ async def restore(
         with Bar("checking the file") as bar, ended_at_once():
             plan = scan(source, str(file), name, bar)
         async with connections.ports(settings, "writer") as ports:
-            if new := await roots.told_if_new(ports.zookeeper, settings):
+            if new := await roots.told_if_new(ports.zookeeper, settings.systems):
                 say(new, err=True)
             with Bar("importing", plan.lines) as bar:
                 done = await run_import(ports, settings, plan, bar, replace=replace)

@@ -24,9 +24,10 @@ class SettingsError(ExplainedError):
 
 
 @frozen
-class About:
-    """What is said of a setting beside its name, its type and its default."""
+class Setting:
+    """What is said of a setting at its field. `name` and `kind`, its type, are the field's."""
 
+    default: Any
     help: str
     bounds: tuple[float, ...] = ()
     """What a number may be, from and to: below, it would mean a busy loop or that nothing is ever
@@ -43,24 +44,18 @@ class About:
     """The choices may be written in any case."""
     is_size: bool = False
     """It may be written with K or M behind the number."""
-
-
-@frozen
-class Setting:
-    name: str
-    kind: Any
-    about: About
+    name: str = ""
+    kind: Any = None
 
     @property
     def named(self) -> str:
         """How messages call it: by our name, and by the one of Pulsar, if it has one."""
-        theirs = self.about.pulsar
-        return f"{self.name} (Pulsar's {theirs[0]})" if theirs else self.name
+        return f"{self.name} (Pulsar's {self.pulsar[0]})" if self.pulsar else self.name
 
 
 def setting(default: T, help: str, *bounds: float, **more: Any) -> T:
-    """A field of a dataclass that a person may set; `more`: see `About`."""
-    about = {"about": About(help, bounds, **more)}
+    """A field of a dataclass that a person may set; `more`: see `Setting`."""
+    about = {"about": Setting(default, help, bounds, **more)}
     if isinstance(default, list):
         return cast("T", dataclasses.field(default_factory=default.copy, metadata=about))
     return dataclasses.field(default=default, metadata=about)
@@ -71,7 +66,7 @@ def settings_of(group: Any) -> dict[str, Setting]:
     """All that is declared in a dataclass, in order."""
     kinds = get_type_hints(group)
     return {
-        one.name: Setting(one.name, kinds[one.name], one.metadata["about"])
+        one.name: dataclasses.replace(one.metadata["about"], name=one.name, kind=kinds[one.name])
         for one in dataclasses.fields(group)
         if "about" in one.metadata
     }

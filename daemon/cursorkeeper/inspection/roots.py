@@ -19,7 +19,7 @@ from cursorkeeper import connections
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import DEPLOYMENT
-from cursorkeeper.settings import Settings
+from cursorkeeper.settings import Systems
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 
@@ -61,42 +61,38 @@ async def look_at(zookeeper: ZooKeeper, path: str) -> Root:
         return Root(exists=False)
 
 
-async def check_root(zookeeper: ZooKeeper, settings: Settings, *, needs_id: bool = False) -> None:
+async def check_root(zookeeper: ZooKeeper, systems: Systems, *, needs_id: bool = False) -> None:
     """`needs_id`: also where cursors are seen, because whose the ledgers are is asked. Raises
     ProblemError, ZooKeeperError.
     """
-    root = await look_at(zookeeper, settings.root)
+    root = await look_at(zookeeper, systems.root)
     if root.has_id or (root.has_cursors and not needs_id):
         return
-    where = f"{settings.root} in ZooKeeper at {settings.zookeeper}"
     said = "has no deployment id: no daemon has made it" if root.exists else "does not exist"
     raise ProblemError(
-        f"{where} {said}, so nothing can be said of its cursors. "
-        f"{await nearby(zookeeper, settings)}",
+        f"{systems.where} {said}, so nothing can be said of its cursors. "
+        f"{await nearby(zookeeper, systems)}",
         f"{LOST}. {NEW}" if root.exists else LOST,
         Kind.USAGE,
     )
 
 
-async def told_if_new(zookeeper: ZooKeeper, settings: Settings) -> str:
+async def told_if_new(zookeeper: ZooKeeper, systems: Systems) -> str:
     """What whoever makes cursors, which may well be the first, should know of a root that is new;
     empty if it is not. Raises ZooKeeperError.
     """
-    if (await look_at(zookeeper, settings.root)).has_id:
+    if (await look_at(zookeeper, systems.root)).has_id:
         return ""
-    new = (
-        f"{settings.root} in ZooKeeper at {settings.zookeeper} is new: daemons find the "
-        f"cursors only with the same root and chroot"
-    )
-    return f"{new}. {await nearby(zookeeper, settings)}"
+    new = f"{systems.where} is new: daemons find the cursors only with the same root and chroot"
+    return f"{new}. {await nearby(zookeeper, systems)}"
 
 
-async def nearby(zookeeper: ZooKeeper, settings: Settings) -> str:
+async def nearby(zookeeper: ZooKeeper, systems: Systems) -> str:
     """A sentence on the roots that are there, as they would be given to a command."""
-    hosts, _, _ = settings.zookeeper.partition("/")
+    hosts, _, _ = systems.zookeeper.partition("/")
     try:
-        async with _whole(zookeeper, settings) as whole:
-            found = [as_flags(path, hosts, settings.root) for path in await roots_in(whole)]
+        async with _whole(zookeeper, systems) as whole:
+            found = [as_flags(path, hosts, systems.root) for path in await roots_in(whole)]
     except (zk.ZooKeeperError, ProblemError) as e:
         return f"Other roots could not be looked for: {e}"
     return (
@@ -107,14 +103,14 @@ async def nearby(zookeeper: ZooKeeper, settings: Settings) -> str:
 
 
 @asynccontextmanager
-async def _whole(zookeeper: ZooKeeper, settings: Settings) -> AsyncIterator[ZooKeeper]:
+async def _whole(zookeeper: ZooKeeper, systems: Systems) -> AsyncIterator[ZooKeeper]:
     """All of the ensemble: the same session, unless it is shut in by a chroot."""
-    hosts, slash, _ = settings.zookeeper.partition("/")
+    hosts, slash, _ = systems.zookeeper.partition("/")
     if not slash:
         yield zookeeper
         return
     async with connections.zookeeper(
-        dataclasses.replace(settings, zookeeper=hosts), START_TIMEOUT_S
+        dataclasses.replace(systems, zookeeper=hosts), START_TIMEOUT_S
     ) as whole:
         yield whole
 

@@ -8,7 +8,6 @@ layout is sent last: only then are acks in ledgers that it does not name checked
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +20,6 @@ from cursorkeeper.connections import Ports
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.footer import Footer, FooterState, Mark, mark_of
-from cursorkeeper.core.limits import KIB
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import ENTRY_ID_MAX, Position
 from cursorkeeper.core.values import LayoutItem
@@ -87,7 +85,7 @@ def is_left_over(footer: Footer, kind: str, settings: Settings) -> bool:
     other. Of an import on another host it is not known whether it lives; if it does it is deposed,
     and that loses nothing: both have one source.
     """
-    here, _ = settings.identity.rsplit("/", 1)
+    here, _ = settings.daemon.identity.rsplit("/", 1)
     return is_half_made(footer, kind) and (host_of(footer) != here or is_gone(footer))
 
 
@@ -171,13 +169,10 @@ async def make_cursor(
             raise ProblemError(f"{name} was created by somebody else meanwhile", AGAIN)
     # the state was accepted once already: only what the format itself cannot hold is refused; and
     # nobody acks meanwhile, so that a format that writes whole states need not wait for more
-    limits = dataclasses.replace(
-        settings.limits,
-        open_ledger_span_max=ENTRY_ID_MAX + 1,
-        whole_state_interval_ms=settings.flush_interval_ms,
+    settings = settings.but(
+        open_ledger_span_max=ENTRY_ID_MAX + 1, flush_interval_ms=settings.cursor.flush_interval_ms
     )
-    info = await ports.ledgers.describe()
-    writer = settings.state_writer(min(info.entry_bytes_max, info.message_bytes_max - 64 * KIB))
+    writer = settings.state_writer(await ports.ledgers.describe())
     async with hold(
         name,
         ports,
@@ -185,7 +180,6 @@ async def make_cursor(
         purpose,
         only=before,
         start=source.mark_delete,
-        limits=limits,
         state_writer=writer,
         rng=rng,
         stall_s=stall_s,

@@ -347,7 +347,7 @@ async def target_of(limits: PulsarSettings, pulsar: Settings, ledgers: LedgerSto
     """`limits`: of the brokers; `pulsar`: our settings, pointed at Pulsar's systems. Raises
     GatewayError.
     """
-    znode_bytes_max = pulsar.zookeeper_jute_maxbuffer_bytes
+    znode_bytes_max = pulsar.systems.zookeeper_jute_maxbuffer_bytes
     entry_bytes_max = (await ledgers.describe()).entry_bytes_max
     return Target(replace(limits, znode_bytes_max=znode_bytes_max), entry_bytes_max)
 

@@ -154,7 +154,7 @@ class Import:
             if e.kind is not Kind.AWAY:
                 raise
         await self.patience.repeat(
-            name.display, lambda: self.ports.zookeeper.sync(name.path(self.settings.root))
+            name.display, lambda: self.ports.zookeeper.sync(self.ports.footers.path(name))
         )
         return await footer_of(self.ports, name)
 
@@ -175,7 +175,7 @@ class Import:
 
     def _check_batches(self, cursor: PulsarCursor) -> None:
         """Raises MigrationError."""
-        if cursor.state.batches and not self.settings.limits.batch_index_acks:
+        if cursor.state.batches and not self.settings.state.batch_index_acknowledge_enable:
             message = (
                 f"{len(cursor.state.batches):,} partly acked batches would be lost: our "
                 f"settings keep no batch indexes"
@@ -247,7 +247,9 @@ class Import:
             if footer is None or mark_of(footer) == seen:
                 raise
             # who was deposed has a successor, of whatever name; another host may have ours
-            if not isinstance(e, Lost) and footer.writer.startswith(f"{self.settings.identity}/"):
+            if not isinstance(e, Lost) and footer.writer.startswith(
+                f"{self.settings.daemon.identity}/"
+            ):
                 raise
             raise raced(footer) from e
         try:

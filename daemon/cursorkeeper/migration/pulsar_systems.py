@@ -13,19 +13,12 @@ from cursorkeeper import connections
 from cursorkeeper.broker_conf import read_properties
 from cursorkeeper.migration.cluster import PulsarPorts
 from cursorkeeper.pulsar_broker.settings import PulsarSettings, of_version, with_broker_conf
-from cursorkeeper.settings import Settings, SettingsError
+from cursorkeeper.settings import Settings
 
 
 def pulsar_conf(file: Path | None) -> dict[str, str]:
-    """Pulsar's broker.conf as it is; empty if none is given. Raises ProblemError."""
-    if file is None:
-        return {}
-    try:
-        return read_properties(file.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise SettingsError(f"{file}: {e.strerror or e}") from e
-    except UnicodeDecodeError as e:
-        raise SettingsError(f"{file}: byte {e.start} is not UTF-8: is it a broker.conf?") from e
+    """Pulsar's broker.conf as it is; empty if none is given. Raises SettingsError."""
+    return {} if file is None else read_properties(file)
 
 
 def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str | None) -> Settings:
@@ -36,9 +29,9 @@ def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str 
         zookeeper
         or conf.get("metadataStoreUrl", "").removeprefix("zk:")
         or conf.get("zookeeperServers")
-        or settings.zookeeper
+        or settings.systems.zookeeper
     )
-    return replace(settings, zookeeper=address, password=conf.get("managedLedgerPassword", ""))
+    return settings.but(zookeeper=address, password=conf.get("managedLedgerPassword", ""))
 
 
 @asynccontextmanager
@@ -50,9 +43,9 @@ async def pulsar_ports(
     """
     async with AsyncExitStack() as stack:
         zookeeper, ledgers = ours.zookeeper, ours.ledgers
-        if pulsar.zookeeper != settings.zookeeper:
-            zookeeper = await stack.enter_async_context(connections.zookeeper(pulsar))
-        if own or pulsar.password != settings.password:
+        if pulsar.systems.zookeeper != settings.systems.zookeeper:
+            zookeeper = await stack.enter_async_context(connections.zookeeper(pulsar.systems))
+        if own or pulsar.ledgers.password != settings.ledgers.password:
             ledgers = await stack.enter_async_context(connections.gateway(pulsar, role))
         yield PulsarPorts(zookeeper, ledgers)
 

@@ -26,7 +26,7 @@ from cursorkeeper.core.footer import Mark
 from cursorkeeper.core.intake_check import IntakeCheck
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
-from cursorkeeper.core.names import ROOT, CursorName
+from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.proof import DELETE_AGAIN, UNAVAILABLE_REMEDY
 from cursorkeeper.core.setting import setting
 from cursorkeeper.core.table import LIVE, OPENING
@@ -215,11 +215,6 @@ class KeeperLimits:
     )
 
 
-DEFAULT_LIMITS = Limits()
-DEFAULT_KEEPER_LIMITS = KeeperLimits()
-DEFAULT_POLICY = LedgerPolicy()
-
-
 class Keeper:
     """See the module. `identity` goes into every footer; `rng` makes nonces and jitter;
     `state_writer`: cursors are written in its format, None: natively.
@@ -231,25 +226,24 @@ class Keeper:
         zookeeper: ZooKeeper,
         telemetry: Telemetry,
         *,
-        limits: Limits = DEFAULT_LIMITS,
-        keeper_limits: KeeperLimits = DEFAULT_KEEPER_LIMITS,
-        policy: LedgerPolicy = DEFAULT_POLICY,
-        encode: EncodeSettings | None = None,
-        identity: str = "keeper",
-        rng: random.Random | None = None,
-        root: str = ROOT,
-        state_writer: StateWriter | None = None,
+        limits: Limits,
+        keeper_limits: KeeperLimits,
+        policy: LedgerPolicy,
+        encode: EncodeSettings,
+        identity: str,
+        rng: random.Random,
+        root: str,
+        state_writer: StateWriter | None,
     ) -> None:
         self.limits, self.keeper_limits, self.identity = limits, keeper_limits, identity
-        self.rng = rng or random.Random()
+        self.rng = rng
         self.own = f"{identity}/{self.rng.getrandbits(64):016x}."
         """How every writer of this keeper begins, and of no other."""
         self._claims = 0
         self.telemetry = telemetry
         self.ledgers = ledgers
         self.state_writer = state_writer
-        encoding = encode or EncodeSettings(max_entry_bytes=limits.max_entry_bytes)
-        self.footers = FooterStore(zookeeper, encoding, root=root)
+        self.footers = FooterStore(zookeeper, encode, root=root)
         self._clock = PatientClock()
         self._lanes = Lanes(
             Lane(keeper_limits.openings_at_once_max),
@@ -263,7 +257,7 @@ class Keeper:
             ledgers,
             self.footers,
             policy,
-            encoding,
+            encode,
             telemetry,
             self._clock,
             self._lanes,

@@ -128,7 +128,7 @@ def cluster_of(
     ours = options.settings_of(zookeeper=zookeeper, gateway=gateway, config=config)
     settings = pulsar_settings(ours, conf, pulsar_zookeeper)
     return settings, cluster_settings(
-        pulsar_version, conf, frame_bytes, settings.zookeeper_jute_maxbuffer_bytes
+        pulsar_version, conf, frame_bytes, settings.systems.zookeeper_jute_maxbuffer_bytes
     )
 
 

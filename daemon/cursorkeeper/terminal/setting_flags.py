@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from cursorkeeper.core.setting import settings_of
-from cursorkeeper.settings import GROUPS, Settings
+from cursorkeeper.settings import GROUPS
 
 
 def _parameter(name: str, annotation: Any) -> inspect.Parameter:
@@ -25,22 +25,21 @@ def _shown(default: Any) -> Any:
 
 
 def _setting_parameters() -> Iterator[inspect.Parameter]:
-    defaults = Settings()
     for group, title in GROUPS.items():
         for name, one in settings_of(group).items():
-            kind = str if one.about.is_size else one.kind  # K or M may follow the number
-            said = [f"Pulsar's name: {' or '.join(one.about.pulsar)}"] if one.about.pulsar else []
-            said.append(f"default: {_shown(getattr(defaults, name))}")
+            kind = str if one.is_size else one.kind  # K or M may follow the number
+            said = [f"Pulsar's name: {' or '.join(one.pulsar)}"] if one.pulsar else []
+            said.append(f"default: {_shown(one.default)}")
             option = typer.Option(
                 *_names(name.replace("_", "-"), kind),
                 *(["--source"] if name == "sources" else []),
-                help=f"{one.about.help} ({'; '.join(said)})",
+                help=f"{one.help} ({'; '.join(said)})",
                 rich_help_panel=f"Settings: {title}",
                 metavar=None if kind is bool else "NUMBER" if one.kind in (int, float) else "TEXT",
                 show_default=False,
             )
             yield _parameter(name, Annotated[kind | None, option])
-            for key in one.about.pulsar:  # the same by Pulsar's name; the help names it with ours
+            for key in one.pulsar:  # the same by Pulsar's name; the help names it with ours
                 hidden = typer.Option(*_names(key, kind), hidden=True, show_default=False)
                 yield _parameter(key, Annotated[kind | None, hidden])
 

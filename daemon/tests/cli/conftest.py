@@ -28,7 +28,7 @@ EAGER = small(NO_INLINE, snapshot_bytes_min=1, snapshot_cost_ratio=0.0, snapshot
 class CliWorld(World):
     """A world whose cursors are then looked at by commands."""
 
-    settings = Settings()
+    settings = Settings.of()
     bar = Bar("test")
 
     async def ports(self, role: str = "reader") -> Ports:

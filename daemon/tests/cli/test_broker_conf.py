@@ -81,15 +81,24 @@ def conf(tmp_path: Path, text: str) -> Path:
 
 def test_a_shipped_one(tmp_path: Path) -> None:
     made = load(broker_conf=conf(tmp_path, REAL), environment={})
-    assert made.zookeeper == "zk-1:2181,zk-2:2181,zk-3:2181/pulsar-a"
-    assert (made.ensemble, made.write_quorum, made.ack_quorum, made.digest) == (2, 2, 2, "CRC32C")
-    assert (made.zookeeper_session_timeout_ms, made.ledger_age_max_s, made.password) == (
+    assert made.systems.zookeeper == "zk-1:2181,zk-2:2181,zk-3:2181/pulsar-a"
+    assert (
+        made.ledgers.ensemble,
+        made.ledgers.write_quorum,
+        made.ledgers.ack_quorum,
+        made.ledgers.digest,
+    ) == (2, 2, 2, "CRC32C")
+    assert (
+        made.systems.zookeeper_session_timeout_ms,
+        made.cursor.ledger_age_max_s,
+        made.ledgers.password,
+    ) == (
         20_000,
         14_400,
         "",
     )
-    assert made.max_entry_bytes == Settings().max_entry_bytes
-    parsed = connections.zookeeper_settings(made)
+    assert made.cursor.max_entry_bytes == Settings.of().cursor.max_entry_bytes
+    parsed = connections.zookeeper_settings(made.systems)
     assert (
         parsed.servers == (("zk-1", 2181), ("zk-2", 2181), ("zk-3", 2181))
         and parsed.chroot == "/pulsar-a"
@@ -102,15 +111,15 @@ def test_an_older_one(tmp_path: Path) -> None:
         "managedLedgerPassword=s3cret\nmanagedLedgerDigestType=MAC\n"
     )
     made = load(broker_conf=conf(tmp_path, text), environment={})
-    assert made.zookeeper == "zk:2181", "a host may be called zk"
-    assert (made.password, made.digest) == ("s3cret", "MAC")
+    assert made.systems.zookeeper == "zk:2181", "a host may be called zk"
+    assert (made.ledgers.password, made.ledgers.digest) == ("s3cret", "MAC")
 
 
 def test_limits_of_pip_381(tmp_path: Path) -> None:
     made = load(
         broker_conf=conf(tmp_path, "persistentUnackedRangesMaxEntrySize=524288\n"), environment={}
     )
-    assert made.max_entry_bytes == 524_288
+    assert made.cursor.max_entry_bytes == 524_288
 
 
 def test_the_last_of_several_counts(tmp_path: Path) -> None:
@@ -120,7 +129,7 @@ def test_the_last_of_several_counts(tmp_path: Path) -> None:
         ),
         environment={},
     )
-    assert made.ensemble == 4
+    assert made.ledgers.ensemble == 4
 
 
 @pytest.mark.parametrize(

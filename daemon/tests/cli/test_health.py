@@ -113,7 +113,10 @@ def test_the_environment_says_where_and_a_proxy_has_no_say(address: str) -> None
 
 
 def test_where_it_asks() -> None:
-    assert Settings().listen == DEFAULT_ADDRESS and f"{ENVIRONMENT_PREFIX}LISTEN" == LISTEN_VARIABLE
+    assert (
+        Settings.of().daemon.listen == DEFAULT_ADDRESS
+        and f"{ENVIRONMENT_PREFIX}LISTEN" == LISTEN_VARIABLE
+    )
     assert (
         address_to_ask(None, None) == DEFAULT_ADDRESS
         and address_to_ask(None, "") == DEFAULT_ADDRESS

@@ -42,7 +42,7 @@ from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.support.world import NAME, Source, acks, closed, opened, partial, ranges
 
 OTHER = CursorName("persistent://t/ns/copy", "sub")
-SETTINGS = Settings(inline_state_max_bytes=0)
+SETTINGS = Settings.of(inline_state_max_bytes=0)
 
 
 async def exported(world: CliWorld, name: CursorName, file: Path) -> bytes:

@@ -100,9 +100,9 @@ def test_usage_errors(arguments: list[str], code: int, says: str) -> None:
 
 async def test_a_dead_zookeeper_and_a_dead_gateway_are_named() -> None:
     address = f"127.0.0.1:{free_port()}"
-    dead = Settings(zookeeper=address, gateway=address)
+    dead = Settings.of(zookeeper=address, gateway=address)
     for opening, name in (
-        (connections.zookeeper(dead, 0.3), "ZooKeeper"),
+        (connections.zookeeper(dead.systems, 0.3), "ZooKeeper"),
         (connections.gateway(dead, "reader", 0.3), "the ledger gateway"),
     ):
         with pytest.raises(ProblemError) as error:
@@ -138,10 +138,10 @@ def test_the_exit_code_of_run_is_the_daemons(left: int) -> None:
     assert CliRunner().invoke(given_to(serve), [*arguments, "--parent-pid", "12"]).exit_code == left
     settings = load(environment={}, flags=served["flags"])
     assert (
-        settings.zookeeper,
-        settings.shrink_ensemble,
-        settings.sources,
-        settings.ledger_age_max_s,
+        settings.systems.zookeeper,
+        settings.ledgers.shrink_ensemble,
+        settings.daemon.sources,
+        settings.cursor.ledger_age_max_s,
         served["parent_pid"],
     ) == (
         "h:1",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from cursorkeeper.bookkeeper.port import GatewayInfo
 from cursorkeeper.cli import main as program
 from cursorkeeper.connections import gateway_settings
 from cursorkeeper.format.pulsar.values import Compression, Form
@@ -15,6 +17,7 @@ from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSetting
 from cursorkeeper.settings import ALIASES, Settings, SettingsError, load
 from daemon.tests.cli.conftest import given_to
 
+GATEWAY = GatewayInfo("one", "1", "4.17", 4 << 20, 5 << 20, 3, "")
 MULTIPLE = "persistentUnackedRangesWithMultipleEntriesEnabled"
 VALUES: dict[str, tuple[str, Any]] = {
     MULTIPLE: ("true", True),
@@ -34,7 +37,9 @@ VALUES: dict[str, tuple[str, Any]] = {
 
 
 def whole(**flags: Any) -> WholeStateSettings:
-    return load(environment={}, flags={"format": "pulsar", **flags}).whole_state(4 << 20)
+    writer = load(environment={}, flags={"format": "pulsar", **flags}).state_writer(GATEWAY)
+    assert isinstance(writer, PulsarStateWriter)
+    return writer.settings
 
 
 def test_every_alias_is_tried_here() -> None:
@@ -55,7 +60,8 @@ def test_r05_each_of_pulsars_names_is_taken_in_every_source(key: str, tmp_path: 
         load(environment={f"CURSORKEEPER_{ALIASES[key].upper()}": text}),
         load(environment={}, flags={ALIASES[key]: text}),
     ]
-    assert [getattr(made, ALIASES[key]) for made in found] == [value] * len(found)
+    groups = [{**asdict(made.cursor), **asdict(made.state)} for made in found]
+    assert [group[ALIASES[key]] for group in groups] == [value] * len(found)
     assert all(ALIASES[key] in made.given for made in found)
 
 
@@ -82,10 +88,10 @@ def test_r05_pulsars_names_are_flags_of_run() -> None:
         == 0
     )
     made = load(environment={}, flags=taken)
-    assert made.managed_ledger_max_ack_state_in_bytes_to_persist == 512 << 10
+    assert made.state.managed_ledger_max_ack_state_in_bytes_to_persist == 512 << 10
     assert (
-        made.persistent_unacked_ranges_with_multiple_entries_enabled
-        and not made.limits.batch_index_acks
+        made.state.persistent_unacked_ranges_with_multiple_entries_enabled
+        and not made.machine_limits.batch_index_acks
     )
     text = " ".join(
         CliRunner()
@@ -131,7 +137,7 @@ def test_the_gateway_client_has_room_for_all_states_that_may_be_on_their_way() -
         ({"format": "pulsar", "max_entry_bytes": "3M", MULTIPLE: True}, 3 << 20),
     ):
         made = load(environment={}, flags=values)
-        room = made.daemon_appends_in_flight_max * entry_bytes
+        room = made.limits.daemon_appends_in_flight_max * entry_bytes
         assert gateway_settings(made, "writer").append_window_bytes_max >= room
 
 
@@ -140,7 +146,7 @@ def test_a_rate_of_next_to_nothing_is_a_long_interval() -> None:
         environment={},
         flags={"format": "pulsar", "managedLedgerDefaultMarkDeleteRateLimit": "5e-324"},
     )
-    assert made.limits.whole_state_interval_ms > 86_400_000
+    assert made.machine_limits.whole_state_interval_ms > 86_400_000
 
 
 def test_r05_errors_of_a_broker_conf_name_the_key_and_the_file(tmp_path: Path) -> None:
@@ -173,7 +179,7 @@ def test_limits_of_a_broker_conf_are_no_business_of_the_native_format(tmp_path: 
         "managedLedgerMaxAckStateInBytesToPersist=9M\ncursorInfoCompressionType=GZIP\nmanagedLedgerMaxUnackedRangesToPersist=5\n"
     )
     made = load(broker_conf=conf, environment={})
-    assert made.state_writer(4 << 20) is None and made.format == "native"
+    assert made.state_writer(GATEWAY) is None and made.state.format == "native"
 
 
 def test_one_setting_given_twice_in_one_source_must_agree() -> None:
@@ -261,27 +267,27 @@ def test_form_codec_and_sizes() -> None:
         and not whole().truncate
     )
     assert isinstance(
-        load(environment={}, flags={"format": "pulsar"}).state_writer(1), PulsarStateWriter
+        load(environment={}, flags={"format": "pulsar"}).state_writer(GATEWAY), PulsarStateWriter
     )
 
 
 def test_r13_the_rhythm_is_pulsars_unless_the_interval_is_given() -> None:
-    assert Settings().limits.whole_state_interval_ms == 1_000
+    assert Settings.of().machine_limits.whole_state_interval_ms == 1_000
     for flags, wanted in (
         ({"managedLedgerDefaultMarkDeleteRateLimit": 4}, 250),
         ({"managedLedgerDefaultMarkDeleteRateLimit": 0.1}, 10_000),
         ({"managedLedgerDefaultMarkDeleteRateLimit": 0}, 10),
         ({"managedLedgerDefaultMarkDeleteRateLimit": 4, "flush_interval_ms": 30}, 30),
     ):
-        assert load(environment={}, flags=flags).limits.whole_state_interval_ms == wanted
+        assert load(environment={}, flags=flags).machine_limits.whole_state_interval_ms == wanted
 
 
 @pytest.mark.parametrize(
     "name", ["batchIndexAcknowledgeEnable", "acknowledgmentAtBatchIndexLevelEnabled"]
 )
 def test_r17_batch_indexes_are_kept_unless_either_name_turns_them_off(name: str) -> None:
-    assert Settings().limits.batch_index_acks
-    assert not load(environment={}, flags={name: False}).limits.batch_index_acks
+    assert Settings.of().machine_limits.batch_index_acks
+    assert not load(environment={}, flags={name: False}).machine_limits.batch_index_acks
 
 
 def test_footers_with_properties_must_fit_a_znode() -> None:

@@ -21,7 +21,9 @@ HERE = "zk:2181"
 
 async def refusal(zookeeper: ZooKeeper, root: str, *, needs_id: bool = False) -> str:
     with pytest.raises(ProblemError) as refused:
-        await check_root(zookeeper, Settings(zookeeper=HERE, root=root), needs_id=needs_id)
+        await check_root(
+            zookeeper, Settings.of(zookeeper=HERE, root=root).systems, needs_id=needs_id
+        )
     assert exit_code(refused.value.problem) == USAGE and refused.value.problem.remedy
     return refused.value.problem.message
 
@@ -29,7 +31,7 @@ async def refusal(zookeeper: ZooKeeper, root: str, *, needs_id: bool = False) ->
 async def test_what_is_no_root_is_named_with_the_roots_that_are_there(world: CliWorld) -> None:
     await world.closed(l7=((1, 3),))
     zookeeper = (await world.ports()).zookeeper
-    await check_root(zookeeper, Settings(zookeeper=HERE), needs_id=True)
+    await check_root(zookeeper, Settings.of(zookeeper=HERE).systems, needs_id=True)
     await zookeeper.ensure_path("/ledgers/available")
     for root, why in (
         ("/cursorkeeper/cursor", "does not exist"),
@@ -48,7 +50,7 @@ async def test_an_id_that_is_lost_hides_no_cursor_and_makes_nothing_garbage(
     await world.closed(l7=((1, 3),))
     zookeeper = (await world.ports()).zookeeper
     await zookeeper.set(ROOT, b"", ANY_VERSION)
-    await check_root(zookeeper, Settings(zookeeper=HERE))
+    await check_root(zookeeper, Settings.of(zookeeper=HERE).systems)
     assert "No other root was found" in await refusal(zookeeper, ROOT, needs_id=True)
 
 
@@ -68,8 +70,8 @@ async def test_roots_behind_chroots_are_found(world: CliWorld) -> None:
 async def test_who_makes_cursors_is_told_that_the_root_is_new(world: CliWorld) -> None:
     zookeeper = (await world.ports()).zookeeper
     assert f"{ROOT} in ZooKeeper at {HERE} is new" in await told_if_new(
-        zookeeper, Settings(zookeeper=HERE)
+        zookeeper, Settings.of(zookeeper=HERE).systems
     )
     assert not (await look_at(zookeeper, ROOT)).exists, "nothing is written by looking"
     await world.closed(l7=((1, 3),))
-    assert await told_if_new(zookeeper, Settings(zookeeper=HERE)) == ""
+    assert await told_if_new(zookeeper, Settings.of(zookeeper=HERE).systems) == ""

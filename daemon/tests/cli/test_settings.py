@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.bookkeeper.port import Digest
+from cursorkeeper.bookkeeper.port import Digest, GatewayInfo
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.problems import problem_of
@@ -24,12 +24,12 @@ def write(path: Path, text: str) -> Path:
 
 def test_defaults_are_those_of_the_core() -> None:
     made = load(environment={})
-    assert made.limits == Limits()
+    assert made.machine_limits == Limits()
     assert (
-        made.policy.ensemble,
-        made.policy.write_quorum,
-        made.policy.ack_quorum,
-        made.policy.digest,
+        made.ledgers.policy.ensemble,
+        made.ledgers.policy.write_quorum,
+        made.ledgers.policy.ack_quorum,
+        made.ledgers.policy.digest,
     ) == (3, 3, 2, Digest.CRC32C)
     assert made.encode.codec is Codec.ZSTD
 
@@ -44,14 +44,20 @@ def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
     made = load(
         broker_conf=conf, file=toml, environment=env, flags={"listen": "flag:1", "root": None}
     )
-    assert (made.ack_quorum, made.zookeeper, made.root, made.listen, made.digest) == (
+    assert (
+        made.ledgers.ack_quorum,
+        made.systems.zookeeper,
+        made.systems.root,
+        made.daemon.listen,
+        made.ledgers.digest,
+    ) == (
         1,
         "toml:1",
         "/env",
         "flag:1",
         "MAC",
     )
-    assert load(broker_conf=conf, environment={}).zookeeper == "conf:1"
+    assert load(broker_conf=conf, environment={}).systems.zookeeper == "conf:1"
 
 
 def test_environment_values_are_text_of_any_type() -> None:
@@ -64,11 +70,11 @@ def test_environment_values_are_text_of_any_type() -> None:
     }
     made = load(environment=env)
     assert (
-        made.ensemble,
-        made.shrink_ensemble,
-        made.ledger_age_max_s,
-        made.sources,
-        made.uvloop,
+        made.ledgers.ensemble,
+        made.ledgers.shrink_ensemble,
+        made.cursor.ledger_age_max_s,
+        made.daemon.sources,
+        made.limits.uvloop,
     ) == (5, False, 1.5, ["a:1", "b:2"], True)
 
 
@@ -227,14 +233,26 @@ def test_variables_of_others_with_our_prefix_are_none_of_ours() -> None:
     )
 
 
+def gateway(entry_bytes_max: int, message_bytes_max: int) -> GatewayInfo:
+    return GatewayInfo("one", "1", "4.17", entry_bytes_max, message_bytes_max, 3, "")
+
+
 def test_limits_of_the_gateway() -> None:
     made = load(environment={})
-    made.check_gateway((1 << 20) + (64 << 10), 4 << 20)
+    made.check_gateway(gateway((1 << 20) + (64 << 10), 4 << 20))
     with pytest.raises(SettingsError, match="above the gateway's entry limit"):
-        made.check_gateway(1 << 20, 4 << 20)
+        made.check_gateway(gateway(1 << 20, 4 << 20))
     with pytest.raises(SettingsError, match="messages"):
-        made.check_gateway(2 << 20, 1 << 20)
+        made.check_gateway(gateway(2 << 20, 1 << 20))
 
 
 def test_the_identity_names_host_and_process() -> None:
-    assert Settings(name="n").identity.startswith("n/")
+    assert Settings.of(name="n").daemon.identity.startswith("n/")
+
+
+def test_properties_of_a_mark_delete_fit_a_record_where_records_are_written() -> None:
+    asked = Limits().mark_delete_properties_bytes_max
+    for form, fits in (("native", False), ("pulsar", True)):
+        small = load(environment={}, flags={"format": form, "max_entry_bytes": "64K"})
+        most = small.machine_limits.mark_delete_properties_bytes_max
+        assert (most == asked) is fits and 0 < most <= asked, form

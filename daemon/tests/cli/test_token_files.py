@@ -56,16 +56,16 @@ def test_a_token_file_that_cannot_be_used_is_refused_at_once(
 )
 def test_without_a_token_only_this_machine_is_listened_to(listen: str) -> None:
     with pytest.raises(SettingsError, match="source_token_file, or set insecure"):
-        check(Settings(listen=listen))
-    check(Settings(listen=listen, insecure=True))
-    check(Settings(listen=listen, source_token_file="/named"))
+        check(Settings.of(listen=listen))
+    check(Settings.of(listen=listen, insecure=True))
+    check(Settings.of(listen=listen, source_token_file="/named"))
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1:7650", "localhost:7650", "127.3.2.1:0"])
 def test_this_machines_own_addresses_need_none(listen: str) -> None:
-    check(Settings(listen=listen))
+    check(Settings.of(listen=listen))
 
 
 def test_a_readers_token_alone_is_refused() -> None:
     with pytest.raises(SettingsError, match="leaves sources open"):
-        check(Settings(reader_token_file="/named"))
+        check(Settings.of(reader_token_file="/named"))

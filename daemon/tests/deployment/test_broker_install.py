@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -149,7 +148,7 @@ def test_the_pages_have_lines_at_all() -> None:
     assert len(blocks) >= 3 and all(
         block["managedLedgerStorageClassName"] == STORAGE for block in blocks
     )
-    port = Settings().listen.rpartition(":")[2]
+    port = Settings.of().daemon.listen.rpartition(":")[2]
     assert {block["cursorKeeperAddress"] for block in blocks} == {f"127.0.0.1:{port}"}
 
 
@@ -286,8 +285,8 @@ def daemon(values: Object) -> Settings:
 def test_broker_and_daemon_find_each_other(values: Object, daemon: Settings) -> None:
     conf = by_values(values)
     assert (
-        conf["cursorKeeperAddress"] == daemon.listen
-        and conf["cursorKeeperTokenFile"] == daemon.source_token_file
+        conf["cursorKeeperAddress"] == daemon.daemon.listen
+        and conf["cursorKeeperTokenFile"] == daemon.daemon.source_token_file
     )
     names = {env["name"] for env in container(values, "cursorkeeper")["env"]}
     assert names <= {settings.ENVIRONMENT_PREFIX + name.upper() for name in settings.SETTINGS}
@@ -298,8 +297,8 @@ def test_broker_and_daemon_find_each_other(values: Object, daemon: Settings) -> 
         for item in secrets[mount["name"]]["items"]
     }
     assert places == {
-        daemon.gateway_token_file: ("cursorkeeper-gateway-tokens", "writer-token"),
-        daemon.source_token_file: ("cursorkeeper-source-token", "source-token"),
+        daemon.systems.gateway_token_file: ("cursorkeeper-gateway-tokens", "writer-token"),
+        daemon.daemon.source_token_file: ("cursorkeeper-source-token", "source-token"),
     }
     for secret, key in places.values():
         assert re.search(
@@ -308,7 +307,7 @@ def test_broker_and_daemon_find_each_other(values: Object, daemon: Settings) -> 
 
 
 def test_the_pod_gives_broker_and_daemon_time_to_stop(values: Object, daemon: Settings) -> None:
-    assert values["gracePeriod"] >= BROKERS_STOP_S + daemon.close_timeout_s + SPARE_S
+    assert values["gracePeriod"] >= BROKERS_STOP_S + daemon.limits.close_timeout_s + SPARE_S
 
 
 # ---- gateways beside the chart
@@ -326,14 +325,14 @@ def test_the_gateways_are_what_kubernetes_takes(kubernetes: str) -> None:
 def test_daemon_and_gateways_belong_together(daemon: Settings) -> None:
     cluster = Cluster(gateways())
     flags = cluster.gateway_flags()
-    host, _, port = daemon.gateway.rpartition(":")
+    host, _, port = daemon.systems.gateway.rpartition(":")
     assert (
         int(port) in [p["port"] for p in cluster.one("Service", host)["spec"]["ports"]]
         and flags["port"] == port
     )
     assert (
         flags["metadata-service-uri"] == f"zk+hierarchical://{CHARTS_ZOOKEEPER}/ledgers"
-        and daemon.zookeeper == CHARTS_ZOOKEEPER
+        and daemon.systems.zookeeper == CHARTS_ZOOKEEPER
     )
     example = Cluster.of("example").gateway_flags()
     assert {name: flags[name] for name in flags if name != "metadata-service-uri"} == {
@@ -447,13 +446,15 @@ def test_the_ranges_of_a_clean_stop_are_the_plugins() -> None:
 
 
 def test_numbers_of_the_daemon_are_its_own() -> None:
-    defaults: Any = Settings()
+    defaults = Settings.of()
     assert (
-        defaults.flush_interval_ms == 10
+        defaults.cursor.flush_interval_ms == 10
         and "`flush_interval_ms` (10 ms)" in PAGES["what-changes"].text
     )
-    assert defaults.cursors_max == 10_000 and "`cursors_max` (10,000)" in PAGES["sizing"].text
     assert (
-        defaults.detached_cursor_max_ms == 60_000
+        defaults.limits.cursors_max == 10_000 and "`cursors_max` (10,000)" in PAGES["sizing"].text
+    )
+    assert (
+        defaults.limits.detached_cursor_max_ms == 60_000
         and "`detached_cursor_max_ms` (a minute)" in PAGES["leaving"].text
     )

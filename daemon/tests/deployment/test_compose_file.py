@@ -145,7 +145,7 @@ def test_who_waits_for_whom() -> None:
 
 
 def test_nobody_is_killed_before_its_own_deadline() -> None:
-    assert seconds(SERVICES["daemon"]["stop_grace_period"]) > Settings().close_timeout_s
+    assert seconds(SERVICES["daemon"]["stop_grace_period"]) > Settings.of().limits.close_timeout_s
     assert seconds(SERVICES["source"]["stop_grace_period"]) > 60
     assert (
         '"--drain-s", type=float, default=60'
@@ -167,7 +167,7 @@ def test_settings_and_flags_are_the_codes() -> None:
     assert {
         word for word in SERVICES["source"]["command"] if word.startswith("--")
     } <= code_facts.module_flags("demo/steady.py")
-    assert flag("gateway", "--writable-bookies-min") == str(Settings().ack_quorum)
+    assert flag("gateway", "--writable-bookies-min") == str(Settings.of().ledgers.ack_quorum)
 
 
 def test_bookies_differ_by_name_alone() -> None:

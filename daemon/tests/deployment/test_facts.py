@@ -45,8 +45,8 @@ def java_number(file: str, name: str) -> int:
 @pytest.mark.parametrize("target", OVERLAYS)
 def test_the_daemon_takes_its_settings(target: str, tmp_path: Path) -> None:
     settings = loaded(Cluster.of(target), tmp_path)
-    assert settings.name == "of-metadata.name"
-    assert settings.listen.startswith("127.0.0.1:"), (
+    assert settings.daemon.name == "of-metadata.name"
+    assert settings.daemon.listen.startswith("127.0.0.1:"), (
         "the broker is in the same pod; nobody else is to reach it"
     )
 
@@ -77,7 +77,7 @@ def test_nothing_in_the_file_is_overruled_by_the_environment(target: str) -> Non
 @pytest.mark.parametrize("target", OVERLAYS)
 def test_the_daemon_finds_the_gateways(target: str, tmp_path: Path) -> None:
     cluster = Cluster.of(target)
-    host, _, number = loaded(cluster, tmp_path).gateway.rpartition(":")
+    host, _, number = loaded(cluster, tmp_path).systems.gateway.rpartition(":")
     assert int(number) in [p["port"] for p in cluster.one("Service", host)["spec"]["ports"]]
 
 
@@ -88,14 +88,14 @@ def test_daemon_and_gateway_use_the_same_zookeepers(target: str, tmp_path: Path)
         r"zk\+hierarchical://([^/]+)/ledgers", cluster.gateway_flags()["metadata-service-uri"]
     )
     assert form is not None
-    assert form[1].split(";") == loaded(cluster, tmp_path).zookeeper.split(",")
+    assert form[1].split(";") == loaded(cluster, tmp_path).systems.zookeeper.split(",")
 
 
 @pytest.mark.parametrize("target", OVERLAYS)
 def test_metrics_are_where_the_port_says(target: str, tmp_path: Path) -> None:
     cluster = Cluster.of(target)
     assert (
-        loaded(cluster, tmp_path).metrics_listen
+        loaded(cluster, tmp_path).daemon.metrics_listen
         == f"0.0.0.0:{port(cluster.daemon, 'keeper-metrics')}"
     )
 
@@ -113,7 +113,7 @@ def test_the_daemon_may_wait_as_long_as_it_is_told_to(target: str, tmp_path: Pat
     startup = cluster.daemon["startupProbe"]
     assert (
         startup["periodSeconds"] * startup["failureThreshold"]
-        > loaded(cluster, tmp_path).start_timeout_s + SPARE_S
+        > loaded(cluster, tmp_path).limits.start_timeout_s + SPARE_S
     )
 
 
@@ -121,7 +121,9 @@ def test_the_daemon_may_wait_as_long_as_it_is_told_to(target: str, tmp_path: Pat
 def test_the_pod_gives_broker_and_daemon_time_to_stop(target: str, tmp_path: Path) -> None:
     cluster = Cluster.of(target)
     broker_s = int(cluster.content("ConfigMap", "pulsar-broker")["brokerShutdownTimeoutMs"]) / 1000
-    daemon_s = sleep_before_stop_s(cluster.daemon) + loaded(cluster, tmp_path).close_timeout_s
+    daemon_s = (
+        sleep_before_stop_s(cluster.daemon) + loaded(cluster, tmp_path).limits.close_timeout_s
+    )
     native = cluster.daemon in pod(cluster.broker).get("initContainers", [])
     # a native sidecar is stopped when the broker has ended
     needed_s = broker_s + daemon_s if native else max(broker_s, daemon_s)
@@ -291,11 +293,11 @@ def test_token_files_are_mounted_where_they_are_looked_for(target: str, tmp_path
         path: (name, key) for path, _, name, key in mounted_files(cluster.gateway, "gateway")
     }
     sources = {path: (name, key) for path, _, name, key in mounted_files(cluster.broker, "broker")}
-    assert daemons[settings.gateway_token_file] == gateways[flags["writer-token-file"]], (
+    assert daemons[settings.systems.gateway_token_file] == gateways[flags["writer-token-file"]], (
         "the daemon writes"
     )
     assert gateways[flags["reader-token-file"]][1] == "reader-token"
-    assert daemons[settings.source_token_file] == sources[settings.source_token_file]
+    assert daemons[settings.daemon.source_token_file] == sources[settings.daemon.source_token_file]
     for one, path in ((cluster.daemon, daemons), (container(cluster.gateway, "gateway"), gateways)):
         folder, _, _ = one["args"][-1].rpartition("/")
         assert f"{folder}/" in path, "the settings' folder"

@@ -268,9 +268,9 @@ def test_the_ports_of_the_page_are_those_of_the_images_and_settings() -> None:
     assert {port for port, _ in table} == set(exposed)
     assert all((who == "daemon") == (exposed[port] == "daemon") for port, who in table)
     assert (
-        Settings().listen.endswith(":7650")
-        and Settings().metrics_listen.endswith(":7652")
-        and Settings().gateway.endswith(":7651")
+        Settings.of().daemon.listen.endswith(":7650")
+        and Settings.of().daemon.metrics_listen.endswith(":7652")
+        and Settings.of().systems.gateway.endswith(":7651")
     )
 
 

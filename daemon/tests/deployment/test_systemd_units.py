@@ -121,7 +121,7 @@ def test_waiting_for_neighbours_goes_on_for_ever_and_crashing_does_not(
         unit.one("StartLimitBurst", "Unit")
     )
     patient_s = (
-        daemon_settings.start_timeout_s
+        daemon_settings.limits.start_timeout_s
         if name == "cursorkeeper"
         else java_default("zookeeper-timeout-ms") / 1000
     )
@@ -135,7 +135,7 @@ def test_waiting_for_neighbours_goes_on_for_ever_and_crashing_does_not(
 def test_the_daemon_has_time_to_close_its_cursors(daemon_settings: Settings) -> None:
     assert (
         Unit.of("cursorkeeper").seconds("TimeoutStopSec")
-        >= daemon_settings.close_timeout_s + SPARE_S
+        >= daemon_settings.limits.close_timeout_s + SPARE_S
     )
 
 
@@ -165,9 +165,15 @@ def test_daemon_and_gateway_on_one_machine_share_the_writers_token() -> None:
 
 
 def test_the_daemons_examples_are_settings(daemon_settings: Settings) -> None:
-    assert daemon_settings.gateway_token_file == f"{CREDENTIALS}/cursorkeeper.service/writer-token"
-    assert daemon_settings.source_token_file == f"{CREDENTIALS}/cursorkeeper.service/source-token"
-    assert daemon_settings.password, "the example names it, commented out"
+    assert (
+        daemon_settings.systems.gateway_token_file
+        == f"{CREDENTIALS}/cursorkeeper.service/writer-token"
+    )
+    assert (
+        daemon_settings.daemon.source_token_file
+        == f"{CREDENTIALS}/cursorkeeper.service/source-token"
+    )
+    assert daemon_settings.ledgers.password, "the example names it, commented out"
     known = {ENVIRONMENT_PREFIX + name.upper() for name in settings.SETTINGS}
     own = {
         name
@@ -191,10 +197,10 @@ def test_nothing_in_the_file_is_overruled_by_the_environment() -> None:
 
 def test_daemon_and_gateway_of_the_examples_belong_together(daemon_settings: Settings) -> None:
     flags = properties("gateway.properties")
-    assert daemon_settings.gateway == f"{flags['host']}:{flags['port']}"
+    assert daemon_settings.systems.gateway == f"{flags['host']}:{flags['port']}"
     form = re.fullmatch(r"zk\+hierarchical://([^/]+)/ledgers", flags["metadata-service-uri"])
-    assert form is not None and form[1].split(";") == daemon_settings.zookeeper.split(",")
-    assert int(flags["writable-bookies-min"]) <= daemon_settings.ack_quorum
+    assert form is not None and form[1].split(";") == daemon_settings.systems.zookeeper.split(",")
+    assert int(flags["writable-bookies-min"]) <= daemon_settings.ledgers.ack_quorum
 
 
 def test_the_gateways_flags_are_flags() -> None:

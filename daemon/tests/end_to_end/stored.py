@@ -40,7 +40,7 @@ class Stored:
 @asynccontextmanager
 async def reading(gateway: str, zookeeper: str) -> AsyncIterator[Ports]:
     """A reader's view of the systems at these addresses."""
-    async with connections.ports(Settings(gateway=gateway, zookeeper=zookeeper)) as ports:
+    async with connections.ports(Settings.of(gateway=gateway, zookeeper=zookeeper)) as ports:
         yield ports
 
 

@@ -124,7 +124,7 @@ async def test_an_empty_last_slice_is_an_entry_like_any_other(stack: Standalone)
     """PIP-381 writes one when the length is an exact multiple of the slice; BookKeeper and the
     gateway must keep it.
     """
-    client = GatewayClient(gateway_settings(Settings(gateway=stack.gateway), "writer"))
+    client = GatewayClient(gateway_settings(Settings.of(gateway=stack.gateway), "writer"))
     await client.start()
     try:
         ledger = await client.create(

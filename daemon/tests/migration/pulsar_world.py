@@ -139,7 +139,7 @@ class PulsarWorld(CliWorld):
 
     async def half_imported(self, ref: PulsarCursorRef = REF, pid: int = os.getpid()) -> None:
         """A footer that an import left when it was killed: open, with a part of the acks."""
-        host = self.settings.identity.rpartition("/")[0]
+        host = self.settings.daemon.identity.rpartition("/")[0]
         keeper = await self.keeper(f"{host}/{pid}/import-pulsar")
         source = Source(keeper, ref.name)
         await source.open(create=True, takeover=False)

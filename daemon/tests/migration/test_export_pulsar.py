@@ -48,8 +48,8 @@ from daemon.tests.support.world import acks, partial
 ROOT = Path(__file__).resolve().parents[3]
 WIDE = replace(of_version("4.2"), ranges_max=1_000_000, batches_max=1_000_000)
 NATIVE, PULSAR = (
-    Settings(inline_state_max_bytes=0),
-    Settings(format="pulsar", inline_state_max_bytes=0),
+    Settings.of(inline_state_max_bytes=0),
+    Settings.of(format="pulsar", inline_state_max_bytes=0),
 )
 BUNDLE = "/namespace/t/ns/0x00000000_0xffffffff"
 

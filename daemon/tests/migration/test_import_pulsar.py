@@ -51,8 +51,8 @@ from daemon.tests.fakes.zookeeper.faults import Delay, Meanwhile, UnknownNotDone
 from daemon.tests.migration.pulsar_world import REF, SUB, TOPIC, PulsarWorld, state
 from daemon.tests.support.world import acks
 
-NATIVE = Settings(inline_state_max_bytes=0)
-PULSAR = Settings(format="pulsar", inline_state_max_bytes=0)
+NATIVE = Settings.of(inline_state_max_bytes=0)
+PULSAR = Settings.of(format="pulsar", inline_state_max_bytes=0)
 
 
 async def differs(world: PulsarWorld, ref: PulsarCursorRef = REF) -> str:
@@ -79,7 +79,7 @@ async def test_a_cursor_in_its_znode(world: PulsarWorld, ours: Settings) -> None
     assert (
         footer.state is FooterState.CLOSED
         and footer.writer.split("/")[-2] == "import-pulsar"
-        and footer.format == ours.format
+        and footer.format == ours.state.format
     )
     numbers = outcome.numbers
     assert (numbers["markDelete"], numbers["acked"], numbers["partialBatches"]) == ([7, 3], 36, 2)
@@ -211,14 +211,14 @@ async def test_a_state_above_a_limit_of_pulsars_format_is_refused_at_once(
 
 async def test_settings_that_keep_no_batch_indexes_lose_none(world: PulsarWorld) -> None:
     await world.in_znode(state())
-    refused = await imported(world, settings=Settings(batch_index_acknowledge_enable=False))
+    refused = await imported(world, settings=Settings.of(batch_index_acknowledge_enable=False))
     assert (
         refused.status == "refused"
         and refused.problem is not None
         and "2 partly acked batches" in refused.problem.message
     )
     await world.in_znode(state(batches={}))
-    assert (await imported(world, settings=Settings(batch_index_acknowledge_enable=False))).ok
+    assert (await imported(world, settings=Settings.of(batch_index_acknowledge_enable=False))).ok
 
 
 async def test_when_pulsar_has_moved_on_it_is_refused_without_replace(world: PulsarWorld) -> None:
@@ -440,7 +440,7 @@ def test_what_is_a_left_over() -> None:
     def footer(writer: str, kind: FooterState = FooterState.OPEN) -> Footer:
         return Footer("t", "s", kind, 1, writer, 1, 1, Position(0, -1), EmptyBase(Position(0, -1)))
 
-    mine = NATIVE.identity
+    mine = NATIVE.daemon.identity
     host, pid = mine.rsplit("/", 1)
     for writer, left in [
         (f"{mine}/import-pulsar/ab", True),
@@ -602,13 +602,13 @@ def test_one_choice_of_cursors(
 
 
 def test_pulsars_addresses_and_password() -> None:
-    ours = Settings(zookeeper="z:1/ours", password="mine")
-    assert pulsar_settings(ours, {}, None).zookeeper == "z:1/ours"
-    assert pulsar_settings(ours, {}, "p:2").zookeeper == "p:2"
+    ours = Settings.of(zookeeper="z:1/ours", password="mine")
+    assert pulsar_settings(ours, {}, None).systems.zookeeper == "z:1/ours"
+    assert pulsar_settings(ours, {}, "p:2").systems.zookeeper == "p:2"
     conf = {"metadataStoreUrl": "zk:q:3/chroot", "managedLedgerPassword": "theirs"}
     found = pulsar_settings(ours, conf, None)
-    assert (found.zookeeper, found.password) == ("q:3/chroot", "theirs")
-    assert pulsar_settings(ours, {}, None).password == "", "Pulsar's default, not ours"
+    assert (found.systems.zookeeper, found.ledgers.password) == ("q:3/chroot", "theirs")
+    assert pulsar_settings(ours, {}, None).ledgers.password == "", "Pulsar's default, not ours"
 
 
 async def test_a_report_that_nobody_reads_ends_the_run_as_a_broken_pipe(
@@ -658,7 +658,7 @@ async def test_two_imports_at_the_same_time(world: PulsarWorld) -> None:
     remedies of other commands.
     """
     await world.in_znode(state())
-    other = f"{NATIVE.identity}9/{KIND}"
+    other = f"{NATIVE.daemon.identity}9/{KIND}"
 
     async def others() -> None:
         source = source_of(await read_cursor(await world.pulsar(), REF))

@@ -23,7 +23,8 @@ from pyroaring import BitMap
 
 from cursorkeeper import connections
 from cursorkeeper.bookkeeper.port import Digest, LedgerSpec
-from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState, PartialKey, Stamp
@@ -42,7 +43,7 @@ from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.pulsar_writer import custom_metadata
-from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal.output import Bar
 from daemon.tests.interop.harness import VERSIONS, PulsarHarness, Report
@@ -125,7 +126,7 @@ class Tools:
 
     @property
     def settings(self) -> Settings:
-        return Settings(
+        return Settings.of(
             zookeeper=self.stack.zookeeper,
             gateway=self.stack.gateway,
             ensemble=1,
@@ -151,8 +152,14 @@ class Tools:
                 ports.ledgers,
                 ports.zookeeper,
                 SilentTelemetry(),
-                policy=self.settings.policy,
+                limits=Limits(),
+                keeper_limits=KeeperLimits(),
+                policy=self.settings.ledgers.policy,
+                encode=self.settings.encode,
                 identity="daemon/1",
+                rng=random.Random(),
+                root=ROOT,
+                state_writer=None,
             )
             await keeper.start()
             yield keeper

@@ -21,7 +21,7 @@ from cursorkeeper.bookkeeper.port import LedgerEnd, LedgerSpec
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
-from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.core.table import ENDED
 from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.format.record import EncodeSettings
@@ -710,8 +710,10 @@ class Simulation:
             state_writer=form,
             keeper_limits=self.plan.keeper_limits,
             policy=LedgerPolicy(),
+            encode=EncodeSettings(self.plan.limits.max_entry_bytes),
             identity=title,
             rng=rng,
+            root=ROOT,
         )
         keeper.check, keeper.machines = self.check, self.machines
         await keeper.start()

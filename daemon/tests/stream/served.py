@@ -10,8 +10,11 @@ from functools import partial
 import grpc
 
 from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.names import ROOT
 from cursorkeeper.demo.stack.ports import free_port
+from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck
 from cursorkeeper.stream.session import Session
@@ -58,8 +61,12 @@ class ServedKeeper:
             SilentTelemetry(),
             limits=self.limits,
             keeper_limits=self.keeper_limits,
+            policy=LedgerPolicy(),
+            encode=EncodeSettings(self.limits.max_entry_bytes),
             identity="served",
             rng=random.Random(3),
+            root=ROOT,
+            state_writer=None,
         )
         await self.keeper.start()
         server = self._server = grpc.aio.server(

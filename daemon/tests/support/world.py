@@ -18,10 +18,11 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
-from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, Partial
 from cursorkeeper.core.whole_form import StateWriter
+from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.listener import Listener
@@ -154,8 +155,10 @@ class World:
             limits=self.limits,
             keeper_limits=self.keeper_limits,
             policy=LedgerPolicy(password=PASSWORD),
+            encode=EncodeSettings(self.limits.max_entry_bytes),
             identity=identity,
             rng=self.rng,
+            root=ROOT,
             state_writer=self.state_writer,
         )
         await keeper.start()

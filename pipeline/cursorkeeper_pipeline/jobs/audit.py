@@ -108,7 +108,7 @@ def run(spark: SparkSession, source: Options, arguments: Arguments, out: Reporte
             again,
         )
         found = audit.damage(checks).unionByName(audit.without_footer(ledgers, checks, before))
-        found = found.unionByName(audit.root_lost(ledgers, checks, source.settings.root))
+        found = found.unionByName(audit.root_lost(ledgers, checks, source.settings.systems.root))
         if twice is not None:
             found = found.unionByName(twice)
         found = found.persist()

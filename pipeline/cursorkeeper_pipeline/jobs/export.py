@@ -105,7 +105,7 @@ class ExportRun(migration.Run):
             raise ProblemError(
                 f"there is no run {self.name}", "look at the id; a run tells it when it begins"
             )
-        told, now = record.about.get("pulsarZookeeper", ""), self.places.pulsar.zookeeper
+        told, now = record.about.get("pulsarZookeeper", ""), self.places.pulsar.systems.zookeeper
         if told != now:
             remedy = f"give --pulsar-zookeeper {told}, in these very words"
             raise ProblemError(

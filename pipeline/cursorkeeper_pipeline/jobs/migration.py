@@ -237,9 +237,9 @@ class Run(ABC):
     @property
     def _about(self) -> dict[str, str]:
         about = {
-            "pulsarZookeeper": self.places.pulsar.zookeeper,
-            "zookeeper": self.places.settings.zookeeper,
-            "root": self.places.settings.root,
+            "pulsarZookeeper": self.places.pulsar.systems.zookeeper,
+            "zookeeper": self.places.settings.systems.zookeeper,
+            "root": self.places.settings.systems.root,
             "selection": str(self.selection),
         }
         said = {name: "true" if value is True else value for name, value in self.flags().items()}
@@ -254,9 +254,9 @@ class Run(ABC):
         )
 
     async def _with_record(self, work: Callable[[RunRecord], Coroutine[Any, Any, R]]) -> R:
-        settings = self.places.settings
-        async with connections.zookeeper(settings) as zookeeper:
-            return await work(RunRecord(zookeeper, folder_of(settings.root, self.kind), self.name))
+        systems = self.places.settings.systems
+        async with connections.zookeeper(systems) as zookeeper:
+            return await work(RunRecord(zookeeper, folder_of(systems.root, self.kind), self.name))
 
     async def _list(self) -> list[PulsarCursorRef]:
         places = self.places

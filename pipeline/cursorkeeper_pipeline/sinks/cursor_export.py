@@ -92,7 +92,7 @@ class ExportWork:
                 rules=self.rules,
                 dry_run=self.dry_run,
             )
-            folder = folder_of(settings.root, "export")
+            folder = folder_of(settings.systems.root, "export")
             yield OneExport(exporting, RunRecord(ports.zookeeper, folder, self.run)).one
 
 

@@ -69,7 +69,9 @@ class ImportWork:
                 refresh=self.refresh,
                 roll_back_unreadable=self.roll_back_unreadable,
             )
-            record = RunRecord(ports.zookeeper, folder_of(settings.root, "import"), self.run)
+            record = RunRecord(
+                ports.zookeeper, folder_of(settings.systems.root, "import"), self.run
+            )
             yield OneImport(importing, record, self.wait_s).one
 
 
@@ -158,7 +160,7 @@ class OneImport:
 
 def named(settings: Settings, run: str) -> Settings:
     """So that footers tell which run made them: host+run/pid/import-pulsar/nonce."""
-    return replace(settings, name=f"{settings.name or socket.gethostname()}{MARK}{run}")
+    return settings.but(name=f"{settings.daemon.name or socket.gethostname()}{MARK}{run}")
 
 
 def is_of_run(footer: Footer, run: str) -> bool:
@@ -177,7 +179,7 @@ def is_dead(footer: Footer, settings: Settings) -> bool:
     and runs no more. Of one elsewhere only its footer tells; and so it does of one with the number
     of this process, which may be another container's.
     """
-    here, pid = settings.identity.rsplit("/", 1)
+    here, pid = settings.daemon.identity.rsplit("/", 1)
     return (
         host_of(footer).partition(MARK)[0] == here.partition(MARK)[0]
         and pid_of(footer) != int(pid)

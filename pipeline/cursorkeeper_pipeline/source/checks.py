@@ -163,7 +163,7 @@ class Checker:
         self, footers: FooterStore, ledgers: LedgerStore, reader: Reader, options: Options
     ) -> None:
         self._footers, self._ledgers, self._reader = footers, ledgers, reader
-        self._root, self._patience = options.settings.root, options.patience
+        self._root, self._patience = options.settings.systems.root, options.patience
 
     async def check(self, found: Found) -> Checked | None:
         """None: its footer is gone. Raises ProblemError, GatewayError: a system does not answer as

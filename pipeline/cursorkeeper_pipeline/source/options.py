@@ -15,6 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cursorkeeper.core.names import ROOT
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.migration.patience import Patience
 from cursorkeeper.settings import Settings, SettingsError, load
@@ -55,7 +56,7 @@ class Options:
     table: str = "cursors"
     zookeeper: str = ""
     """host:port[,host:port...][/chroot]"""
-    root: str = Settings().root
+    root: str = ROOT
     """Where in ZooKeeper the footers are; without a slash at its end, however it was given."""
     gateway: str = ""
     """host:port of the ledger gateway; tasks are its readers and never fence."""

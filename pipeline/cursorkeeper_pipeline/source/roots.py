@@ -29,7 +29,9 @@ def check_footers(options: Options) -> None:
 
         async def work() -> None:
             zookeeper = await systems.zookeeper()
-            await options.patience.repeat("", lambda: roots.check_root(zookeeper, options.settings))
+            await options.patience.repeat(
+                "", lambda: roots.check_root(zookeeper, options.settings.systems)
+            )
 
         systems.run(work())
 
@@ -40,17 +42,16 @@ async def check_root(
     """Raises ProblemError where what is below the root says nothing; MigrationError,
     ZooKeeperError, GatewayError. `ledgers` is called only where the root has no id.
     """
-    patience, settings = options.patience, options.settings
-    root = await patience.repeat("", lambda: roots.look_at(zookeeper, settings.root))
+    patience, systems = options.patience, options.settings.systems
+    root = await patience.repeat("", lambda: roots.look_at(zookeeper, systems.root))
     if root.has_id:
         return
     if not root.exists:
-        await patience.repeat("", lambda: roots.check_root(zookeeper, settings))
+        await patience.repeat("", lambda: roots.check_root(zookeeper, systems))
     if await _has_any(await ledgers()):
-        where = f"{settings.root} in ZooKeeper at {options.zookeeper}"
         raise ProblemError(
-            f"{where} has no deployment id, and BookKeeper holds ledgers of this application: "
-            f"nobody can say whose they are",
+            f"{systems.where} has no deployment id, and BookKeeper holds ledgers of this "
+            f"application: nobody can say whose they are",
             f"{roots.LOST}. {roots.NEW}",
         )
 

@@ -77,10 +77,10 @@ class Reader:
         self._footers = footer_store(zookeeper, options.settings)
         self._selection, self._wanted = options.selection, options.wanted
         self._with_deleted = options.deleted
-        self._where, self._patience, self._settings = (
+        self._where, self._patience, self._systems = (
             options.zookeeper,
             options.patience,
-            options.settings,
+            options.settings.systems,
         )
         self._batch, self._pace = READ_BATCH_FIRST, Pace(options.footer_rate_s)
 
@@ -90,7 +90,7 @@ class Reader:
 
     async def check_root(self) -> None:
         """Where no bucket was found. Raises ProblemError if that cannot be believed."""
-        await self._patiently(lambda: roots.check_root(self._zk, self._settings))
+        await self._patiently(lambda: roots.check_root(self._zk, self._systems))
 
     async def buckets(self) -> list[str]:
         """In which a cursor that is wanted may be, in order; empty if there is no root."""

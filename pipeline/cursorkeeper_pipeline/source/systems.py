@@ -37,7 +37,7 @@ class Systems(TaskLoop):
     async def zookeeper(self) -> ZooKeeper:
         """Raises ProblemError if it does not answer."""
         if self._zookeeper is None:
-            opening = connections.zookeeper(self._options.settings, self._start_timeout_s)
+            opening = connections.zookeeper(self._options.settings.systems, self._start_timeout_s)
             self._zookeeper = await self.opened.enter_async_context(opening)
         return self._zookeeper
 
