@@ -124,7 +124,9 @@ def test_a_finding_counts_if_the_footer_still_leads_to_it() -> None:
 
 def test_a_cursor_needs_room_for_what_its_state_takes_unpacked() -> None:
     small = SnapshotBase(5, 0, 122, 121, 86_900, 1)
-    every_second = replace(FOOTER, base=small, stats=Stats(200, 1_000_000_000, 500_000_000))
+    every_second = replace(
+        FOOTER, base=small, stats=Stats(200, 1_000_000_000, 500_000_000, 0, 0, 0)
+    )
     assert needed_bytes(every_second) >= 2 * 125_000_000
     assert (
         needed_bytes(replace(FOOTER, previous=Previous(replace(small, length=1 << 30), ())))

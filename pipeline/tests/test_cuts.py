@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import cast
 
+from msgspec import structs
 from pyroaring import BitMap
 
 from cursorkeeper.bookkeeper.errors import GatewayRetry, Outcome
@@ -37,12 +38,16 @@ def regular(**changes: object) -> Footer:
 def test_a_regular_cursor_is_as_large_as_what_it_holds() -> None:
     assert state_bytes(regular()) == 125_000_000 and pieces_wanted(regular(), OPTIONS) == 8
     only_deltas = regular(
-        base=EmptyBase(FIRST), previous=None, stats=replace(EVERY_SECOND, delta_bytes=80_000)
+        base=EmptyBase(FIRST),
+        previous=None,
+        stats=structs.replace(EVERY_SECOND, delta_bytes=80_000),
     )
     assert state_bytes(only_deltas) == 125_000_000 and pieces_wanted(only_deltas, OPTIONS) == 1, (
         "there is nothing to cut it at"
     )
-    assert pieces_wanted(regular(stats=replace(EVERY_SECOND, span=100_000_000)), OPTIONS) == 1
+    assert (
+        pieces_wanted(regular(stats=structs.replace(EVERY_SECOND, span=100_000_000)), OPTIONS) == 1
+    )
 
 
 def test_a_look_reads_no_more_than_a_third_of_the_snapshot() -> None:

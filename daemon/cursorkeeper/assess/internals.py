@@ -17,6 +17,7 @@ import msgspec
 from pyroaring import BitMap
 
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
+from cursorkeeper.core.shape import worded
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 
 GROWTH_MAX: Final = 16_000_000
@@ -92,8 +93,7 @@ def _converted(value: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        said, _, place = str(error).partition(" - at `$")
-        raise InternalsError(": ".join(filter(None, (place.strip(".`"), said)))) from None
+        raise InternalsError(worded(error)) from None
 
 
 def _cursor(value: Any, ledgers: Mapping[int, int]) -> PositionInfo | InternalsError:

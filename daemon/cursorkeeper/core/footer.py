@@ -2,17 +2,25 @@
 
 Says which ledgers to read, from where, and who owns the cursor. Frozen; written only by
 compare-and-set on the version its content was derived from (ARCHITECTURE rules 1 to 3). Bytes are
-in `format.footer`.
+in `format.footer`; values that are in them as they are here say their members' ranges themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from cursorkeeper.core.positions import Position
+from msgspec import Meta, Struct, structs
+
+from cursorkeeper.core.positions import (
+    BEFORE_FIRST,
+    ENTRY_ID_MAX,
+    LEDGER_ID_MAX,
+    NUMBER_MAX,
+    Position,
+)
 from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import CursorProperties, Segment
 
@@ -20,9 +28,15 @@ FOOTER_VERSION = 2
 """The newest that is read. A footer is of version 1 unless it has a fencing token: whoever does not
 compare them must not take it.
 """
-FORMAT_NATIVE = "native"
-FORMAT_PULSAR = "pulsar"
+FORMAT_NATIVE: Final = "native"
+FORMAT_PULSAR: Final = "pulsar"
 """Something in the footer is in Pulsar's form: what each part is in, the part says."""
+
+Number = Annotated[int, Meta(ge=0, le=LEDGER_ID_MAX)]
+Small = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+Entry = Annotated[int, Meta(ge=BEFORE_FIRST, le=ENTRY_ID_MAX)]
+Text = Annotated[str, Meta(pattern=r"^[^\ud800-\udfff]*$")]
+"""Of whole characters: JSON can write half of one, and nothing that carries text further can."""
 
 
 class FooterState(StrEnum):
@@ -80,16 +94,16 @@ class SnapshotBase:
 Base = EmptyBase | InlineBase | PulsarBase | SnapshotBase
 
 
-@frozen
-class ChainLedger:
+class ChainLedger(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A cursor ledger to read. `last_entry` is what recovery or a successful close answered (-1:
     empty), never the writer's own count; None: nobody asked yet, so a claimer must recovery-open
-    it. `format` says how its entries are read.
+    it. `format` says how its entries are read; the default is left out of the bytes, which msgspec
+    knows by its identity, so it is given as one of the constants.
     """
 
-    ledger: int
-    last_entry: int | None = None
-    format: str = FORMAT_NATIVE
+    ledger: Number
+    last_entry: Entry | None = None
+    format: Literal["native", "pulsar"] = FORMAT_NATIVE
 
 
 class EntryAddress(NamedTuple):
@@ -107,41 +121,42 @@ class Previous:
     chain: tuple[ChainLedger, ...]
 
 
-@frozen
-class Truncation:
+class Truncation(Struct, frozen=True):
     """What a stored state leaves out because the operator allowed it: acked entries, entries with
     batch indexes, mark-delete properties. `limit` names the setting and its value, for people.
     """
 
-    acks: int = 0
-    batches: int = 0
-    properties: int = 0
-    limit: str = ""
+    acks: Number
+    batches: Number
+    properties: Number
+    limit: Text
 
     def as_fields(self) -> dict[str, str | int]:
-        return asdict(self)
+        return structs.asdict(self)
 
 
-@frozen
-class Stats:
+class Stats(Struct, frozen=True, rename="camel"):
     """Of the moment the footer was written; for reports, never for a decision."""
 
-    ledgers: int = 0
-    span: int = 0
-    holes: int = 0
-    runs: int = 0
-    partial_batches: int = 0
-    delta_bytes: int = 0
+    ledgers: Number
+    span: Number
+    holes: Number
+    runs: Number
+    partial_batches: Number
+    delta_bytes: Number
 
 
-class Written(NamedTuple):
+NO_STATS = Stats(0, 0, 0, 0, 0, 0)
+
+
+class Written(Struct, frozen=True):
     """Which version of the znode a footer write makes. It counts only where `epoch` and `write` are
     the footer's own: a release that does not know this member copies it into its own writes.
     """
 
-    version: int
-    epoch: int
-    write: int
+    version: Number
+    epoch: Small
+    write: Number
 
 
 class Mark(NamedTuple):
@@ -181,7 +196,7 @@ class Footer:
     chain: tuple[ChainLedger, ...] = ()
     previous: Previous | None = None
     damaged: tuple[EntryAddress, ...] = ()
-    stats: Stats = Stats()
+    stats: Stats = NO_STATS
     cursor_properties: CursorProperties | None = None
     truncated: Truncation | None = None
     written: Written | None = None
@@ -216,9 +231,9 @@ class Footer:
         not say.
         """
         known = self.written
-        return (
-            known.version if known is not None and known[1:] == (self.epoch, self.write) else None
-        )
+        if known is None or (known.epoch, known.write) != (self.epoch, self.write):
+            return None
+        return known.version
 
     def named_ledgers(self) -> frozenset[int]:
         """Every ledger that must not be deleted while this footer is the committed one."""
@@ -251,7 +266,9 @@ def ended(
 
     def mend(chain: tuple[ChainLedger, ...]) -> tuple[ChainLedger, ...]:
         return tuple(
-            replace(c, last_entry=last_entry) if c.ledger == ledger and c.last_entry is None else c
+            structs.replace(c, last_entry=last_entry)
+            if c.ledger == ledger and c.last_entry is None
+            else c
             for c in chain
         )
 
@@ -282,7 +299,7 @@ def tombstone_of(closed: Footer, writer: str) -> Footer:
         chain=(),
         previous=None,
         damaged=(),
-        stats=Stats(),
+        stats=NO_STATS,
         cursor_properties=None,
         truncated=None,
     )

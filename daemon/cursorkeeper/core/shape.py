@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 
+from msgspec import ValidationError
+
 T = TypeVar("T")
 
 
@@ -20,3 +22,9 @@ def component(cls: type[T]) -> type[T]:
     is made of is given by position; the rest begins as it is declared.
     """
     return dataclass(slots=True, eq=False, repr=False)(cls)
+
+
+def worded(error: ValidationError) -> str:
+    """What is wrong with a value that was read, the member first."""
+    said, _, place = str(error).partition(" - at `$")
+    return ": ".join(filter(None, (place.strip(".`"), said)))

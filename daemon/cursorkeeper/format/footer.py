@@ -1,10 +1,11 @@
 """The footer's bytes: JSON in the cursor's znode.
 
-Owns the order and names of the members and the checksum, which is the last member and covers every
-byte before `,"crc32c"`. Invariants: equal footers have equal bytes (only the compressed inline
-record may differ between library versions); a footer that names a newer version or another cursor
-is refused, and so is one whose znode has another version than it was written as; top-level members
-this version does not know are kept.
+Owns the order of the members, the names and ranges of those that `core.footer` has in another form,
+and the checksum, which is the last member and covers every byte before `,"crc32c"`. Invariants:
+equal footers have equal bytes (only the compressed inline record may differ between library
+versions); a footer that names a newer version or another cursor is refused, and so is one whose
+znode has another version than it was written as; top-level members this version does not know are
+kept.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isfinite
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from google_crc32c import value as crc32c
+from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, structs, to_builtins
 
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, ReplacedError, TooNewError
 from cursorkeeper.core.footer import (
@@ -26,25 +28,24 @@ from cursorkeeper.core.footer import (
     Base,
     ChainLedger,
     EmptyBase,
+    Entry,
     EntryAddress,
     Footer,
     FooterState,
     InlineBase,
+    Number,
     Previous,
     PulsarBase,
+    Small,
     SnapshotBase,
     Stats,
+    Text,
     Truncation,
     Written,
 )
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.positions import (
-    BEFORE_FIRST,
-    ENTRY_ID_MAX,
-    LEDGER_ID_MAX,
-    NUMBER_MAX,
-    Position,
-)
+from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
+from cursorkeeper.core.shape import worded
 from cursorkeeper.core.values import CursorProperties, Record, Segment, Stamp
 from cursorkeeper.format import record
 from cursorkeeper.format.pulsar import cursor_info
@@ -60,40 +61,90 @@ PULSAR_BYTES_MAX: Final = 4 << 20
 _FORMATS: Final = (FORMAT_NATIVE, FORMAT_PULSAR)
 _TAIL: Final = b',"crc32c"'
 _TAIL_FORM: Final = re.compile(rb',"crc32c":"([0-9a-f]{8})"}')
-_CRC_HEX: Final = re.compile("[0-9a-f]{8}")
-_STATS: Final = (
-    ("ledgers", "ledgers"),
-    ("span", "span"),
-    ("holes", "holes"),
-    ("runs", "runs"),
-    ("partialBatches", "partial_batches"),
-    ("deltaBytes", "delta_bytes"),
-)
-_KNOWN: Final = frozenset(
-    {
-        "version",
-        "format",
-        "cursor",
-        "topic",
-        "subscription",
-        "state",
-        "epoch",
-        "writer",
-        "write",
-        "generation",
-        "markDelete",
-        "base",
-        "chain",
-        "previous",
-        "damaged",
-        "stats",
-        "cursorProperties",
-        "truncated",
-        "znode",
-        "fencingToken",
-        "crc32c",
-    }
-)
+T = TypeVar("T")
+
+
+class _Snapshot(Struct, rename="camel"):
+    ledger: Number
+    first_entry: Small
+    last_entry: Small
+    num_parts: Annotated[int, Meta(ge=1, le=ENTRY_ID_MAX)]
+    length: Number
+    crc32c: Annotated[str, Meta(pattern=r"^[0-9a-f]{8}\Z")]
+
+
+class _Pulsar(Struct, rename="camel"):
+    managed_cursor_info: str
+    epoch: Small
+
+
+class _Base(Struct, forbid_unknown_fields=True):
+    """Exactly one of these."""
+
+    empty: tuple[Number, Entry] | UnsetType = UNSET
+    inline: str | UnsetType = UNSET
+    pulsar: _Pulsar | UnsetType = UNSET
+    snapshot: _Snapshot | UnsetType = UNSET
+
+
+class _Based(Struct):
+    """Where reading begins, and the ledgers to read."""
+
+    base: _Base
+    chain: tuple[ChainLedger, ...]
+
+
+class _Properties(Struct):
+    stamp: tuple[Number, Number]
+    values: dict[Text, Text]
+
+
+class _Version(Struct):
+    version: Number
+
+
+class _Format(_Version):
+    format: Text
+
+
+class _Form(Struct):
+    format: Text = FORMAT_NATIVE
+
+
+class _Forms(Struct):
+    """What ledgers are written in."""
+
+    chain: tuple[_Form, ...]
+
+
+class _AllForms(_Forms):
+    previous: _Forms | None = None
+
+
+class _Footer(_Format, rename="camel", kw_only=True):
+    """All members but the checksum, in their order; UNSET are those that may be left out."""
+
+    cursor: Text
+    topic: Text
+    subscription: Text
+    state: FooterState
+    epoch: Small
+    writer: Text
+    write: Number
+    generation: Small
+    mark_delete: tuple[Number, Entry]
+    base: _Base
+    chain: tuple[ChainLedger, ...]
+    previous: _Based | None = None
+    stats: Stats
+    damaged: tuple[tuple[Number, Entry], ...] | UnsetType = UNSET
+    cursor_properties: _Properties | UnsetType = UNSET
+    truncated: Truncation | UnsetType = UNSET
+    znode: Written | UnsetType = UNSET
+    fencing_token: Annotated[int, Meta(ge=1, le=LEDGER_ID_MAX)] | UnsetType = UNSET
+
+
+_KNOWN: Final = {*_Footer.__struct_encode_fields__, "crc32c"}
 
 Json = Mapping[str, Any]
 
@@ -104,41 +155,34 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
     Raises RefusedError(TOO_LARGE) over `FOOTER_BYTES_MAX`, inline states not counted.
     """
     name = CursorName(footer.topic, footer.subscription)
-    body: dict[str, Any] = {
-        "version": footer.version,
-        "format": footer.format,
-        "cursor": name.canonical,
-        "topic": footer.topic,
-        "subscription": footer.subscription,
-        "state": str(footer.state),
-        "epoch": footer.epoch,
-        "writer": footer.writer,
-        "write": footer.write,
-        "generation": footer.generation,
-        "markDelete": list(footer.mark_delete),
-        "base": _base_json(footer.base, name, settings),
-        "chain": _chain_json(footer.chain),
-        "previous": footer.previous
-        and {
-            "base": _base_json(footer.previous.base, name, settings),
-            "chain": _chain_json(footer.previous.chain),
-        },
-        "stats": {key: getattr(footer.stats, attribute) for key, attribute in _STATS},
-    }
-    if footer.damaged:
-        body["damaged"] = [list(address) for address in footer.damaged]
-    if footer.cursor_properties is not None:
-        stamp, values = footer.cursor_properties.stamp, footer.cursor_properties.values
-        body["cursorProperties"] = {
-            "stamp": list(stamp),
-            "values": {key: values[key] for key in sorted(values)},
-        }
-    if footer.truncated is not None:
-        body["truncated"] = footer.truncated.as_fields()
-    if footer.written is not None:
-        body["znode"] = footer.written._asdict()
-    if footer.fencing_token:
-        body["fencingToken"] = footer.fencing_token
+    properties, previous = footer.cursor_properties, footer.previous
+    told = _Footer(
+        version=footer.version,
+        format=footer.format,
+        cursor=name.canonical,
+        topic=footer.topic,
+        subscription=footer.subscription,
+        state=footer.state,
+        epoch=footer.epoch,
+        writer=footer.writer,
+        write=footer.write,
+        generation=footer.generation,
+        mark_delete=footer.mark_delete,
+        base=_told_base(footer.base, name, settings),
+        chain=footer.chain,
+        previous=_Based(_told_base(previous.base, name, settings), previous.chain)
+        if previous
+        else None,
+        stats=footer.stats,
+        damaged=footer.damaged or UNSET,
+        cursor_properties=_Properties(properties.stamp, dict(sorted(properties.values.items())))
+        if properties
+        else UNSET,
+        truncated=footer.truncated or UNSET,
+        znode=footer.written or UNSET,
+        fencing_token=footer.fencing_token or UNSET,
+    )
+    body = to_builtins(told)
     for key in sorted(footer.extra):
         if key in _KNOWN:
             raise ValueError(
@@ -180,53 +224,60 @@ def decode(
 
 def _decode(data: bytes, expected: CursorName | None) -> Footer:
     body = _parse(data)
+    extra = {key: body.pop(key) for key in [*body] if key not in _KNOWN}
     _check_version(body)
     _check_crc(data)
-    topic, subscription = _text(body, "topic"), _text(body, "subscription")
+    _check_forms(_shaped(body, _AllForms))
+    told = _shaped(body, _Footer)
+    topic, subscription = told.topic, told.subscription
     own = expected is not None and topic == expected.topic and subscription == expected.subscription
     # a name keeps what was derived from it
     name = expected if expected is not None and own else CursorName(topic, subscription)
-    if _text(body, "cursor") != _canonical(name):
+    if told.cursor != name.canonical:
         raise DamageError(
-            f"cursor {body['cursor']!r} is not topic {topic!r} and subscription {subscription!r}"
+            f"cursor {told.cursor!r} is not topic {topic!r} and subscription {subscription!r}"
         )
     if expected is not None and not own:
         raise DamageError(f"this is the footer of {name}, not of {expected}")
-    previous, stats = body.get("previous"), _object(body, "stats")
-    base, chain = _based_chain(body, name, "")
+    # version 2 is version 1 with a fencing token
+    if bool(told.fencing_token) != (told.version == FOOTER_VERSION):
+        raise DamageError(
+            f"version {told.version} {'with' if told.fencing_token else 'without'} a fencing token"
+        )
+    properties = told.cursor_properties
     footer = Footer(
         topic=topic,
         subscription=subscription,
-        state=_state(_text(body, "state")),
-        epoch=_number(body, "epoch", most=NUMBER_MAX),
-        writer=_text(body, "writer"),
-        write=_number(body, "write"),
-        generation=_number(body, "generation", most=NUMBER_MAX),
-        mark_delete=_position(body.get("markDelete"), "markDelete"),
-        base=base,
-        chain=chain,
-        previous=None if previous is None else _previous(_object(body, "previous"), name),
-        damaged=_addresses(body.get("damaged", []), "damaged"),
-        stats=Stats(**{attribute: _number(stats, key) for key, attribute in _STATS}),
-        cursor_properties=_properties(_object(body, "cursorProperties"))
-        if "cursorProperties" in body
+        state=told.state,
+        epoch=told.epoch,
+        writer=told.writer,
+        write=told.write,
+        generation=told.generation,
+        mark_delete=Position(*told.mark_delete),
+        base=_base(told, name, ""),
+        chain=told.chain,
+        previous=Previous(_base(told.previous, name, "previous "), told.previous.chain)
+        if told.previous
         else None,
-        truncated=_truncation(_object(body, "truncated")) if "truncated" in body else None,
-        written=_written(_object(body, "znode")) if "znode" in body else None,
-        fencing_token=_fencing_token(body),
-        extra={}
-        if body.keys() <= _KNOWN
-        else {key: value for key, value in body.items() if key not in _KNOWN},
+        damaged=tuple(EntryAddress(*address) for address in told.damaged or ()),
+        stats=told.stats,
+        cursor_properties=CursorProperties(Stamp(*properties.stamp), properties.values)
+        if properties
+        else None,
+        truncated=told.truncated or None,
+        written=told.znode or None,
+        fencing_token=told.fencing_token or 0,
+        extra=extra,
     )
-    if footer.format != body["format"]:
-        raise DamageError(f"format {body['format']!r}, but what it names is {footer.format!r}")
+    if footer.format != told.format:
+        raise DamageError(f"format {told.format!r}, but what it names is {footer.format!r}")
     return footer
 
 
 # --- checks before anything is believed -----------------------------------------------------------
 
 
-def _parse(data: bytes) -> Json:
+def _parse(data: bytes) -> dict[str, Any]:
     try:
         body = _JSON.decode(data.decode())
     except DamageError:
@@ -265,19 +316,38 @@ _JSON: Final = json.JSONDecoder(
 """Made once: `json.loads` with an argument makes one for each footer."""
 
 
+def _shaped(body: Json, kind: type[T]) -> T:
+    try:
+        return convert(body, kind)
+    except ValidationError as error:
+        raise DamageError(worded(error)) from None
+    except UnicodeEncodeError:
+        raise DamageError("a member's name is not Unicode text") from None
+
+
 def _check_version(body: Json) -> None:
-    version = _number(body, "version")
+    version = _shaped(body, _Version).version
     if version > FOOTER_VERSION:
         raise TooNewError(
             f"version {version}, this program reads up to {FOOTER_VERSION}: upgrade it first"
         )
     if version < 1:
         raise DamageError(f"unknown version {version}")
-    if _text(body, "format") not in _FORMATS:
+    _check_format("format", _shaped(body, _Format).format)
+
+
+def _check_format(what: str, form: str) -> None:
+    if form not in _FORMATS:
         raise TooNewError(
-            f"format {body['format']!r}, this program reads {', '.join(map(repr, _FORMATS))}: "
-            f"upgrade it first"
+            f"{what} {form!r}, this program reads {', '.join(map(repr, _FORMATS))}: upgrade it "
+            f"first"
         )
+
+
+def _check_forms(told: _AllForms) -> None:
+    """Before the ledgers' shape: what is newer may look otherwise."""
+    for item in told.chain + (told.previous.chain if told.previous else ()):
+        _check_format("a ledger of format", item.format)
 
 
 def _check_crc(data: bytes) -> None:
@@ -293,29 +363,36 @@ def _check_crc(data: bytes) -> None:
 # --- base, chain, previous ------------------------------------------------------------------------
 
 
-def _base_json(base: Base, name: CursorName, settings: record.EncodeSettings) -> dict[str, Any]:
-    if isinstance(base, EmptyBase):
-        return {"empty": list(base.mark_delete)}
-    if isinstance(base, InlineBase):
-        entry = record.encode(
-            Record(name.record_hash, base.epoch, base.generation, base.sequence, base.state),
-            settings,
-        )
-        return {"inline": b64encode(entry).decode()}
-    if isinstance(base, PulsarBase):
-        return {"pulsar": {"managedCursorInfo": b64encode(base.info).decode(), "epoch": base.epoch}}
-    return {"snapshot": snapshot_json(base)}
+def _told_base(base: Base, name: CursorName, settings: record.EncodeSettings) -> _Base:
+    match base:
+        case EmptyBase():
+            return _Base(empty=base.mark_delete)
+        case InlineBase():
+            entry = record.encode(
+                Record(name.record_hash, base.epoch, base.generation, base.sequence, base.state),
+                settings,
+            )
+            return _Base(inline=b64encode(entry).decode())
+        case PulsarBase():
+            return _Base(pulsar=_Pulsar(b64encode(base.info).decode(), base.epoch))
+        case SnapshotBase():
+            return _Base(snapshot=_told_snapshot(base))
+
+
+def _told_snapshot(base: SnapshotBase) -> _Snapshot:
+    return _Snapshot(
+        base.ledger,
+        base.first_entry,
+        base.last_entry,
+        base.num_parts,
+        base.length,
+        f"{base.crc32c:08x}",
+    )
 
 
 def snapshot_json(base: SnapshotBase) -> dict[str, Any]:
-    return {
-        "ledger": base.ledger,
-        "firstEntry": base.first_entry,
-        "lastEntry": base.last_entry,
-        "numParts": base.num_parts,
-        "length": base.length,
-        "crc32c": f"{base.crc32c:08x}",
-    }
+    told: dict[str, Any] = to_builtins(_told_snapshot(base))
+    return told
 
 
 def _inline_bytes(body: Json) -> int:
@@ -326,29 +403,30 @@ def _inline_bytes(body: Json) -> int:
     )
 
 
-def _base(body: Json, name: CursorName) -> Base:
-    if len(body) != 1:
-        raise DamageError(f"a base of {len(body)} kinds")
-    if "empty" in body:
-        return EmptyBase(_position(body["empty"], "empty"))
-    if "inline" in body:
-        return _inline(_text(body, "inline"), name)
-    if "pulsar" in body:
-        return _pulsar(_object(body, "pulsar"))
-    if "snapshot" not in body:
-        raise DamageError(f"unknown base {next(iter(body))!r}")
-    inner = _object(body, "snapshot")
-    crc = _text(inner, "crc32c")
-    if not _CRC_HEX.fullmatch(crc):
-        raise DamageError(f"snapshot crc32c {crc!r} is not eight hex digits")
-    return SnapshotBase(
-        ledger=_number(inner, "ledger"),
-        first_entry=_number(inner, "firstEntry", most=ENTRY_ID_MAX),
-        last_entry=_number(inner, "lastEntry", most=ENTRY_ID_MAX),
-        num_parts=_number(inner, "numParts", 1, ENTRY_ID_MAX),
-        length=_number(inner, "length"),
-        crc32c=int(crc, 16),
-    )
+def _base(told: _Based | _Footer, name: CursorName, where: str) -> Base:
+    """The base, which must fit its chain: without the base's ledger in the chain its segments would
+    not be read.
+    """
+    ledgers = [item.ledger for item in told.chain]
+    if len(set(ledgers)) != len(ledgers):
+        raise DamageError(f"the {where}chain names a ledger twice")
+    match [member for member in structs.astuple(told.base) if member is not UNSET]:
+        case [(ledger, entry)]:
+            return EmptyBase(Position(ledger, entry))
+        case [str() as text]:
+            return _inline(text, name)
+        case [_Pulsar() as inner]:
+            return _pulsar(inner)
+        case [_Snapshot() as inner]:
+            if not any(c.ledger == inner.ledger and c.format == FORMAT_NATIVE for c in told.chain):
+                raise DamageError(
+                    f"the {where}snapshot is in ledger {inner.ledger}, which is not in the "
+                    f"{where}chain"
+                )
+            fields = structs.asdict(inner) | {"crc32c": int(inner.crc32c, 16)}
+            return SnapshotBase(**fields)
+        case kinds:
+            raise DamageError(f"a base of {len(kinds)} kinds")
 
 
 def _inline(text: str, name: CursorName) -> InlineBase:
@@ -365,12 +443,12 @@ def _inline(text: str, name: CursorName) -> InlineBase:
     return InlineBase(value.body, value.epoch, value.generation, value.sequence)
 
 
-def _pulsar(body: Json) -> PulsarBase:
+def _pulsar(told: _Pulsar) -> PulsarBase:
     try:
-        info = b64decode(_text(body, "managedCursorInfo"), validate=True)
+        info = b64decode(told.managed_cursor_info, validate=True)
     except ValueError:
         raise DamageError("the inline state in Pulsar's form is not base64") from None
-    base = PulsarBase(info, _number(body, "epoch", most=NUMBER_MAX))
+    base = PulsarBase(info, told.epoch)
     pulsar_state(base)  # checked now, so that nobody meets the damage later
     return base
 
@@ -386,155 +464,3 @@ def pulsar_state(base: PulsarBase) -> PositionInfo:
     except DamageError as error:
         raise type(error)(f"inline state in Pulsar's form: {error.message}") from None
     return cursor_info.inline_state(found)
-
-
-def _chain_json(chain: Sequence[ChainLedger]) -> list[dict[str, int | str]]:
-    return [
-        {"ledger": item.ledger}
-        | ({} if item.last_entry is None else {"lastEntry": item.last_entry})
-        | ({} if item.format == FORMAT_NATIVE else {"format": item.format})
-        for item in chain
-    ]
-
-
-def _chain(value: object) -> tuple[ChainLedger, ...]:
-    if not isinstance(value, list):
-        raise DamageError("chain is not a list")
-    items = []
-    for item in value:
-        if not isinstance(item, dict):
-            raise DamageError("chain holds something else than ledgers")
-        last = item.get("lastEntry")
-        form = _text(item, "format") if "format" in item else FORMAT_NATIVE
-        if form not in _FORMATS:
-            raise TooNewError(
-                f"a ledger of format {form!r}, this program reads "
-                f"{', '.join(map(repr, _FORMATS))}: upgrade it first"
-            )
-        end = None if last is None else _number(item, "lastEntry", BEFORE_FIRST, ENTRY_ID_MAX)
-        items.append(ChainLedger(_number(item, "ledger"), end, form))
-    return tuple(items)
-
-
-def _based_chain(body: Json, name: CursorName, where: str) -> tuple[Base, tuple[ChainLedger, ...]]:
-    """Base and chain, which must fit: without the base's ledger in the chain its segments would not
-    be read.
-    """
-    base, chain = _base(_object(body, "base"), name), _chain(body.get("chain"))
-    ledgers = [item.ledger for item in chain]
-    if len(set(ledgers)) != len(ledgers):
-        raise DamageError(f"the {where}chain names a ledger twice")
-    if isinstance(base, SnapshotBase) and not any(
-        c.ledger == base.ledger and c.format == FORMAT_NATIVE for c in chain
-    ):
-        raise DamageError(
-            f"the {where}snapshot is in ledger {base.ledger}, which is not in the {where}chain"
-        )
-    return base, chain
-
-
-def _previous(body: Json, name: CursorName) -> Previous:
-    return Previous(*_based_chain(body, name, "previous "))
-
-
-def _properties(body: Json) -> CursorProperties:
-    pair, values = _pair(body.get("stamp")), _object(body, "values")
-    if pair is None:
-        raise DamageError("cursorProperties are not a stamp and a map of texts")
-    for key in values:
-        _encodable(key, "cursorProperties")
-        _text(values, key, "cursorProperties")
-    return CursorProperties(Stamp(_number(pair, "0"), _number(pair, "1")), values)
-
-
-def _truncation(body: Json) -> Truncation:
-    return Truncation(
-        _number(body, "acks"),
-        _number(body, "batches"),
-        _number(body, "properties"),
-        _text(body, "limit"),
-    )
-
-
-def _written(body: Json) -> Written:
-    return Written(
-        _number(body, "version"), _number(body, "epoch", most=NUMBER_MAX), _number(body, "write")
-    )
-
-
-def _fencing_token(body: Json) -> int:
-    """Version 2 is version 1 with a fencing token."""
-    has = "fencingToken" in body
-    if has != (body["version"] == FOOTER_VERSION):
-        raise DamageError(
-            f"version {body['version']} {'with' if has else 'without'} a fencing token"
-        )
-    return _number(body, "fencingToken", least=1) if has else 0
-
-
-def _addresses(value: object, name: str) -> tuple[EntryAddress, ...]:
-    if not isinstance(value, list):
-        raise DamageError(f"{name} is not a list")
-    return tuple(EntryAddress(*_position(item, name)) for item in value)
-
-
-# --- single members -------------------------------------------------------------------------------
-
-
-def _canonical(name: CursorName) -> str:
-    try:
-        return name.canonical
-    except UnicodeEncodeError:
-        raise DamageError("the cursor's name is not Unicode text") from None
-
-
-def _state(text: str) -> FooterState:
-    try:
-        return FooterState(text)
-    except ValueError:
-        raise DamageError(f"unknown state {text!r}") from None
-
-
-def _text(body: Json, name: str, place: str = "") -> str:
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise DamageError(f"{place or name} is not a text")
-    return _encodable(value, place or name)
-
-
-def _encodable(text: str, name: str) -> str:
-    """JSON can write half a character, and nothing that carries text further can."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise DamageError(f"{name} is not Unicode text") from None
-    return text
-
-
-def _number(body: Json, name: str, least: int = 0, most: int = LEDGER_ID_MAX) -> int:
-    value = body.get(name)
-    # JSON's true is a bool, which is another type
-    if type(value) is not int or not least <= value <= most:
-        raise DamageError(f"{name} is not a number in its range")
-    return value
-
-
-def _object(body: Json, name: str) -> dict[str, Any]:
-    value = body.get(name)
-    if not isinstance(value, dict):
-        raise DamageError(f"{name} is not an object")
-    return value
-
-
-def _position(value: object, name: str) -> Position:
-    pair = _pair(value)
-    if pair is None:
-        raise DamageError(f"{name} is not [ledger, entry]")
-    position = Position(_number(pair, "0"), _number(pair, "1", BEFORE_FIRST))
-    if position.entry > ENTRY_ID_MAX:
-        raise DamageError(f"{name} is beyond the last entry id")
-    return position
-
-
-def _pair(value: object) -> Json | None:
-    return {"0": value[0], "1": value[1]} if isinstance(value, list) and len(value) == 2 else None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
+
+from msgspec import structs
 
 from cursorkeeper.bookkeeper.port import LedgerInfo
 from cursorkeeper.core.footer import (
@@ -86,7 +87,7 @@ def footer_json(footer: Footer, version: int) -> dict[str, Any]:
         "chain": _chain(footer.chain),
         "previous": footer.previous
         and {"base": base_json(footer.previous.base), "chain": _chain(footer.previous.chain)},
-        "stats": asdict(footer.stats),
+        "stats": structs.asdict(footer.stats),
         "format": footer.format,
         "cursorProperties": None
         if footer.cursor_properties is None

@@ -107,7 +107,7 @@ def test_the_footer_table_names_every_member_in_its_order() -> None:
     told = [name for cell in column for name in re.findall(r"`(\w+)`", cell)]
     properties = CursorProperties(Stamp(1, 1), {})
     everything = replace(
-        PLAIN, cursor_properties=properties, truncated=Truncation(), fencing_token=1
+        PLAIN, cursor_properties=properties, truncated=Truncation(0, 0, 0, ""), fencing_token=1
     ).written_at(5)
     assert told == list(json.loads(footer.encode(everything)))
 

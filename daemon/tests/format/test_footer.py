@@ -171,53 +171,68 @@ def test_the_order_of_unknown_members_does_not_show() -> None:
         ({"version": 0}, "unknown version 0"),
         ({"version": 2}, "version 2 without a fencing token"),
         ({"fencingToken": 7}, "version 1 with a fencing token"),
-        ({"version": 2, "fencingToken": 0}, "fencingToken is not a number in its range"),
-        ({"version": 2, "fencingToken": 1 << 63}, "fencingToken is not a number in its range"),
-        ({"version": "1"}, "version is not a number"),
+        ({"version": 2, "fencingToken": 0}, "fencingToken: Expected `int` >= 1"),
+        ({"version": 2, "fencingToken": 1 << 63}, "fencingToken: Expected `int` <= "),
+        ({"version": "1"}, "version: Expected `int`, got `str`"),
         ({"cursor": "x|y"}, "is not topic"),
-        ({"topic": "\ud800"}, "not Unicode"),
-        ({"state": "ajar"}, "unknown state 'ajar'"),
-        ({"epoch": -1}, "epoch is not a number"),
-        ({"epoch": True}, "epoch is not a number"),
-        ({"epoch": 1.5}, "epoch is not a number"),
-        ({"epoch": 1 << 63}, "epoch is not a number"),
-        ({"writer": None}, "writer is not a text"),
-        ({"markDelete": [1]}, "not \\[ledger, entry\\]"),
-        ({"markDelete": [1, -2]}, "1 is not a number"),
-        ({"markDelete": [1, 1 << 32]}, "beyond the last entry"),
+        ({"topic": "\ud800"}, "topic: Expected `str` matching"),
+        ({"state": "ajar"}, "state: Invalid enum value 'ajar'"),
+        ({"epoch": -1}, "epoch: Expected `int` >= 0"),
+        ({"epoch": True}, "epoch: Expected `int`, got `bool`"),
+        ({"epoch": 1.5}, "epoch: Expected `int`, got `float`"),
+        ({"epoch": 1 << 63}, "epoch: Expected `int` <= 4294967295"),
+        ({"writer": None}, "writer: Expected `str`, got `null`"),
+        ({"markDelete": [1]}, "markDelete: Expected `array` of length 2"),
+        ({"markDelete": [1, -2]}, r"markDelete\[1\]: Expected `int` >= -1"),
+        ({"markDelete": [1, 1 << 32]}, r"markDelete\[1\]: Expected `int` <= 4294967295"),
         ({"base": {}}, "base of 0 kinds"),
-        ({"base": {"tape": 1}}, "unknown base 'tape'"),
+        ({"base": {"tape": 1}}, "base: Object contains unknown field `tape`"),
         ({"base": {"inline": "!"}}, "not base64"),
         ({"base": {"inline": "QUI="}}, "inline state: no record"),
-        ({"base": {"snapshot": {"crc32c": "9AB10000"}}}, "eight hex digits"),
-        ({"chain": None}, "chain is not a list"),
-        ({"chain": [1]}, "something else than ledgers"),
-        ({"chain": [{"ledger": 1, "lastEntry": -2}]}, "lastEntry is not a number"),
-        ({"damaged": {}}, "damaged is not a list"),
-        ({"damaged": [[1, -2]]}, "1 is not a number"),
-        ({"damaged": [7]}, "damaged is not \\[ledger, entry\\]"),
-        ({"previous": []}, "previous is not an object"),
-        ({"stats": {}}, "ledgers is not a number"),
-        ({"epoch": 1 << 32}, "epoch is not a number"),
-        ({"generation": 1 << 32}, "generation is not a number"),
-        ({"generation": 1.0}, "generation is not a number"),
-        ({"writer": "\ud800"}, "writer is not Unicode"),
-        ({"chain": [{"ledger": 1, "lastEntry": 1 << 32}]}, "lastEntry is not a number"),
+        ({"base": {"snapshot": {"crc32c": "9AB10000"}}}, "crc32c: Expected `str` matching"),
+        ({"chain": None}, "chain: Expected `array`, got `null`"),
+        ({"chain": [1]}, r"chain\[0\]: Expected `object`, got `int`"),
+        (
+            {"chain": [{"ledger": 1, "lastEntry": -2}]},
+            r"chain\[0\].lastEntry: Expected `int` >= -1",
+        ),
+        ({"damaged": {}}, "damaged: Expected `array`, got `object`"),
+        ({"damaged": [[1, -2]]}, r"damaged\[0\]\[1\]: Expected `int` >= -1"),
+        ({"damaged": [7]}, r"damaged\[0\]: Expected `array`, got `int`"),
+        ({"previous": []}, "previous: Expected `object . null`, got `array`"),
+        ({"stats": {}}, "stats: Object missing required field `ledgers`"),
+        ({"epoch": 1 << 32}, "epoch: Expected `int` <= 4294967295"),
+        ({"generation": 1 << 32}, "generation: Expected `int` <= 4294967295"),
+        ({"generation": 1.0}, "generation: Expected `int`, got `float`"),
+        ({"writer": "\ud800"}, "writer: Expected `str` matching"),
+        (
+            {"chain": [{"ledger": 1, "lastEntry": 1 << 32}]},
+            "lastEntry: Expected `int` <= 4294967295",
+        ),
         ({"chain": [{"ledger": 9001}, {"ledger": 9001}]}, "the chain names a ledger twice"),
         (
             {"chain": [{"ledger": 9044}]},
             "the snapshot is in ledger 9001, which is not in the chain",
         ),
-        ({"base": {"snapshot": SNAPSHOT | {"lastEntry": 1 << 32}}}, "lastEntry is not a number"),
-        ({"base": {"snapshot": SNAPSHOT | {"numParts": 0}}}, "numParts is not a number"),
+        (
+            {"base": {"snapshot": SNAPSHOT | {"lastEntry": 1 << 32}}},
+            "base.snapshot.lastEntry: Expected `int` <= 4294967295",
+        ),
+        (
+            {"base": {"snapshot": SNAPSHOT | {"numParts": 0}}},
+            "base.snapshot.numParts: Expected `int` >= 1",
+        ),
         (
             {"previous": {"base": {"snapshot": SNAPSHOT}, "chain": []}},
             "the previous snapshot is in ledger 9001",
         ),
-        ({"znode": {"version": 3, "epoch": 1 << 32, "write": 1}}, "epoch is not a number"),
+        (
+            {"znode": {"version": 3, "epoch": 1 << 32, "write": 1}},
+            "znode.epoch: Expected `int` <= 4294967295",
+        ),
         (
             {"cursorProperties": {"stamp": [1, 1], "values": {"a": "\ud800"}}},
-            "cursorProperties is not Unicode",
+            r"cursorProperties.values\[...\]: Expected `str` matching",
         ),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
@@ -226,6 +241,24 @@ def test_damage_is_named(change: dict[str, object], words: str) -> None:
     with pytest.raises(DamageError, match=words) as caught:
         footer.decode(sealed(members() | change))
     assert not isinstance(caught.value, TooNewError)
+
+
+def test_a_form_that_need_not_be_said_is_left_out_when_it_is_written_back() -> None:
+    said = members() | {"chain": [{"ledger": 9001, "lastEntry": None, "format": "native"}]}
+    found = footer.decode(sealed(said))
+    assert found.chain == (ChainLedger(9001),)
+    assert b'"chain":[{"ledger":9001}],' in footer.encode(found)
+
+
+def test_what_is_newer_inside_may_look_otherwise() -> None:
+    """It is refused as newer, never as damage, which might be repaired."""
+    newer: list[object] = [{"format": "parquet", "file": 7}]
+    for change in (
+        {"chain": newer},
+        {"previous": {"base": {"empty": [3, -1]}, "chain": newer}},
+    ):
+        with pytest.raises(TooNewError, match="a ledger of format 'parquet'"):
+            footer.decode(sealed(members() | change))
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[" * 100_000, b'{"version":NaN}'])
@@ -324,7 +357,7 @@ def test_the_bytes_of_a_footer_that_names_whole_states_are_these() -> None:
         {"previous": Previous(EmptyBase(Position(1, 1)), (ChainLedger(3, 4, FORMAT_PULSAR),))},
         {"base": PulsarBase(bytes.fromhex("08ffffffffffffffffff01100c1804"), 3)},
         {"cursor_properties": CursorProperties(Stamp(1, 1), {})},
-        {"truncated": Truncation()},
+        {"truncated": Truncation(0, 0, 0, "")},
     ],
     ids=lambda part: next(iter(part)),
 )

@@ -10,7 +10,7 @@ import pytest
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
-from cursorkeeper.core.footer import FooterState, InlineBase, SnapshotBase
+from cursorkeeper.core.footer import ChainLedger, FooterState, InlineBase, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
@@ -303,7 +303,7 @@ def test_a_claimer_recovers_ledgers_that_only_the_fall_back_names() -> None:
     assert footer.previous is not None
     left = footer.previous.chain[-1]
     unended = replace(
-        footer.previous, chain=(*footer.previous.chain[:-1], replace(left, last_entry=None))
+        footer.previous, chain=(*footer.previous.chain[:-1], ChainLedger(left.ledger))
     )
     bench.znode = (footer_bytes.encode(replace(footer, previous=unended)), version)
     bench.ledgers[left.ledger].closed = False
