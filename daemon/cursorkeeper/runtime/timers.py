@@ -23,6 +23,8 @@ class Timers(Generic[K]):
         self._times: dict[K, float] = {}
         self._count = 0
         self._handle: asyncio.TimerHandle | None = None
+        self._runs_at_s = 0.0
+        """When the handle runs: not every loop's handles say so."""
 
     def __len__(self) -> int:
         return len(self._times)
@@ -55,9 +57,10 @@ class Timers(Generic[K]):
             return
         at = self._heap[0][0]
         if self._handle is not None:
-            if self._handle.when() <= at:
+            if self._runs_at_s <= at:
                 return
             self._handle.cancel()
+        self._runs_at_s = at
         self._handle = asyncio.get_running_loop().call_at(at, self._run)
 
     def _run(self) -> None:

@@ -5,6 +5,8 @@ however much is unanswered.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 from cursorkeeper.runtime.patience import BEAT_S, PatientClock
 from cursorkeeper.runtime.timers import Timers
@@ -51,6 +53,26 @@ async def test_the_loop_has_one_timer_for_all_and_the_earliest_sets_it() -> None
         assert timers._handle is armed
     timers.set(Key(), 4.0)
     assert armed.cancelled() and timers._handle is not None and timers._handle.when() == 4.0
+
+
+@virtual
+async def test_a_time_that_has_come_may_get_a_handle_that_does_not_say_when() -> None:
+    """uvloop's loop answers so."""
+    at_a_time = loop().call_at
+
+    def call_at(when: float, callback: Callable[..., object], *args: Any, **how: Any) -> Any:
+        if when <= loop().time():
+            return loop().call_soon(callback, *args, **how)
+        return at_a_time(when, callback, *args, **how)
+
+    loop().call_at = call_at  # type: ignore[assignment]
+    fired: list[Key] = []
+    timers: Timers[Key] = Timers(fired.append)
+    first, second = Key(), Key()
+    timers.set(first, 0.0)
+    timers.set(second, -1.0)
+    await asyncio.sleep(0.1)
+    assert fired == [second, first]
 
 
 @virtual
