@@ -20,7 +20,6 @@ from cursorkeeper.core.footer import (
     InlineBase,
     is_hollow,
     is_native,
-    is_pulsar,
 )
 from cursorkeeper.core.limits import TAKEN_PARTS_MAX
 from cursorkeeper.core.ownership import Ownership
@@ -83,7 +82,7 @@ class NativeForm:
         has_notes = committed is not None and (
             committed.cursor_properties is not None or committed.truncated is not None
         )
-        return has_notes or self._ownership.leads_to(is_pulsar)
+        return has_notes or self._ownership.names_pulsar
 
     # ---- a flush
 

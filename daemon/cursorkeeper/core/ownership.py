@@ -8,7 +8,7 @@ created again; an owner that was deposed writes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import field, replace
 from enum import Enum
 from typing import Any
@@ -27,6 +27,8 @@ from cursorkeeper.core.footer import (
     Previous,
     Truncation,
     ended,
+    is_native,
+    is_pulsar,
     parts_of,
 )
 from cursorkeeper.core.handles import Handles
@@ -72,6 +74,8 @@ class Ownership:
     base: Base = EmptyBase(FIRST)
     chain: tuple[ChainLedger, ...] = ()
     previous: Previous | None = None
+    names_native: bool = False
+    names_pulsar: bool = False
     damaged: tuple[EntryAddress, ...] = ()
     claimed_bases: tuple[Base, ...] = ()
     """What the footer named when it was claimed: written by owners before us."""
@@ -102,9 +106,16 @@ class Ownership:
     def committed(self) -> Footer | None:
         return self.commit.committed
 
-    def leads_to(self, kind: Callable[[Base | ChainLedger], bool]) -> bool:
-        """Whether the footer names something of this kind."""
-        return any(map(kind, parts_of(self.base, self.chain, self.previous)))
+    def _lead_to(
+        self, base: Base, chain: tuple[ChainLedger, ...], previous: Previous | None
+    ) -> None:
+        """What the next footer names. Which forms that is in is asked at every event."""
+        self.base, self.chain, self.previous = base, chain, previous
+        parts = parts_of(base, chain, previous)
+        self.names_native, self.names_pulsar = (
+            any(map(is_native, parts)),
+            any(map(is_pulsar, parts)),
+        )
 
     def next_write(self) -> int:
         self.write += 1
@@ -174,7 +185,7 @@ class Ownership:
 
     def follow(self, footer: Footer) -> None:
         """What the committed footer leads to."""
-        self.base, self.chain, self.previous = footer.base, footer.chain, footer.previous
+        self._lead_to(footer.base, footer.chain, footer.previous)
 
     def begin_generation(self, footer: Footer) -> None:
         """A reset is committed: what the owners before wrote is of another generation, and named no
@@ -185,7 +196,7 @@ class Ownership:
 
     def end_ledger(self, ledger: int, last_entry: int) -> None:
         """What recovery or close answered goes into the next footer."""
-        self.chain, self.previous = ended(self.chain, self.previous, ledger, last_entry)
+        self._lead_to(self.base, *ended(self.chain, self.previous, ledger, last_entry))
 
     def fall_back(self) -> None:
         """The newest base cannot be read: until there is another one, the footer leads to the one
@@ -194,13 +205,12 @@ class Ownership:
         if self.previous is None:
             return
         known = {c.ledger for c in self.previous.chain}
-        self.base = self.previous.base
-        self.chain = self.previous.chain + tuple(c for c in self.chain if c.ledger not in known)
-        self.previous = None
+        since = tuple(c for c in self.chain if c.ledger not in known)
+        self._lead_to(self.previous.base, self.previous.chain + since, None)
 
     def bar_fall_back(self) -> None:
         """What the previous base leads to is not enough any more."""
-        self.previous = None
+        self._lead_to(self.base, self.chain, None)
 
     def note_truncation(self, truncated: Truncation | None) -> None:
         """What the stored state leaves out, or will."""

@@ -100,16 +100,21 @@ def section_sizes(values: NDArray[np.uint32]) -> tuple[int, int, int]:
 
     `values`: shape (n,), n > 0, strictly ascending.
     """
-    gaps = np.diff(values) - np.uint32(1)
+    gaps = values[1:] - values[:-1] - np.uint32(1)
     breaks = np.flatnonzero(gaps)
     jumps = gaps[breaks]
     inside = gaps.size - jumps.size
-    lengths = np.diff(breaks, prepend=-1, append=gaps.size) - 1
     return (
         inside + leb_sizes_total(jumps),
-        leb_sizes_total(lengths) + leb_sizes_total(jumps - np.uint32(1)),
+        leb_sizes_total(run_lengths(breaks, gaps.size)) + leb_sizes_total(jumps - np.uint32(1)),
         (int(values[-1]) - int(values[0])) // 8 + 1,
     )
+
+
+def run_lengths(breaks: NDArray[np.intp], gaps: int) -> NDArray[np.intp]:
+    """Members of each run less one; `breaks`: which of a set's so many gaps are not 0."""
+    edges = np.concatenate(([-1], breaks, [gaps]))
+    return edges[1:] - edges[:-1] - 1
 
 
 def leb_sizes_total(numbers: NDArray[np.integer]) -> int:

@@ -26,7 +26,6 @@ from cursorkeeper.core.footer import (
     Footer,
     PulsarBase,
     Truncation,
-    is_native,
 )
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Ownership
@@ -134,7 +133,7 @@ class WholeForm:
 
     @property
     def is_foreign(self) -> bool:
-        return self._ownership.leads_to(is_native)
+        return self._ownership.names_native
 
     @property
     def is_between_states(self) -> bool:

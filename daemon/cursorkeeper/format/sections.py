@@ -24,7 +24,7 @@ from pyroaring import BitMap
 from cursorkeeper.core import containers
 from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.sizes import leb_sizes_total, section_sizes
+from cursorkeeper.core.sizes import leb_sizes_total, run_lengths, section_sizes
 from cursorkeeper.format import leb
 
 SHORT: Final = 128
@@ -153,12 +153,12 @@ def encode_members(members: Members) -> tuple[Mode, int, bytes]:
         flags = np.zeros(sizes[2] * 8, np.bool_)
         flags[members - members[0]] = True
         return mode, first, np.packbits(flags, bitorder="little").tobytes()
-    gaps = np.diff(members) - np.uint32(1)
+    gaps = members[1:] - members[:-1] - np.uint32(1)
     if mode is Mode.GAPS:
         return mode, first, leb.encode_column(gaps)
     breaks = np.flatnonzero(gaps)
     numbers = np.empty(2 * breaks.size + 1, np.int64)
-    numbers[0::2] = np.diff(breaks, prepend=-1, append=gaps.size) - 1
+    numbers[0::2] = run_lengths(breaks, gaps.size)
     numbers[1::2] = gaps[breaks].astype(np.int64) - 1
     return mode, first, leb.encode_column(numbers)
 
