@@ -301,64 +301,8 @@ class FooterMonitor:
         else:
             v, old = before
             check.that(version == v + 1, f"version went from {v} to {version}")
-            check.that(footer.epoch >= old.epoch, f"epoch went from {old.epoch} to {footer.epoch}")
-            if footer.epoch > old.epoch:
-                check.that(
-                    footer.writer != old.writer,
-                    f"{name}: epoch {footer.epoch} is no claim; ledgers not named yet are of "
-                    f"{old.epoch}",
-                )
-                self.claimed[name] = _bases(old)
-                check.claimed(name, footer.writer)
-            if (
-                old.cursor_properties
-                and not footer.cursor_properties
-                and footer.generation == old.generation
-            ):
-                foreign = [
-                    b
-                    for b in _bases(footer)
-                    if b in self.claimed[name] or isinstance(b, PulsarBase)
-                ]
-                check.that(
-                    not foreign,
-                    f"{name}: only the footer held the properties, and {foreign} are not of its "
-                    f"owner",
-                )
-            if name in check.brokers:
-                check.brokers[name].committed(old, footer, check.that)
-            check.that(
-                footer.generation >= old.generation,
-                f"generation went from {old.generation} to {footer.generation}",
-            )
-            if footer.epoch == old.epoch:
-                check.that(
-                    footer.writer == old.writer,
-                    f"two writers in epoch {footer.epoch}: {old.writer}, {footer.writer}",
-                )
-                check.that(
-                    footer.write > old.write, f"write went from {old.write} to {footer.write}"
-                )
-            check.that(
-                sum(c.last_entry is None for c in footer.chain) <= 1,
-                "two chain ledgers without a last entry",
-            )
-        check.that(
-            all(c.last_entry is not None for c in footer.chain[:-1]),
-            "an earlier chain ledger has no last entry",
-        )
-        named = before[1].named_ledgers() if before is not None else frozenset()
-        added = {c.ledger for c in footer.chain} - named  # none where a fall-back joins two chains
-        good = len(footer.chain) <= check.chain_max or not added
-        check.that(
-            good,
-            f"ledger {added} makes a chain of {len(footer.chain)} ledgers, {check.chain_max} are "
-            f"allowed",
-        )
-        for ledger in footer.named_ledgers():
-            check.that(
-                ledger in check.ledgers, f"the footer names ledger {ledger}, which does not exist"
-            )
+            self._check_step(name, old, footer)
+        self._check_chain(before[1] if before is not None else None, footer)
         if isinstance(footer.base, SnapshotBase) and footer.base not in self.snapshots:
             self.snapshots.add(footer.base)
             self._complete(name, footer.base)
@@ -374,6 +318,65 @@ class FooterMonitor:
         else:
             self.first_of.setdefault(
                 (name, footer.generation), (footer, self.tombstones.get(name, 0))
+            )
+
+    def _check_step(self, name: CursorName, old: Footer, footer: Footer) -> None:
+        check = self._check
+        check.that(footer.epoch >= old.epoch, f"epoch went from {old.epoch} to {footer.epoch}")
+        if footer.epoch > old.epoch:
+            check.that(
+                footer.writer != old.writer,
+                f"{name}: epoch {footer.epoch} is no claim; ledgers not named yet are of "
+                f"{old.epoch}",
+            )
+            self.claimed[name] = _bases(old)
+            check.claimed(name, footer.writer)
+        if (
+            old.cursor_properties
+            and not footer.cursor_properties
+            and footer.generation == old.generation
+        ):
+            foreign = [
+                b for b in _bases(footer) if b in self.claimed[name] or isinstance(b, PulsarBase)
+            ]
+            check.that(
+                not foreign,
+                f"{name}: only the footer held the properties, and {foreign} are not of its owner",
+            )
+        if name in check.brokers:
+            check.brokers[name].committed(old, footer, check.that)
+        check.that(
+            footer.generation >= old.generation,
+            f"generation went from {old.generation} to {footer.generation}",
+        )
+        if footer.epoch == old.epoch:
+            check.that(
+                footer.writer == old.writer,
+                f"two writers in epoch {footer.epoch}: {old.writer}, {footer.writer}",
+            )
+            check.that(footer.write > old.write, f"write went from {old.write} to {footer.write}")
+        check.that(
+            sum(c.last_entry is None for c in footer.chain) <= 1,
+            "two chain ledgers without a last entry",
+        )
+
+    def _check_chain(self, old: Footer | None, footer: Footer) -> None:
+        check = self._check
+        check.that(
+            all(c.last_entry is not None for c in footer.chain[:-1]),
+            "an earlier chain ledger has no last entry",
+        )
+        named = old.named_ledgers() if old is not None else frozenset()
+        added = {c.ledger for c in footer.chain} - named  # none where a fall-back joins two chains
+        good = len(footer.chain) <= check.chain_max or not added
+        check.that(
+            good,
+            f"ledger {added} makes a chain of {len(footer.chain)} ledgers, {check.chain_max} are "
+            f"allowed",
+        )
+        for ledger in footer.named_ledgers():
+            check.that(
+                ledger in check.ledgers, f"the footer names ledger {ledger}, which does not exist"
             )
 
     def _complete(self, name: CursorName, base: SnapshotBase) -> None:

@@ -11,7 +11,6 @@ import pytest_asyncio
 from pyroaring import BitMap
 
 from clients.tests.ack_stream.conftest import SETTINGS
-from cursorkeeper.stream import stored_cursors
 from cursorkeeper_client import (
     Client,
     ClientSettings,
@@ -32,8 +31,7 @@ LAYOUT = (LayoutItem(7, LayoutState.OPEN),)
 
 
 @pytest_asyncio.fixture
-async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServedKeeper]:
-    monkeypatch.setattr(stored_cursors, "BUCKET_PAUSE_S", 0.0)
+async def served() -> AsyncIterator[ServedKeeper]:
     made = ServedKeeper()
     made.credentials = b"token"
     await made.start()

@@ -216,8 +216,7 @@ async def test_a_deletion_that_is_not_decided_is_told_so() -> None:
     assert (await StoredCursors(keeper)._delete(found, 0, False)).refused is Refusal.UNAVAILABLE
 
 
-async def test_over_grpc_with_the_sources_token_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_cursors, "BUCKET_PAUSE_S", 0.0)
+async def test_over_grpc_with_the_sources_token_only() -> None:
     served = ServedKeeper()
     served.readers_token = b"reader"
     await served.start()
@@ -271,8 +270,7 @@ async def test_a_caller_who_leaves_gives_his_place_back(monkeypatch: pytest.Monk
         await served.kill()
 
 
-async def test_over_grpc_a_topic_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_cursors, "BUCKET_PAUSE_S", 0.0)
+async def test_over_grpc_a_topic_is_deleted() -> None:
     served = await ServedKeeper().start()
     try:
         async with (
