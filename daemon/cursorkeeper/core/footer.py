@@ -97,8 +97,7 @@ Base = EmptyBase | InlineBase | PulsarBase | SnapshotBase
 class ChainLedger(Struct, frozen=True, omit_defaults=True, rename="camel"):
     """A cursor ledger to read. `last_entry` is what recovery or a successful close answered (-1:
     empty), never the writer's own count; None: nobody asked yet, so a claimer must recovery-open
-    it. `format` says how its entries are read; the default is left out of the bytes, which msgspec
-    knows by its identity, so it is given as one of the constants.
+    it. `format` says how its entries are read. The bytes leave out what is the default.
     """
 
     ledger: Number

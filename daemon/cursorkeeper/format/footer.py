@@ -183,6 +183,9 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
         fencing_token=footer.fencing_token or UNSET,
     )
     body = to_builtins(told)
+    for item in [*body["chain"], *(body["previous"] or {}).get("chain", ())]:
+        if item.get("format") == FORMAT_NATIVE:  # a default is left out that is the same object
+            del item["format"]
     for key in sorted(footer.extra):
         if key in _KNOWN:
             raise ValueError(

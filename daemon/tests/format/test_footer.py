@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from base64 import b64encode
 from dataclasses import replace
 from typing import Any
@@ -241,6 +242,12 @@ def test_damage_is_named(change: dict[str, object], words: str) -> None:
     with pytest.raises(DamageError, match=words) as caught:
         footer.decode(sealed(members() | change))
     assert not isinstance(caught.value, TooNewError)
+
+
+@given(FOOTERS)
+def test_a_footer_that_was_sent_to_another_process_has_the_same_bytes(made: Footer) -> None:
+    """What is left out because it is the default is so by its value."""
+    assert footer.encode(pickle.loads(pickle.dumps(made))) == footer.encode(made)
 
 
 def test_a_form_that_need_not_be_said_is_left_out_when_it_is_written_back() -> None:
