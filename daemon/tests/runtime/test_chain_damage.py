@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
+from msgspec import structs
 from pyroaring import BitMap
 
 from cursorkeeper.bookkeeper.errors import GatewayRefused, Outcome
@@ -303,7 +304,9 @@ def ended(here: Kept, more: int | None = None) -> Footer:
         if more is not None
         else here.world.bookkeeper.fence_behind(last.ledger).last_entry
     )
-    return replace(here.footer, chain=(*here.footer.chain[:-1], replace(last, last_entry=end)))
+    return replace(
+        here.footer, chain=(*here.footer.chain[:-1], structs.replace(last, last_entry=end))
+    )
 
 
 @virtual
