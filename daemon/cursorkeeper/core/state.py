@@ -410,16 +410,23 @@ class AckState:
     def _join_acks(self, ledger: int, entries: BitMap) -> None:
         mine = self._ledger(ledger)
         high_water = max(mine.high_water, entries.max() + 1) if entries else mine.high_water
-        worst = min(ACK_BYTES * len(entries), mixed_bytes(high_water) - mine.counted_bytes)
-        for piece in (
+        for piece in self._pieces(mine, high_water, entries):
+            self._ack(ledger, mine, piece)
+
+    def _pieces(self, acks: LedgerAcks, high_water: int, entries: BitMap) -> Iterable[BitMap]:
+        """The entries at once, or in pieces where acking them at once may exceed the budget."""
+        worst = min(ACK_BYTES * len(entries), mixed_bytes(high_water) - acks.counted_bytes)
+        return (
             bitmaps.pieces(entries, _PIECE_ENTRIES)
             if self.memory_bytes + worst > self.budget.bytes_max
             else (entries,)
-        ):
-            fresh = mine.ack(piece)
-            self._count_compact(mine)
-            if fresh:
-                self._drop_partials(ledger, fresh)
+        )
+
+    def _ack(self, ledger: int, acks: LedgerAcks, entries: BitMap) -> None:
+        fresh = acks.ack(entries)
+        self._count_compact(acks)
+        if fresh:
+            self._drop_partials(ledger, fresh)
 
     def _count_compact(self, acks: LedgerAcks) -> None:
         """After acks were joined to a ledger. Raises OverBudgetError if the state does not fit
@@ -433,7 +440,7 @@ class AckState:
 
     def _join_slice(self, part: Slice) -> None:
         """Costs what the slice and the holes that are known of its range take, however long the
-        range is.
+        range is; where a budget may not suffice for that at once, piece by piece.
         """
         known = self.ledgers.get(part.ledger)
         # up to a slice of holes, or up to the end of a slice of acks, what is not known becomes
@@ -444,19 +451,17 @@ class AckState:
         )
         acks = known or self._ledger(part.ledger)
         acks.grow(part.first if part.holes else part.last + 1)
-        if part.holes:
-            top = acks.high_water
-            fresh = bitmaps.between(acks.holes, part.first, part.last)
-            fresh -= part.bitmap
-            acks.holes -= fresh
-            if part.last >= top:
-                acks.holes |= bitmaps.between(part.bitmap, top, part.last)
-                acks.high_water = part.last + 1
-        else:
-            fresh = acks.ack(part.bitmap)
-        self._count_compact(acks)
-        if fresh:
-            self._drop_partials(part.ledger, fresh)
+        if not part.holes:
+            self._join_acks(part.ledger, part.bitmap)
+            return
+        top = acks.high_water
+        known = bitmaps.between(acks.holes, part.first, part.last)
+        for piece in self._pieces(acks, top, known):
+            self._ack(part.ledger, acks, piece - part.bitmap)
+        if part.last >= top:
+            acks.holes |= bitmaps.between(part.bitmap, top, part.last)
+            acks.high_water = part.last + 1
+            self._count_compact(acks)
 
     def _join_partials(self, items: Iterable[tuple[PartialKey, Partial]]) -> None:
         for (ledger, entry), partial in items:
