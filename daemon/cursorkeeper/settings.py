@@ -164,6 +164,13 @@ class CursorLedgers:
         any_case=True,
     )
     zstd_level: int = setting(1, "From 1, fast, to 22, small.", 1, 22)
+    record_version: int = setting(
+        1,
+        "2: snapshots with few or clustered holes take a tenth to two thirds less. Releases before "
+        "0.2.0 refuse such cursors (FORMAT_TOO_NEW): set it when none of them is left.",
+        1,
+        2,
+    )
 
     @property
     def policy(self) -> LedgerPolicy:
@@ -430,7 +437,10 @@ class Settings:
     @property
     def encode(self) -> EncodeSettings:
         return EncodeSettings(
-            self.cursor.max_entry_bytes, Codec[self.ledgers.codec.upper()], self.ledgers.zstd_level
+            self.cursor.max_entry_bytes,
+            Codec[self.ledgers.codec.upper()],
+            self.ledgers.zstd_level,
+            self.ledgers.record_version,
         )
 
     def check(self) -> None:

@@ -11,6 +11,7 @@ Bytes of others go through `checked`.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
-from cursorkeeper.core.bitmaps import between
+from cursorkeeper.core.bitmaps import between, from_sorted
 
 Words = NDArray[np.uint64]
 Places = NDArray[np.int64]
@@ -42,6 +43,8 @@ _CONTAINER_BYTES: Final = 8 * CONTAINER_WORDS
 _COOKIE: Final = 12_346
 _COOKIE_RUNS: Final = 12_347
 _OFFSETS_FROM: Final = 4
+_ONE_ARRAY: Final = struct.Struct("<IIHHI")
+"""All that comes in front of the only container, if that is an array."""
 _FEW_RUNS: Final = 64
 """Below this, numpy's costs per call are more than a call per run."""
 
@@ -76,6 +79,29 @@ def from_words(words: Words, first_container: int = 0) -> BitMap:
     bitmap = BitMap.deserialize(out.tobytes())
     bitmap.run_optimize()
     return bitmap
+
+
+def from_members(members: NDArray[np.uint32]) -> BitMap:
+    """The set of a column that ascends strictly and is not empty. A quarter of what
+    `bitmaps.from_sorted` takes where no container has many.
+    """
+    if members.size <= _FEW_RUNS:
+        return from_sorted(members)
+    key = int(members[0]) >> 16
+    if key == int(members[-1]) >> 16 and members.size <= _ARRAY_MAX:
+        head = _ONE_ARRAY.pack(_COOKIE, 1, key, members.size - 1, _ONE_ARRAY.size)
+        return BitMap.deserialize(head + members.astype("<u2").tobytes())
+    begins = np.concatenate([[0], np.flatnonzero(np.diff(members >> np.uint32(16))) + 1])
+    cards = np.diff(np.append(begins, members.size))
+    if int(cards.max()) > _ARRAY_MAX:
+        return from_sorted(members)
+    parts = [
+        np.array([_COOKIE, begins.size], "<u4"),
+        _descriptors(members[begins] >> 16, cards),
+        (8 + 8 * begins.size + 2 * begins).astype("<u4"),
+        members.astype("<u2"),
+    ]
+    return BitMap.deserialize(b"".join(part.tobytes() for part in parts))
 
 
 def _descriptors(keys: Places, cards: Places) -> NDArray[np.uint8]:

@@ -23,6 +23,8 @@ from cursorkeeper.format.codec import SEGMENT_SAVING, Codec, compress, expand
 
 MAGIC: Final = b"CK"
 VERSION: Final = 1
+SEGMENT_VERSION: Final = 2
+"""Of a snapshot segment that has slices which are sets; everything else is of version 1."""
 BODY_BYTES_MAX: Final = 4 << 20
 """What readers accept, uncompressed; writers stay below `max_entry_bytes`."""
 
@@ -48,6 +50,8 @@ class EncodeSettings:
     max_entry_bytes: int = 1 << 20
     codec: Codec = Codec.ZSTD
     zstd_level: int = 1
+    record_version: int = VERSION
+    """The newest that is written."""
 
 
 @frozen
@@ -73,7 +77,7 @@ def encode(record: Record, settings: EncodeSettings = DEFAULTS) -> bytes:
     """The entry. Raises ValueError when it is over `max_entry_bytes`: `core.sizes` cuts before
     that.
     """
-    kind, body = _encode_body(record.body)
+    kind, version, body = _encode_body(record.body, settings.record_version)
     if RECORD_HEADER_BYTES + len(body) > settings.max_entry_bytes:
         raise ValueError(
             f"a {kind.name} record of {RECORD_HEADER_BYTES + len(body)} bytes, "
@@ -81,11 +85,14 @@ def encode(record: Record, settings: EncodeSettings = DEFAULTS) -> bytes:
         )
     wanted = Codec.NONE if kind is Kind.OPEN else settings.codec  # an open record is for eyes
     codec, stored = compress(
-        body, wanted, settings.zstd_level, SEGMENT_SAVING if kind is Kind.SEGMENT else 0
+        body,
+        wanted,
+        settings.zstd_level,
+        SEGMENT_SAVING if kind is Kind.SEGMENT and version == VERSION else 0,
     )
     head = HEADER.pack(
         MAGIC,
-        VERSION,
+        version,
         kind,
         codec,
         record.cursor_hash,
@@ -107,9 +114,10 @@ def peek(data: bytes) -> RecordHeader:
         raise DamageError(
             f"no record: begins with {data[:2].hex() or 'nothing'} instead of {MAGIC.hex()}"
         )
-    if len(data) > 2 and data[2] > VERSION:
+    newest = SEGMENT_VERSION if data[3:4] == _SEGMENT else VERSION
+    if len(data) > 2 and data[2] > newest:
         raise TooNewError(
-            f"a record of version {data[2]}, this program reads up to {VERSION}: upgrade it first"
+            f"a record of version {data[2]}, this program reads up to {newest}: upgrade it first"
         )
     if len(data) < RECORD_HEADER_BYTES:
         raise DamageError(
@@ -118,7 +126,7 @@ def peek(data: bytes) -> RecordHeader:
     _, version, kind, flags, cursor_hash, epoch, generation, sequence, body_bytes, crc = (
         HEADER.unpack_from(data)
     )
-    if version != VERSION:
+    if not version:
         raise DamageError(f"unknown record version {version}")
     if kind not in _KINDS:
         raise DamageError(f"unknown record kind {kind}")
@@ -184,32 +192,32 @@ def decode(data: bytes, cursor_hash: int | None) -> Record:
         header.epoch,
         header.generation,
         header.sequence,
-        decode_body(header.kind, body),
+        _decode_body(header, body),
     )
 
 
-def decode_body(kind: Kind, body: bytes) -> RecordBody:
-    """The value of an uncompressed body. Raises DamageError."""
-    if kind is Kind.DELTA:
+def _decode_body(header: RecordHeader, body: bytes) -> RecordBody:
+    if header.kind is Kind.DELTA:
         return delta.decode(body)
-    if kind is Kind.SEGMENT:
-        return snapshot.decode_segment(body)
-    if kind is Kind.SNAPSHOT_END:
+    if header.kind is Kind.SEGMENT:
+        return snapshot.decode_segment(body, header.version)
+    if header.kind is Kind.SNAPSHOT_END:
         return snapshot.decode_end(body)
     return open_record.decode(body)
 
 
-def _encode_body(body: RecordBody) -> tuple[Kind, bytes]:
-    if isinstance(body, Delta):
-        return Kind.DELTA, delta.encode(body)
+def _encode_body(body: RecordBody, version_max: int) -> tuple[Kind, int, bytes]:
     if isinstance(body, Segment):
-        return Kind.SEGMENT, snapshot.encode_segment(body)
+        return Kind.SEGMENT, *snapshot.encode_segment(body, version_max)
+    if isinstance(body, Delta):
+        return Kind.DELTA, VERSION, delta.encode(body)
     if isinstance(body, SnapshotEnd):
-        return Kind.SNAPSHOT_END, snapshot.encode_end(body)
+        return Kind.SNAPSHOT_END, VERSION, snapshot.encode_end(body)
     assert isinstance(body, OpenRecord)
-    return Kind.OPEN, open_record.encode(body)
+    return Kind.OPEN, VERSION, open_record.encode(body)
 
 
+_SEGMENT: Final = bytes([Kind.SEGMENT])
 _KINDS: Final = {int(kind): kind for kind in Kind}
 _CODECS: Final = {int(codec): codec for codec in Codec}
 

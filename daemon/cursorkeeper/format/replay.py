@@ -57,6 +57,7 @@ class Batch:
     decoded.
     """
 
+    version: NDArray[np.uint8]
     kind: NDArray[np.uint8]
     epoch: NDArray[np.uint32]
     generation: NDArray[np.uint32]
@@ -90,6 +91,7 @@ def split_bodies(
         except DamageError as error:
             raise error.at(place_of(index)) from None
     return Batch(
+        heads["version"],
         heads["kind"],
         heads["epoch"],
         heads["generation"],
@@ -123,7 +125,11 @@ def _is_good(heads: NDArray[np.void], entries: Sequence[bytes], cursor_hash: int
     kinds, flags = heads["kind"], heads["flags"]
     is_good = (
         (heads["magic"] == _MAGIC)
-        & (heads["version"] == record.VERSION)
+        & (heads["version"] >= record.VERSION)
+        & (
+            heads["version"]
+            <= np.where(kinds == record.Kind.SEGMENT, record.SEGMENT_VERSION, record.VERSION)
+        )
         & (kinds >= min(record.Kind))
         & (kinds <= max(record.Kind))
         & (flags <= max(Codec))

@@ -168,7 +168,8 @@ class LedgerJoin:
         for i in np.flatnonzero(current & (batch.kind == Kind.SEGMENT)).tolist():
             if begin + i in self._listed:
                 self._crcs[begin + i] = int(batch.crc32c[i])
-                self._window.join_segment(out.state, snapshot.decode_segment(batch.bodies[i]))
+                segment = snapshot.decode_segment(batch.bodies[i], int(batch.version[i]))
+                self._window.join_segment(out.state, segment)
 
     def _join_one(self, entry: int, payload: bytes) -> None:
         base, ledger = self._base, self._ledger

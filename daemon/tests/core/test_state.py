@@ -180,7 +180,7 @@ def test_a_snapshot_taken_while_acks_go_on_gives_the_writers_state(
     assert segments, "always at least one"
     for segment in segments:
         assert sizes.segment_body_bytes_max(segment) <= body_bytes_max
-        assert len(snapshot.encode_segment(segment)) <= body_bytes_max
+        assert len(snapshot.encode_segment(segment)[1]) <= body_bytes_max
     parts += played.deltas
     rng.shuffle(parts)
     found = replayed(parts, FIRST)
@@ -194,7 +194,7 @@ def test_the_whole_state_in_one_segment(history: list[Step]) -> None:
     state = Played().all(history).state
     whole = whole_state(state)
     assert seen(replayed([whole], FIRST)) == seen(state)
-    stored = sizes.RECORD_HEADER_BYTES + len(snapshot.encode_segment(whole))
+    stored = sizes.RECORD_HEADER_BYTES + len(snapshot.encode_segment(whole)[1])
     assert stored <= inline_bytes_max(whole) + 64
     assert whole_state_bytes_estimate(state) <= inline_bytes_max(whole)
 

@@ -11,16 +11,26 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 
+import numpy as np
 from google_crc32c import value as crc32c
 from pyroaring import BitMap
 
+from cursorkeeper.core.bitmaps import from_sorted
 from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.errors import DamageError, OverBudgetError
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.state import AckState
 from cursorkeeper.format import leb, record, replay, snapshot
 from cursorkeeper.format.codec import Codec, compress
-from cursorkeeper.format.record import BODY_BYTES_MAX, CRC_AT, HEADER, MAGIC, VERSION, Kind
+from cursorkeeper.format.record import (
+    BODY_BYTES_MAX,
+    CRC_AT,
+    HEADER,
+    MAGIC,
+    SEGMENT_VERSION,
+    VERSION,
+    Kind,
+)
 
 CURSOR_HASH = 0x1122334455667788
 STATE_BYTES_MAX = 48 << 20
@@ -39,11 +49,11 @@ def section(mode: int, first: int, body: bytes = b"") -> bytes:
     return number(len(body) << 2 | mode, first) + body
 
 
-def stored(kind: Kind, body: bytes) -> bytes:
+def stored(kind: Kind, body: bytes, version: int = VERSION) -> bytes:
     """A record of any body, compressed as far as it goes, with its checksum right."""
     assert len(body) <= BODY_BYTES_MAX
     codec, packed = compress(body, Codec.ZSTD, 1)
-    head = HEADER.pack(MAGIC, VERSION, kind, codec, CURSOR_HASH, 1, 1, 1, len(body), 0)
+    head = HEADER.pack(MAGIC, version, kind, codec, CURSOR_HASH, 1, 1, 1, len(body), 0)
     return head[:CRC_AT] + crc32c(head + packed).to_bytes(4, "little") + packed
 
 
@@ -61,6 +71,17 @@ def slices(*parts: tuple[int, int, int, bool, BitMap]) -> bytes:
         )
         body += bytes([holes]) + len(raw).to_bytes(4, "little") + raw
     return stored(Kind.SEGMENT, bytes(body))
+
+
+def slices_of_sets(*parts: tuple[int, int, int, bool, bytes]) -> bytes:
+    """The same with sets in place of bitmaps."""
+    body = bytearray(number(0, len(parts)))
+    for ledger, first, last, holes, raw in parts:
+        body += (
+            ledger.to_bytes(8, "little") + first.to_bytes(4, "little") + last.to_bytes(4, "little")
+        )
+        body += bytes([2 | holes]) + len(raw).to_bytes(4, "little") + raw
+    return stored(Kind.SEGMENT, bytes(body), SEGMENT_VERSION)
 
 
 def every(count: int, ledger: int = 0) -> Iterator[int]:
@@ -130,6 +151,62 @@ VECTORS: dict[str, Callable[[], list[bytes]]] = {
     "slices at the last entry": lambda: [
         slices(*((ledger, LAST, LAST, True, BitMap([LAST])) for ledger in every(1_000)))
     ],
+    "a slice that cuts runs of holes": lambda: [
+        slices(
+            (1, 0, LAST, False, BitMap()),
+            (1, 0, LAST, True, from_sorted(np.arange(0, 50_000 << 16, 2_000, np.uint32))),
+        )
+    ],
+    "a slice of acks that cuts runs of holes": lambda: [
+        slices((1, 0, LAST, False, from_sorted(np.arange(0, 50_000 << 16, 2_000, np.uint32))))
+    ],
+    "slices that are sets of everything, again and again": lambda: [
+        slices_of_sets(*[(1, 0, LAST, False, section(RUNS, 0, number(LAST)))] * 120_000)
+    ],
+    "slices that are sets of everything, in many ledgers": lambda: [
+        slices_of_sets(
+            *(
+                (ledger, 0, LAST, bool(ledger % 2), section(RUNS, 0, number(LAST)))
+                for ledger in every(120_000)
+            )
+        )
+    ],
+    "slices that are sets of an entry, in many ledgers": lambda: [
+        slices_of_sets(
+            *((ledger, 0, LAST, False, section(GAPS, LAST)) for ledger in every(120_000))
+        )
+    ],
+    "slices that are sets of two in whole ledgers": lambda: [
+        slices_of_sets(
+            *(
+                (ledger, 0, LAST, True, section(GAPS, 0, number(LAST - 1)))
+                for ledger in every(120_000)
+            )
+        )
+    ],
+    "a slice that is gaps of one byte": lambda: [
+        slices_of_sets((1, 0, LAST, False, section(GAPS, 0, bytes(BIG - 40))))
+    ],
+    "a slice that is gaps of a container": lambda: [
+        slices_of_sets((1, 0, LAST, True, section(GAPS, 0, number(65_535) * 65_000)))
+    ],
+    "slices that are gaps of a container, in many ledgers": lambda: [
+        slices_of_sets(
+            *(
+                (ledger, 0, LAST, False, section(GAPS, 0, number(65_535) * 65_000))
+                for ledger in every(21)
+            )
+        )
+    ],
+    "a slice that makes bits of runs": lambda: [
+        slices_of_sets((1, 0, LAST, False, section(GAPS, 0, number(2_000) * 2_000_000)))
+    ],
+    "a slice that is runs of one": lambda: [
+        slices_of_sets((1, 0, LAST, True, section(RUNS, 0, bytes(BIG - 41 | 1))))
+    ],
+    "a slice that is bits, all set": lambda: [
+        slices_of_sets((1, 0, LAST, False, section(BITS, 7, b"\xff" * (BIG - 40))))
+    ],
     "an end record of very many segments": lambda: [
         stored(
             Kind.SNAPSHOT_END,
@@ -148,11 +225,13 @@ def outcome(records: list[bytes]) -> str:
     try:
         for _, part in replay.batches(records, 5_000):
             batch = replay.split_bodies(part, CURSOR_HASH)
-            for body, kind in zip(batch.bodies, batch.kind.tolist(), strict=True):
+            for body, kind, version in zip(
+                batch.bodies, batch.kind.tolist(), batch.version.tolist(), strict=True
+            ):
                 if kind == Kind.SNAPSHOT_END:
                     snapshot.decode_end(body)
                 elif kind == Kind.SEGMENT:
-                    state.join_segment(snapshot.decode_segment(body))
+                    state.join_segment(snapshot.decode_segment(body, version))
             state.join_delta(
                 replay.merge_deltas(
                     [

@@ -29,11 +29,12 @@ def test_a_golden_record_is_read_and_written(golden: dict[str, Any]) -> None:
     assert record.decode(entry, value.cursor_hash) == value
     assert record.peek(entry).codec.name.lower() == golden["codec"]
     if golden["codec"] == "none":
-        assert record.encode(value, record.EncodeSettings(codec=Codec.NONE)).hex() == golden["hex"]
+        plain = record.EncodeSettings(codec=Codec.NONE, record_version=golden.get("version", 1))
+        assert record.encode(value, plain).hex() == golden["hex"]
 
 
 @pytest.mark.parametrize("golden", GOLDEN["damaged"], ids=lambda golden: golden["name"])
 def test_a_damaged_record_is_refused_by_name(golden: dict[str, Any]) -> None:
     with pytest.raises(DamageError, match=golden["says"]) as caught:
         record.decode(bytes.fromhex(golden["hex"]), HASH)
-    assert isinstance(caught.value, TooNewError) == (golden["name"] == "newer version")
+    assert isinstance(caught.value, TooNewError) == ("newer version" in golden["name"])

@@ -53,6 +53,11 @@ EXPECTED = {
     "slices of a whole ledger, again and again": "damage",
     "slices of whole ledgers, nothing acked": "over budget",
     "slices at the last entry": "over budget",
+    "slices that are sets of everything, again and again": "damage",
+    "slices that are sets of everything, in many ledgers": "damage",
+    "slices that are sets of an entry, in many ledgers": "over budget",
+    "slices that are sets of two in whole ledgers": "over budget",
+    "slices that are gaps of a container, in many ledgers": "damage",
     "an end record of very many segments": "damage",
 }
 LAYOUTS = [name for name in hostile.VECTORS if name.startswith("layout")]
@@ -196,6 +201,23 @@ def test_bits_become_the_set_that_they_name(first: int, body: bytes, gap: int, s
         ).astype(np.uint32)
     )
     assert containers.from_bits(first, bits) == wanted
+
+
+@given(
+    st.lists(st.integers(0, 65_535), min_size=1, max_size=5, unique=True),
+    st.integers(0, 9),
+    st.sampled_from([1, 3, 4_096, 4_097, 65_536]),
+)
+def test_members_become_the_set_that_they_are(keys: list[int], seed: int, most: int) -> None:
+    chance = np.random.default_rng(seed)
+    members = np.concatenate(
+        [
+            (key << 16) + np.sort(chance.choice(65_536, chance.integers(1, most + 1), False))
+            for key in sorted(keys)
+        ]
+    ).astype(np.uint32)
+    found = containers.from_members(members)
+    assert containers.checked(found.serialize()) == found == BitMap(members)
 
 
 @pytest.mark.parametrize("seed", range(8))

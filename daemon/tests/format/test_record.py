@@ -38,9 +38,12 @@ def forged(stored: bytes, body_bytes: int, codec: int, kind: int = Kind.DELTA) -
     )
 
 
-@given(RECORDS, st.sampled_from(Codec))
-def test_a_record_comes_back(value: Record, codec: Codec) -> None:
-    entry = record.encode(value, EncodeSettings(codec=codec))
+NEWEST = EncodeSettings(codec=Codec.NONE, record_version=record.SEGMENT_VERSION)
+
+
+@given(RECORDS, st.sampled_from(Codec), st.sampled_from([1, 2]))
+def test_a_record_comes_back(value: Record, codec: Codec, version: int) -> None:
+    entry = record.encode(value, EncodeSettings(codec=codec, record_version=version))
     assert record.decode(entry, value.cursor_hash) == value
     header = record.peek(entry)
     assert (header.cursor_hash, header.epoch, header.generation, header.sequence) == (
@@ -90,18 +93,18 @@ def test_garbage_in_a_sealed_record_is_damage_or_a_value(
         assert record.decode(record.encode(value), HASH) == value
 
 
-@given(RECORDS, st.randoms(use_true_random=False))
+@given(RECORDS, st.sampled_from([PLAIN, NEWEST]), st.randoms(use_true_random=False))
 def test_a_changed_body_under_a_right_checksum_is_damage_or_a_value(
-    value: Record, chance: random.Random
+    value: Record, settings: EncodeSettings, chance: random.Random
 ) -> None:
-    entry = bytearray(record.encode(value, PLAIN))
+    entry = bytearray(record.encode(value, settings))
     for _ in range(chance.randint(1, 4)):
         entry[chance.randrange(40, len(entry))] = chance.randrange(256)
     try:
         changed = record.decode(sealed(bytes(entry)), None)
     except DamageError:
         return
-    assert record.decode(record.encode(changed, PLAIN), None) == changed
+    assert record.decode(record.encode(changed, settings), None) == changed
 
 
 # --- what is said ---------------------------------------------------------------------------------
@@ -162,6 +165,13 @@ def test_a_newer_version_is_not_damage_to_be_repaired() -> None:
     for entry in (patched(2, 2), b"CK\x02"):
         with pytest.raises(TooNewError, match="a record of version 2, this program reads up to 1"):
             record.peek(entry)
+    segment = sealed(
+        struct.pack("<2sBBB3xQIIQII", b"CK", 3, Kind.SEGMENT, 0, HASH, 1, 1, 0, 2, 0) + b"\0\0"
+    )
+    with pytest.raises(TooNewError, match="a record of version 3, this program reads up to 2"):
+        record.decode(segment, HASH)
+    of_two = sealed(segment[:2] + b"\x02" + segment[3:])
+    assert record.decode(of_two, HASH).body == Segment()
 
 
 def test_another_cursor_and_a_wrong_checksum() -> None:

@@ -187,3 +187,5 @@ def test_runs_long_and_short_with_any_gaps(pieces: list[tuple[int, int]]) -> Non
         wanted.add_range(at, at + size)
         at += size + gap
     assert containers.from_runs(np.array(starts, np.int64), np.array(lasts, np.int64)) == wanted
+    wanted.run_optimize()
+    assert sections.encode(wanted) == sections.encode_members(to_column(wanted))

@@ -45,11 +45,19 @@ from daemon.tests.format.strategies import ENDS, SEGMENTS
 CONTAINER = 65_536
 
 
+VERSIONS = (record.VERSION, record.SEGMENT_VERSION)
+
+
 @given(SEGMENTS)
 def test_a_segment_comes_back_and_keeps_its_bound(value: Segment) -> None:
-    body = snapshot.encode_segment(value)
-    assert snapshot.decode_segment(body) == value
-    assert len(body) <= segment_body_bytes_max(value)
+    sizes = []
+    for version_max in VERSIONS:
+        version, body = snapshot.encode_segment(value, version_max)
+        assert version <= version_max
+        assert snapshot.decode_segment(body, version) == value
+        assert len(body) <= segment_body_bytes_max(value)
+        sizes.append(len(body))
+    assert (version > 1) == (sizes[1] < sizes[0]), "a set is shorter, or it is none"
 
 
 @given(ENDS)
@@ -72,7 +80,8 @@ def test_a_bitmap_is_stored_in_its_smallest_form() -> None:
         one_by_one.add(n)
     assert len(one_by_one.serialize()) > 6000
     assert (
-        len(snapshot.encode_segment(Segment(slices=(Slice(1, 0, 4095, False, one_by_one),)))) < 60
+        len(snapshot.encode_segment(Segment(slices=(Slice(1, 0, 4095, False, one_by_one),)))[1])
+        < 60
     )
 
 
@@ -117,9 +126,10 @@ def test_127_full_containers_always_fit_a_mebibyte(name: str) -> None:
     assert containers_per_segment(1 << 20) == CONTAINERS_PER_SEGMENT == 127
     last = CONTAINERS_PER_SEGMENT * CONTAINER - 1
     value = Segment(slices=(Slice(1 << 62, 0, last, True, ADVERSARIES[name](last + 1)),))
-    body = snapshot.encode_segment(value)
-    assert len(body) <= segment_body_bytes_max(value) <= record_body_bytes_max(1 << 20) - 7_000
-    assert snapshot.decode_segment(body) == value
+    for version_max in VERSIONS:
+        version, body = snapshot.encode_segment(value, version_max)
+        assert len(body) <= segment_body_bytes_max(value) <= record_body_bytes_max(1 << 20) - 7_000
+        assert snapshot.decode_segment(body, version) == value
 
 
 WIDTHS = st.sampled_from([1, 2, 100, 5_000, CONTAINER - 1, CONTAINER, CONTAINER + 1, 200_000])
@@ -134,7 +144,9 @@ WIDTHS = st.sampled_from([1, 2, 100, 5_000, CONTAINER - 1, CONTAINER, CONTAINER 
 def test_slices_of_any_width_keep_their_bound(first: int, width: int, name: str) -> None:
     bitmap = BitMap.shift(ADVERSARIES[name](width), first)
     value = Segment(slices=(Slice(0, first, first + width - 1, False, bitmap),))
-    assert len(snapshot.encode_segment(value)) - 2 <= slice_bytes_max(first, first + width - 1)
+    for version_max in VERSIONS:
+        _, body = snapshot.encode_segment(value, version_max)
+        assert len(body) - 2 <= slice_bytes_max(first, first + width - 1)
 
 
 @pytest.mark.parametrize("max_entry_bytes", [12_000, 16_384, 100_000, 1 << 20, 4 << 20])
@@ -183,10 +195,103 @@ def test_ten_million_entries_take_a_tenth_of_the_promise(
     for ledger in range(2):
         holes = of(np.flatnonzero(rng.random(5_000_000) < part))
         value = Segment(slices=(Slice(ledger, 0, 4_999_999, True, holes),))
-        plain += len(snapshot.encode_segment(value))
+        plain += len(snapshot.encode_segment(value)[1])
         stored += len(record.encode(Record(1, 1, 1, 0, value))) - 40
     assert plain <= plain_max
     assert stored <= stored_max
+
+
+WITH_SETS = record.EncodeSettings(record_version=record.SEGMENT_VERSION)
+
+
+def scattered(part: float, entries: int) -> BitMap:
+    return of(np.flatnonzero(np.random.default_rng(1).random(entries) < part))
+
+
+def in_runs(part: float, entries: int, shortest: int, longest: int) -> BitMap:
+    """Runs of any length between the two, anywhere."""
+    rng = np.random.default_rng(1)
+    count = int(entries * part / ((shortest + longest) / 2))
+    sizes = rng.integers(shortest, longest + 1, count)
+    gaps = rng.geometric(count / (entries - int(sizes.sum())), count)
+    out = BitMap()
+    for first, size in zip((np.cumsum(gaps + sizes) - sizes).tolist(), sizes.tolist(), strict=True):
+        out.add_range(first, min(first + size, entries))
+    return out
+
+
+def entropy(part: float, entries: int) -> float:
+    return float(-entries * (part * np.log2(part) + (1 - part) * np.log2(1 - part))) / 8
+
+
+@pytest.mark.parametrize(
+    ("part", "most"),
+    [(0.0001, 1.25), (0.001, 1.2), (0.01, 1.15), (0.03, 1.1), (0.05, 1.05), (0.08, 1.05)],
+)
+def test_few_holes_take_little_more_than_their_entropy(part: float, most: float) -> None:
+    holes = scattered(part, 5_000_000)
+    value = Record(1, 1, 1, 0, Segment(slices=(Slice(1, 0, 4_999_999, True, holes),)))
+    was, entry = record.encode(value), record.encode(value, WITH_SETS)
+    assert record.decode(entry, None) == value
+    assert (record.peek(was).version, record.peek(entry).version) == (1, 2)
+    assert len(entry) <= most * entropy(len(holes) / 5_000_000, 5_000_000) + 61
+    assert len(entry) < len(was)
+
+
+@pytest.mark.parametrize("part", [0.001, 0.01, 0.1, 0.3])
+@pytest.mark.parametrize(("shortest", "longest"), [(5, 500), (5, 20)])
+def test_clustered_holes_take_less_than_they_did(part: float, shortest: int, longest: int) -> None:
+    holes = in_runs(part, 5_000_000, shortest, longest)
+    value = Record(1, 1, 1, 0, Segment(slices=(Slice(1, 0, 4_999_999, True, holes),)))
+    entry = record.encode(value, WITH_SETS)
+    assert record.decode(entry, None) == value
+    assert len(entry) < 0.9 * len(record.encode(value))
+
+
+@pytest.mark.parametrize("part", [0.1, 0.3, 0.5])
+def test_many_holes_stay_what_they_were_byte_for_byte(part: float) -> None:
+    holes = scattered(part, 500_000)
+    value = Record(1, 1, 1, 0, Segment(slices=(Slice(1, 0, 499_999, True, holes),)))
+    assert record.encode(value, WITH_SETS) == record.encode(value)
+
+
+def test_the_slices_of_a_segment_choose_each_for_itself() -> None:
+    parts = (0.01, 0.3, 0.0)
+    slices = tuple(
+        Slice(ledger, 0, 99_999, True, scattered(part, 100_000))
+        for ledger, part in enumerate(parts)
+    )
+    version, body = snapshot.encode_segment(Segment(slices=slices), 2)
+    assert version == 2 and snapshot.decode_segment(body, 2).slices == slices
+    flags, at = [], 2
+    for _ in slices:
+        *_, flag, size = snapshot._SLICE.unpack_from(body, at)
+        flags.append(flag)
+        at += snapshot._SLICE.size + size
+    assert flags == [3, 1, 1]
+
+
+@pytest.mark.parametrize("version_max", VERSIONS)
+def test_very_many_slices_of_all_kinds_come_back(version_max: int) -> None:
+    rng = np.random.default_rng(3)
+    kinds = [
+        BitMap(),
+        BitMap([70_000]),
+        BitMap([0, 99_999]),
+        scattered(0.01, 100_000),
+        scattered(0.1, 100_000),
+        in_runs(0.05, 100_000, 5, 90),
+        span(3, 90_000),
+        of(np.arange(0, 5_000, 2)),
+    ]
+    chosen = [kinds[at] for at in rng.integers(0, len(kinds), 2_000)]
+    slices = [
+        Slice(ledger, 0, 99_999, bool(ledger % 3), bitmap) for ledger, bitmap in enumerate(chosen)
+    ]
+    slices.append(Slice(9_999, 0, 9_999_999, True, scattered(0.04, 10_000_000)))
+    value = Segment(slices=tuple(slices))
+    version, body = snapshot.encode_segment(value, version_max)
+    assert version == version_max and snapshot.decode_segment(body, version) == value
 
 
 # --- damage ---------------------------------------------------------------------------------------
@@ -228,6 +333,47 @@ def one_slice(
 )
 def test_damage_of_a_segment_is_named(body: bytes, words: str) -> None:
     with pytest.raises(DamageError, match=words):
+        snapshot.decode_segment(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (one_slice(b"\x00\x01", flags=4), "unknown flags 0x4"),
+        (one_slice(b"", flags=2), "cut off"),
+        (one_slice(b"\x00", flags=2), "cut off"),
+        (one_slice(b"\x00\x01x", flags=2), "the set of slice 1:0-9 has 1 bytes instead of 0"),
+        (one_slice(b"\x04\x01", flags=2), "the set of slice 1:0-9 has 0 bytes instead of 1"),
+        (one_slice(b"\x03\x01", flags=2), "unknown section mode 3"),
+        (one_slice(b"\x00\x0a", flags=2), "reaches outside"),
+        (one_slice(b"\x00\x01", flags=3, first=2), "reaches outside"),
+        (one_slice(b"\x05\x00\x0a", flags=2), "11 acks are claimed where 10 are allowed"),
+        (one_slice(b"\x06\x00\x00", flags=2), "must begin with a set bit"),
+    ],
+)
+def test_damage_of_a_slice_that_is_a_set_is_named(body: bytes, words: str) -> None:
+    with pytest.raises(DamageError, match=words):
+        snapshot.decode_segment(body, 2)
+
+
+def test_damage_in_one_of_many_sets_is_found() -> None:
+    def segment(*raws: bytes) -> bytes:
+        return bytes([0, len(raws)]) + b"".join(
+            snapshot._SLICE.pack(ledger, 0, 999, 2, len(raw)) + raw
+            for ledger, raw in enumerate(raws)
+        )
+
+    good, cut, long, beyond = b"\x04\x01\x02", b"\x04\x01\x82", b"\x08\x01\x82\x00", b"\x00\xe8\x07"
+    assert len(snapshot.decode_segment(segment(good, good, b"\x00\x05"), 2).slices) == 3
+    for bad, words in ((cut, "cut off"), (long, "not minimal"), (beyond, "slice 1:0-999 reaches")):
+        with pytest.raises(DamageError, match=words):
+            snapshot.decode_segment(segment(good, bad, good), 2)
+
+
+def test_a_set_in_a_segment_of_version_1_is_damage() -> None:
+    body = one_slice(b"\x00\x01", flags=2)
+    assert snapshot.decode_segment(body, 2).slices == (Slice(1, 0, 9, False, BitMap([1])),)
+    with pytest.raises(DamageError, match="unknown flags 0x2"):
         snapshot.decode_segment(body)
 
 

@@ -59,6 +59,7 @@ VECTORS = Path(__file__).parents[3] / "testdata" / "format" / "vectors.json"
 NAME = CursorName("persistent://public/default/orders", "billing")
 EPOCH, GENERATION = 7, 2
 PLAIN = record.EncodeSettings(codec=Codec.NONE)
+WITH_SETS = replace(PLAIN, record_version=record.SEGMENT_VERSION)
 Entry = bytes | None
 DAMAGED: Json = {"refused": "damaged"}
 TOO_NEW: Json = {"refused": "too new"}
@@ -138,6 +139,7 @@ class Cursor:
     ledgers: dict[int, Stored] = field(default_factory=dict)
     previous: Previous | None = None
     changes: dict[str, Any] = field(default_factory=dict)
+    settings: record.EncodeSettings = PLAIN
 
     def ledger(
         self,
@@ -214,15 +216,19 @@ class Cursor:
             "previous": self.previous,
         }
         footer = Footer(NAME.topic, NAME.subscription, **{**values, **self.changes})
-        return Case(NAME, footer_bytes.encode(footer, PLAIN), dict(self.ledgers))
+        return Case(NAME, footer_bytes.encode(footer, self.settings), dict(self.ledgers))
 
 
 Vector = tuple[str, Case, Json]
 
 
-def of(*deltas: Delta | Entry, base: Base | None = None) -> Case:
+def of(
+    *deltas: Delta | Entry, base: Base | None = None, settings: record.EncodeSettings = PLAIN
+) -> Case:
     """One ledger of these."""
-    cursor = Cursor().ledger(OPEN, *(rec(d) if isinstance(d, Delta) else d for d in deltas))
+    cursor = Cursor(settings=settings).ledger(
+        OPEN, *(rec(d) if isinstance(d, Delta) else d for d in deltas)
+    )
     cursor.base = base or cursor.base
     return cursor.case
 
@@ -639,7 +645,7 @@ def fall_backs() -> list[Vector]:
         ("damage behind the snapshot is refused", kept().spoilt(101, 6).case, DAMAGED),
         (
             "a too new segment is no reason to fall back",
-            kept().spoilt(101, 2, raw(Kind.SEGMENT, b"", version=2)).case,
+            kept().spoilt(101, 2, raw(Kind.SEGMENT, b"", version=3)).case,
             TOO_NEW,
         ),
         (
@@ -766,8 +772,9 @@ def acked(ledger: int, *section: int | bytes) -> Case:
     return delta(16, 1, ledger, *section)
 
 
-def segment(*parts: int | bytes) -> Case:
-    return Cursor().snapshot(OPEN, raw(Kind.SEGMENT, joined(parts)), None, listed=[1], at=2).case
+def segment(*parts: int | bytes, version: int = 1) -> Case:
+    entry = raw(Kind.SEGMENT, joined(parts), version=version)
+    return Cursor().snapshot(OPEN, entry, None, listed=[1], at=2).case
 
 
 def one_slice(
@@ -778,12 +785,14 @@ def one_slice(
     flags: int = 0,
     ledger: int = 5,
     size: int | None = None,
+    version: int = 1,
 ) -> Case:
     return segment(
         0,
         1,
         struct.pack("<QIIBI", ledger, first, last, flags, len(bitmap) if size is None else size),
         bitmap,
+        version=version,
     )
 
 
@@ -942,8 +951,82 @@ def slices() -> list[Vector]:
     ]
 
 
+def slices_of_sets() -> list[Vector]:
+    def a_set(*parts: int | bytes, flags: int = 2, **others: int) -> Case:
+        return one_slice(joined(parts), flags=flags, version=2, **others)
+
+    good = state([5, -1], acked={"5": [[1, 1], [4, 4]]}, highWaters={"5": 10})
+    roaring = BitMap([1, 4]).serialize()
+    wide = struct.pack("<QIIBI", 5, 0, TOP, 2, 7) + joined((5 << 2 | 1, 0, TOP))
+    apart = b"".join(
+        struct.pack("<QIIBI", ledger, 0, TOP, 3, 7) + joined((5 << 2 | 1, 0, TOP))
+        for ledger in range(5, 10)
+    )
+    return [
+        ("version 2: a slice that is a set, GAPS", a_set(1 << 2, 1, 2), good),
+        ("its set as RUNS", a_set(3 << 2 | 1, 1, 0, 1, 0), good),
+        ("its set as BITS", a_set(1 << 2 | 2, 1, b"\x09"), good),
+        (
+            "the set of its holes",
+            a_set(1 << 2, 1, 2, flags=3),
+            state([5, 0], acked={"5": [[2, 3], [5, 9]]}),
+        ),
+        (
+            "a set that begins behind 0",
+            a_set(1 << 2, 65_541, 2, first=65_536, last=65_545),
+            state([5, -1], acked={"5": [[65_541, 65_541], [65_544, 65_544]]}),
+        ),
+        ("Roaring in version 2", one_slice(roaring, version=2), good),
+        (
+            "one of each",
+            segment(
+                0,
+                2,
+                struct.pack("<QIIBI", 5, 0, 9, 0, len(roaring)) + roaring,
+                struct.pack("<QIIBI", 6, 0, 9, 3, 2) + joined((0, 3)),
+                version=2,
+            ),
+            state([5, -1], acked={"5": [[1, 1], [4, 4]], "6": [[0, 2], [4, 9]]}),
+        ),
+        ("a set in version 1", one_slice(joined((1 << 2, 1, 2)), flags=2), DAMAGED),
+        ("a third flag", a_set(1 << 2, 1, 2, flags=4), DAMAGED),
+        ("Roaring that says it is a set", a_set(roaring), DAMAGED),
+        ("a set that says it is Roaring", a_set(1 << 2, 1, 2, flags=0), DAMAGED),
+        ("a set of no bytes", a_set(), DAMAGED),
+        ("bytes behind a set", a_set(1 << 2, 1, 2, 0), DAMAGED),
+        ("a set that is longer than it has bytes", a_set(2 << 2, 1, 2), DAMAGED),
+        ("a set of mode 3", a_set(1 << 2 | 3, 1, 2), DAMAGED),
+        ("a set that begins in front of its slice", a_set(0, 1, first=2), DAMAGED),
+        ("a set that ends behind its slice", a_set(1 << 2, 1, 8), DAMAGED),
+        ("RUNS behind the slice", a_set(2 << 2 | 1, 1, 9), DAMAGED),
+        ("a set beyond the last entry id", a_set(1 << 2, TOP, 0, first=TOP, last=TOP), DAMAGED),
+        ("a run that ends inside, cut off", a_set(2 << 2 | 1, 1, 0, 1), DAMAGED),
+        (
+            "one range of all containers four times as sets",
+            segment(0, 4, wide * 4, version=2),
+            state([5, TOP]),
+        ),
+        ("and five times", segment(0, 5, wide * 5, version=2), DAMAGED),
+        ("five whole ledgers have too many containers", segment(0, 5, apart, version=2), DAMAGED),
+        ("a delta of version 2 is too new", of(raw(Kind.DELTA, b"\0", version=2)), TOO_NEW),
+        (
+            "an inline base of version 2",
+            of(
+                base=InlineBase(
+                    Segment(Position(5, 1), slices=(part(5, 0, 99, holes=range(10, 90, 7)),)),
+                    EPOCH,
+                    GENERATION,
+                    1,
+                ),
+                settings=WITH_SETS,
+            ),
+            state([5, 9]),
+        ),
+    ]
+
+
 def bodies() -> list[Vector]:
-    return [*fields(), *sets(), *partly_acked(), *slices()]
+    return [*fields(), *sets(), *partly_acked(), *slices(), *slices_of_sets()]
 
 
 def footers() -> list[Vector]:

@@ -74,7 +74,10 @@ class Maker:
         self.topic = self.rng.choice([(0, 1, 2, 3), (7, 8, 20), (5,), (3, 1 << 40, LEDGER_ID_MAX)])
         self.dense = self.rng.random() < 0.6
         """Most entries get acked, so that mark-delete moves by itself."""
-        self.settings = record.EncodeSettings(codec=self.rng.choice(list(Codec)))
+        self.settings = record.EncodeSettings(
+            codec=self.rng.choice(list(Codec)),
+            record_version=self.rng.choice([record.VERSION, record.SEGMENT_VERSION]),
+        )
         self.ledgers: dict[int, Stored] = {}
         self.sequence = 0
         self.write = self.rng.randint(1, 5)
@@ -432,7 +435,7 @@ class Maker:
             ("flipped", self.flipped),
             ("short", lambda e: e[: self.rng.randrange(len(e))]),
             ("cut", lambda e: e),
-            ("newer", lambda e: e[:2] + b"\x02" + e[3:] if e[:2] == b"CK" else e),
+            ("newer", lambda e: e[:2] + b"\x03" + e[3:] if e[:2] == b"CK" else e),
             ("other cursor", lambda e: self.again(e, cursor_hash=1)),
             ("later owner", lambda e: self.again(e, epoch=self.epoch + 1)),
             ("other generation", lambda e: self.again(e, generation=self.generation + 1)),

@@ -547,7 +547,7 @@ async def test_a_newer_record_is_never_skipped(at: str) -> None:
         at
     ]
     data = ledger.entries[entry]
-    ledger.entries[entry] = data[:2] + bytes([record.VERSION + 1]) + data[3:]
+    ledger.entries[entry] = data[:2] + bytes([record.SEGMENT_VERSION + 1]) + data[3:]
     await here.assert_refused(
         "FORMAT_TOO_NEW", "version", f"ledger {here.base.ledger} entry {entry}"
     )

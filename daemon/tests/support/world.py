@@ -142,6 +142,8 @@ class World:
         self.keeper_limits = keeper_limits or KeeperLimits()
         self.state_writer = state_writer
         """Of keepers that are made from now on; None: the native form."""
+        self.record_version = 1
+        """Theirs."""
         self.keepers: list[Keeper] = []
 
     async def keeper(self, identity: str = "k", telemetry: Telemetry | None = None) -> Keeper:
@@ -155,7 +157,7 @@ class World:
             limits=self.limits,
             keeper_limits=self.keeper_limits,
             policy=LedgerPolicy(password=PASSWORD),
-            encode=EncodeSettings(self.limits.max_entry_bytes),
+            encode=EncodeSettings(self.limits.max_entry_bytes, record_version=self.record_version),
             identity=identity,
             rng=self.rng,
             root=ROOT,

@@ -41,20 +41,10 @@ final class Body {
     return body;
   }
 
-  static Body delta(byte[] raw) {
-    return read(raw, Record.DELTA);
-  }
-
-  static Body segment(byte[] raw) {
-    return read(raw, Record.SEGMENT);
-  }
-
-  static Body end(byte[] raw) {
-    return read(raw, Record.END);
-  }
-
-  private static Body read(byte[] raw, int kind) {
-    Input in = new Input(raw);
+  /** Of a delta, a segment or an end record. */
+  static Body of(Record record) {
+    int kind = record.kind();
+    Input in = new Input(record.body());
     Body body = new Body();
     if (kind == Record.END) {
       body.readSegments(in);
@@ -62,7 +52,7 @@ final class Body {
     body.readFields(in, kind == Record.DELTA ? 0x3f : kind == Record.SEGMENT ? 0x2f : 0x07);
     if (kind == Record.SEGMENT) {
       for (int count = in.count("slices", 0); count > 0; count--) {
-        body.addSlice(body.readSlice(in));
+        body.addSlice(body.readSlice(in, record.version()));
       }
     }
     if (kind == Record.END && body.markDelete == null) {
@@ -162,6 +152,16 @@ final class Body {
   }
 
   private Runs readSet(Input in) {
+    Runs set = readMembers(in);
+    members -= set.count();
+    if (set.last() > Input.ENTRY_MAX || members < 0) {
+      throw Refused.damage("a set with too large members, or too many");
+    }
+    takeContainers(Math.min(set.count(), containersOf(set.first(), set.last())));
+    return set;
+  }
+
+  private Runs readMembers(Input in) {
     long head = in.leb();
     long first = in.leb(Input.ENTRY_MAX, "the first of a set");
     Input body = new Input(in.bytes(head >>> 2));
@@ -194,13 +194,7 @@ final class Body {
       }
       default -> throw Refused.damage("a set of mode 3");
     }
-    Runs set = found.done();
-    members -= set.count();
-    if (set.last() > Input.ENTRY_MAX || members < 0) {
-      throw Refused.damage("a set with too large members, or too many");
-    }
-    takeContainers(Math.min(set.count(), containersOf(set.first(), set.last())));
-    return set;
+    return found.done();
   }
 
   private static long containersOf(long first, long last) {
@@ -227,20 +221,28 @@ final class Body {
     slices.add(slice);
   }
 
-  private Slice readSlice(Input in) {
+  private Slice readSlice(Input in, int version) {
     long ledger = in.u64();
     long first = in.u32();
     long last = in.u32();
     int flags = in.u8();
-    if (ledger < 0 || first > last || flags > 1) {
+    if (ledger < 0 || first > last || flags > (version == Record.WITH_SETS ? 3 : 1)) {
       throw Refused.damage(
           "a slice of " + ledger + ":" + first + "-" + last + " with flags " + flags);
     }
-    Runs bitmap = Roaring.read(in.bytes(in.u32()), room);
+    byte[] raw = in.bytes(in.u32());
+    Runs bitmap;
+    if ((flags & 2) == 0) {
+      bitmap = Roaring.read(raw, room);
+    } else {
+      Input set = new Input(raw);
+      bitmap = readMembers(set);
+      set.end("the set of a slice");
+    }
     if (!bitmap.isEmpty() && (bitmap.first() < first || bitmap.last() > last)) {
       throw Refused.damage("a bitmap that reaches outside of its slice");
     }
-    return new Slice(ledger, first, last, flags == 1, bitmap);
+    return new Slice(ledger, first, last, (flags & 1) == 1, bitmap);
   }
 
   private void readSegments(Input in) {

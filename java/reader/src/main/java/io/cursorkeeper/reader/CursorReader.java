@@ -100,7 +100,7 @@ final class CursorReader {
       if (base.inline().generation() != footer.generation || base.inline().epoch() > footer.epoch) {
         throw Refused.damage("an inline state of another generation, or of a later epoch");
       }
-      state.join(Body.segment(base.inline().body()));
+      state.join(Body.of(base.inline()));
     } else if (base.pulsar() != null) {
       state.join(base.pulsar().body());
     } else {
@@ -137,7 +137,7 @@ final class CursorReader {
     Body end;
     try {
       Record record = Record.read(ledger.entries().get((int) base.lastEntry()), footer.cursor);
-      end = record.kind() == Record.END ? Body.end(record.body()) : null;
+      end = record.kind() == Record.END ? Body.of(record) : null;
       if (end == null
           || record.crc() != base.crc()
           || record.generation() != footer.generation
@@ -213,10 +213,10 @@ final class CursorReader {
       return;
     }
     if (record.kind() == Record.SEGMENT && isListed) {
-      state.join(Body.segment(record.body()));
+      state.join(Body.of(record));
       checksums.put(at, record.crc());
     } else if (record.kind() == Record.DELTA && (base == null || at >= base.firstEntry())) {
-      state.join(Body.delta(record.body()));
+      state.join(Body.of(record));
     }
   }
 

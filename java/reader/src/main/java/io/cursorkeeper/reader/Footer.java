@@ -164,7 +164,7 @@ final class Footer {
       if (inline.kind() != Record.SEGMENT) {
         throw Refused.damage("an inline record of kind " + inline.kind());
       }
-      Body.segment(inline.body());
+      Body.of(inline);
       return new Base(null, inline, null, null);
     }
     if (told.containsKey("pulsar")) {

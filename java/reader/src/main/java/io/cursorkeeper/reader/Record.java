@@ -5,10 +5,15 @@ import java.util.zip.CRC32C;
 
 /** A BookKeeper entry after the checks that come before its body is believed. */
 @SuppressWarnings("JavaLangClash") // The format's own word.
-record Record(int kind, long epoch, long generation, long crc, int stored, byte[] body) {
+record Record(
+    int version, int kind, long epoch, long generation, long crc, int stored, byte[] body) {
   static final int DELTA = 2;
   static final int SEGMENT = 3;
   static final int END = 4;
+
+  /** Of a segment whose slices may be sets; everything else is of version 1. */
+  static final int WITH_SETS = 2;
+
   private static final int HEADER = 40;
   private static final int CRC_AT = 36;
   private static final int BODY_MAX = 4 << 20;
@@ -18,7 +23,8 @@ record Record(int kind, long epoch, long generation, long crc, int stored, byte[
     if (entry == null || entry.length < 2 || entry[0] != 'C' || entry[1] != 'K') {
       throw Refused.damage("no record");
     }
-    if (entry.length > 2 && (entry[2] & 0xff) > 1) {
+    int newest = entry.length > 3 && entry[3] == SEGMENT ? WITH_SETS : 1;
+    if (entry.length > 2 && (entry[2] & 0xff) > newest) {
       throw Refused.tooNew("a record of version " + (entry[2] & 0xff));
     }
     Input in = new Input(entry);
@@ -29,7 +35,7 @@ record Record(int kind, long epoch, long generation, long crc, int stored, byte[
     int version = in.u8();
     int kind = in.u8();
     int codec = in.u8();
-    if (version != 1 || kind < 1 || kind > END || codec > 2) {
+    if (version < 1 || kind < 1 || kind > END || codec > 2) {
       throw Refused.damage(
           "a record of version " + version + ", kind " + kind + ", flags " + codec);
     }
@@ -53,7 +59,7 @@ record Record(int kind, long epoch, long generation, long crc, int stored, byte[
     byte[] body =
         Codecs.expand(
             new String[] {"NONE", "ZSTD", "LZ4"}[codec], in.bytes(in.left()), (int) length);
-    return new Record(kind, epoch, generation, crc, entry.length, body);
+    return new Record(version, kind, epoch, generation, crc, entry.length, body);
   }
 
   static long crcOf(byte[] data, int length) {
