@@ -455,8 +455,8 @@ class AckState:
             self._join_acks(part.ledger, part.bitmap)
             return
         top = acks.high_water
-        known = bitmaps.between(acks.holes, part.first, part.last)
-        for piece in self._pieces(acks, top, known):
+        holes = bitmaps.between(acks.holes, part.first, part.last)
+        for piece in self._pieces(acks, top, holes):
             self._ack(part.ledger, acks, piece - part.bitmap)
         if part.last >= top:
             acks.holes |= bitmaps.between(part.bitmap, top, part.last)
