@@ -15,6 +15,8 @@ import os
 import sys
 import tempfile
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,7 @@ DRAIN_MAX_S = 120.0
 
 CASES = (("uniform", 1_000), ("window", 1_000), ("uniform", 3_000), ("window", 3_000))
 LOAD_S = 20.0
+TAIL_S = 10.0
 
 
 async def run(
@@ -58,29 +61,52 @@ async def run(
     return rows
 
 
-async def _case(
-    daemon: DaemonProcess, pattern: str, cursors: int, number: int, load_s: float
-) -> list[Row]:
+@asynccontextmanager
+async def source(
+    daemon: DaemonProcess,
+    pattern: str,
+    cursors: int,
+    number: int,
+    load_s: float,
+    tail_s: float = TAIL_S,
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A source process, whose words `said` reads: one after the load and `tail_s` of a tenth of it,
+    and one after each line that it is given, which opens all cursors again.
+    """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.many_cursors"),
-        *(daemon.address, str(daemon.pid), pattern, str(cursors), str(number), str(load_s)),
+        *(daemon.address, str(daemon.pid), pattern),
+        *map(str, (cursors, number, load_s, tail_s)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
-    assert process.stdin is not None and process.stdout is not None
     try:
-        first = json.loads(
-            await asyncio.wait_for(process.stdout.readline(), 2 * OPEN_MAX_S + load_s + DRAIN_MAX_S)
-        )
-        work = await daemon.scrape()
-        await daemon.kill()
-        await daemon.start()
-        process.stdin.write(b"again\n")
-        second = json.loads(await asyncio.wait_for(process.stdout.readline(), 2 * OPEN_MAX_S))
+        yield process
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+async def said(process: asyncio.subprocess.Process, load_s: float = 0.0) -> dict[str, float]:
+    """Its next word."""
+    assert process.stdout is not None
+    limit_s = 2 * OPEN_MAX_S + load_s + DRAIN_MAX_S
+    found: dict[str, float] = json.loads(await asyncio.wait_for(process.stdout.readline(), limit_s))
+    return found
+
+
+async def _case(
+    daemon: DaemonProcess, pattern: str, cursors: int, number: int, load_s: float
+) -> list[Row]:
+    async with source(daemon, pattern, cursors, number, load_s) as process:
+        first = await said(process, load_s)
+        work = await daemon.scrape()
+        await daemon.kill()
+        await daemon.start()
+        assert process.stdin is not None
+        process.stdin.write(b"again\n")
+        second = await said(process)
     case = f"{cursors} cursors, {pattern}"
 
     def row(
@@ -348,7 +374,13 @@ def _cpu_s(pid: int) -> float:
 
 
 async def _source(
-    address: str, daemon_pid: int, pattern: str, cursors: int, number: int, load_s: float
+    address: str,
+    daemon_pid: int,
+    pattern: str,
+    cursors: int,
+    number: int,
+    load_s: float,
+    tail_s: float,
 ) -> None:
     load = Load(pattern, cursors, f"persistent://bench/ns/many-{number}")
     await load.connect(address)
@@ -372,7 +404,7 @@ async def _source(
     )
     durable = sum(1 for at in load.durable_at if began <= at <= ended)
     # a tenth of the load goes on
-    await load.at_a_rate(cursors / 10, 10.0)
+    await load.at_a_rate(cursors / 10, tail_s)
     await load.until(lambda: not any(c.waiting for c in load.cursors), DRAIN_MAX_S)
     under_load = [(at, wait) for at, wait in load.waits if at <= ended]
     waits = [wait * 1e3 for _, wait in under_load] or [0.0]
@@ -408,14 +440,5 @@ if __name__ == "__main__":
     parser.add_argument("cursors", type=int)
     parser.add_argument("number", type=int)
     parser.add_argument("load_s", type=float)
-    given = parser.parse_args()
-    asyncio.run(
-        _source(
-            given.address,
-            given.daemon_pid,
-            given.pattern,
-            given.cursors,
-            given.number,
-            given.load_s,
-        )
-    )
+    parser.add_argument("tail_s", type=float)
+    asyncio.run(_source(**vars(parser.parse_args())))

@@ -28,7 +28,7 @@ async def run(stack: Standalone) -> list[Row]:
         daemon = DaemonProcess(Path(folder), stack.gateway, stack.zookeeper)
         await daemon.start()
         try:
-            receipts, raws = await _in_turns(daemon, stack)
+            receipts, raws = await in_turns(daemon, stack)
         finally:
             await daemon.stop()
     rows = []
@@ -53,7 +53,9 @@ async def run(stack: Standalone) -> list[Row]:
     return rows
 
 
-async def _in_turns(daemon: DaemonProcess, stack: Standalone) -> tuple[list[float], list[float]]:
+async def in_turns(
+    daemon: DaemonProcess, stack: Standalone, turns: int = TURNS
+) -> tuple[list[float], list[float]]:
     """Seconds of the receipts, and of the raw adds."""
     receipts: list[float] = []
     raws: list[float] = []
@@ -65,7 +67,7 @@ async def _in_turns(daemon: DaemonProcess, stack: Standalone) -> tuple[list[floa
             client.cursor("persistent://bench/ns/receipt", "sub") as cursor,
         ):
             ledger = await gateway.create(LedgerPolicy().full, {"application": APPLICATION})
-            for turn in range(TURNS):
+            for turn in range(turns):
                 for number in range(turn * IN_A_TURN, (turn + 1) * IN_A_TURN):
                     began = time.perf_counter()
                     await cursor.ack(7, 2 * number)

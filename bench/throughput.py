@@ -22,6 +22,8 @@ from cursorkeeper_client import Acks, Client, LayoutItem, LayoutState, LedgerAck
 
 AIM = {"random": 1e6, "runs": 5e6}
 IN_FLIGHT = 24
+BATCH_ACKS = 16_384
+SECONDS_MAX = 300.0
 
 
 async def run(stack: Standalone) -> list[Row]:
@@ -32,17 +34,7 @@ async def run(stack: Standalone) -> list[Row]:
             daemon = DaemonProcess(Path(folder), stack.gateway, stack.zookeeper)
             await daemon.start()
             try:
-                process = await asyncio.create_subprocess_exec(
-                    sys.executable,
-                    "-m",
-                    "bench.throughput",
-                    daemon.address,
-                    kind,
-                    str(entries),
-                    stdout=asyncio.subprocess.PIPE,
-                )
-                out, _ = await asyncio.wait_for(process.communicate(), 300)
-                found = json.loads(out)
+                found = await measure(daemon, kind, entries)
             finally:
                 await daemon.stop()
             rate, ms = found["acks"] / found["seconds"], found["batch_ms_p50"]
@@ -69,8 +61,36 @@ async def run(stack: Standalone) -> list[Row]:
     return rows
 
 
-async def _source(address: str, kind: str, entries: int) -> None:
-    case = BadCase(entries=entries, ledgers=max(4, entries // 50_000))
+async def measure(
+    daemon: DaemonProcess,
+    kind: str,
+    entries: int,
+    batch_acks: int = BATCH_ACKS,
+    seconds_max: float = SECONDS_MAX,
+    topic: str = "",
+) -> dict[str, float]:
+    """Of a source process: `acks`, `seconds`, `batch_ms_p50`. It sends until all entries are acked,
+    or for so many seconds. `topic`: one that nobody has acked on; else that of the kind.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.throughput"),
+        *(daemon.address, topic or kind, kind, str(entries), str(batch_acks), str(seconds_max)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, _ = await asyncio.wait_for(process.communicate(), SECONDS_MAX)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    found: dict[str, float] = json.loads(out)
+    return found
+
+
+async def _source(
+    address: str, topic: str, kind: str, entries: int, batch_acks: int, seconds_max: float
+) -> None:
+    case = BadCase(entries=entries, ledgers=max(4, entries // 50_000), batch_acks=batch_acks)
     layout = [LayoutItem(ledger, LayoutState.CLOSED, count) for ledger, count in case.layout()]
     acks, waits = 0, []
     sent: dict[int, float] = {}
@@ -83,11 +103,13 @@ async def _source(address: str, kind: str, entries: int) -> None:
 
     async with Client(address) as source:
         cursor = source.cursor(
-            f"persistent://bench/ns/{kind}", "sub", layout=layout, on_durable=durable
+            f"persistent://bench/ns/{topic}", "sub", layout=layout, on_durable=durable
         )
         await cursor.opened()
         began = time.perf_counter()
         for batch, count in _random(case) if kind == "random" else _runs(case):
+            if time.perf_counter() - began > seconds_max:
+                break
             while len(sent) >= IN_FLIGHT:
                 changed.clear()
                 await changed.wait()
@@ -133,7 +155,9 @@ def _runs(case: BadCase):  # type: ignore[no-untyped-def]
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("address")
+    parser.add_argument("topic")
     parser.add_argument("kind")
     parser.add_argument("entries", type=int)
-    given = parser.parse_args()
-    asyncio.run(_source(given.address, given.kind, given.entries))
+    parser.add_argument("batch_acks", type=int)
+    parser.add_argument("seconds_max", type=float)
+    asyncio.run(_source(**vars(parser.parse_args())))
