@@ -20,12 +20,12 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' daemon/pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-java format-java check docs mutants bench images up down clean
+.PHONY: help setup jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-java format-java check docs mutants bench bench-quick bench-all images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
 	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make test-pipeline (PySpark), make check (ruff, mypy, imports, docs),'
-	@echo '  make bench, make dist (wheels and sdists), make docs (the site), make clean'
+	@echo '  make bench, make bench-quick, make dist (wheels and sdists), make docs (the site), make clean'
 	@echo '  make images (with Docker), make up and make down (the whole system in containers: docs/run/containers.md)'
 
 $(VENV)/.installed: requirements-dev.lock $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
@@ -159,7 +159,15 @@ test-brokers: setup $(JAR) broker-classes plugin-jar
 mutants: setup
 	$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(EACH),--each $(EACH)) $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(JOURNAL),--journal $(JOURNAL))
 
-bench: setup $(VENV)/.spark $(JAR) broker-classes plugin-jar
+# What CursorKeeper costs beside its baselines: results and plots in bench/results, in ten minutes or in two.
+bench: setup $(JAR)
+	$(BIN)/python -m bench.suite
+
+bench-quick: setup $(JAR)
+	$(BIN)/python -m bench.suite --quick
+
+# Every benchmark there is, for hours, with brokers and Spark.
+bench-all: setup $(VENV)/.spark $(JAR) broker-classes plugin-jar
 	$(BIN)/python -m bench
 
 # Jars are copied into images, so they are made here; everything else is made in them.
