@@ -69,14 +69,18 @@ async def source(
     number: int,
     load_s: float,
     tail_s: float = TAIL_S,
+    *,
+    while_opening: bool = False,
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A source process, whose words `said` reads: one after the load and `tail_s` of a tenth of it,
-    and one after each line that it is given, which opens all cursors again.
+    and one after each line that it is given, which opens all cursors again. `while_opening`: each
+    cursor sends from the moment it is open, else from the moment all are.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.many_cursors"),
         *(daemon.address, str(daemon.pid), pattern),
         *map(str, (cursors, number, load_s, tail_s)),
+        *(["--while-opening"] if while_opening else []),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )
@@ -99,7 +103,8 @@ async def said(process: asyncio.subprocess.Process, load_s: float = 0.0) -> dict
 async def _case(
     daemon: DaemonProcess, pattern: str, cursors: int, number: int, load_s: float
 ) -> list[Row]:
-    async with source(daemon, pattern, cursors, number, load_s) as process:
+    early = cursors <= 1_000  # the goal of 3,000 is to be open first
+    async with source(daemon, pattern, cursors, number, load_s, while_opening=early) as process:
         first = await said(process, load_s)
         work = await daemon.scrape()
         await daemon.kill()
@@ -381,12 +386,12 @@ async def _source(
     number: int,
     load_s: float,
     tail_s: float,
+    while_opening: bool,
 ) -> None:
     load = Load(pattern, cursors, f"persistent://bench/ns/many-{number}")
     await load.connect(address)
-    # each cursor sends from the moment it is open; the goal of 3,000 is to be there first
     opening = asyncio.ensure_future(load.open_all())
-    if cursors > 1_000:
+    if not while_opening:
         await opening
     load.waits.clear()
     load.durable_at.clear()
@@ -441,4 +446,5 @@ if __name__ == "__main__":
     parser.add_argument("number", type=int)
     parser.add_argument("load_s", type=float)
     parser.add_argument("tail_s", type=float)
+    parser.add_argument("--while-opening", action="store_true")
     asyncio.run(_source(**vars(parser.parse_args())))
