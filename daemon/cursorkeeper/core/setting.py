@@ -16,7 +16,7 @@ from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper.core.shape import frozen
 
 T = TypeVar("T")
-_BYTE_SIZE = re.compile(r"(\d+) ?([KM]?)B?", re.IGNORECASE)
+_BYTE_SIZE = re.compile(r"(\d{1,19}) ?([KM]?)B?", re.IGNORECASE)
 
 
 class SettingsError(ExplainedError):

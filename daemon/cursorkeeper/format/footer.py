@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Mapping
 from math import isfinite
 from typing import Annotated, Any, Final, TypeVar
@@ -306,9 +307,9 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A member that comes twice is two answers to one question."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
+        counts = Counter(name for name, _ in pairs)
         raise DamageError(
-            f"member {next(name for name in names if names.count(name) > 1)!r} comes twice"
+            f"member {next(name for name in found if counts[name] > 1)!r} comes twice"
         )
     return found
 
@@ -325,7 +326,7 @@ def _shaped(body: Json, kind: type[T]) -> T:
     except ValidationError as error:
         raise DamageError(worded(error)) from None
     except UnicodeEncodeError:
-        raise DamageError("a member's name is not Unicode text") from None
+        raise DamageError("a member is not Unicode text") from None
 
 
 def _check_version(body: Json) -> None:

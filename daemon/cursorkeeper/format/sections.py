@@ -35,6 +35,8 @@ LONG_RUNS_FROM: Final = 1 << 12
 """From this many on, it is if they make up long runs: if roaring has less than a byte for each."""
 SHORT_BODY_BYTES: Final = 160
 """Up to this many body bytes a loop reads faster than numpy."""
+SHORT_BITS_BYTES: Final = 32
+"""The same for a bitmap."""
 _LEB_BYTES_MAX: Final = 5
 PIECE_BYTES: Final = 1 << 17
 """So many bytes of a body are turned into numbers at once."""
@@ -309,6 +311,10 @@ def _decode_bits(first: int, body: bytes, room: int) -> BitMap:
     _check_last(first + 8 * len(body) - 9 + body[-1].bit_length())
     if len(body) * 8 > room:
         _check_room(int.from_bytes(body, "little").bit_count(), room)
+    if len(body) <= SHORT_BITS_BYTES:
+        return BitMap(
+            [first + 8 * i + k for i, byte in enumerate(body) for k in range(8) if byte >> k & 1]
+        )
     return containers.from_bits(first, body)
 
 

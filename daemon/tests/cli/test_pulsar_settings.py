@@ -114,6 +114,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+def test_a_size_of_very_many_digits_is_refused_as_any_other() -> None:
+    flags = {"managedLedgerMaxAckStateInBytesToPersist": "9" * 5_000}
+    with pytest.raises(SettingsError, match="write a number of bytes"):
+        load(environment={}, flags=flags)
+
+
 @pytest.mark.parametrize(
     ("values", "says"), BAD, ids=["=".join(map(str, next(iter(v.items())))) for v, _ in BAD]
 )

@@ -129,6 +129,12 @@ def test_a_member_that_comes_twice_is_damage(twice: bytes) -> None:
         footer.decode(raw + b',"crc32c":"%08x"}' % crc32c(raw))
 
 
+def test_of_several_members_that_come_twice_the_first_is_named() -> None:
+    raw = footer.encode(PLAIN).rpartition(b',"crc32c"')[0] + b',"writer":"x","epoch":8'
+    with pytest.raises(DamageError, match="member 'epoch' comes twice"):
+        footer.decode(raw + b',"crc32c":"%08x"}' % crc32c(raw))
+
+
 def test_an_unknown_number_that_could_not_be_written_back_is_damage() -> None:
     raw = footer.encode(PLAIN).rpartition(b',"crc32c"')[0] + b',"later":1e999'
     with pytest.raises(DamageError, match="not JSON"):
