@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from cursorkeeper import connections
 from cursorkeeper.bookkeeper.errors import NoSuchLedger
 from cursorkeeper.bookkeeper.port import LedgerSpec
@@ -175,7 +177,7 @@ class Fleet:
             payloads, dict((await self.ports.ledgers.metadata(old.ledger)).custom_metadata)
         )
         await self.overwrite(
-            name, replace(footer, chain=(*footer.chain[:-1], replace(old, ledger=copy)))
+            name, replace(footer, chain=(*footer.chain[:-1], structs.replace(old, ledger=copy)))
         )
         await self.ports.ledgers.delete(old.ledger)
         return copy
