@@ -80,7 +80,7 @@ class _Pulsar(Struct, rename="camel"):
 
 
 class _Base(Struct, forbid_unknown_fields=True):
-    """Exactly one of these."""
+    """The member that is there names the kind of the base; there is exactly one."""
 
     empty: tuple[Number, Entry] | UnsetType = UNSET
     inline: str | UnsetType = UNSET

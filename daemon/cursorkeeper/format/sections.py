@@ -36,7 +36,7 @@ LONG_RUNS_FROM: Final = 1 << 12
 SHORT_BODY_BYTES: Final = 160
 """Up to this many body bytes a loop reads faster than numpy."""
 SHORT_BITS_BYTES: Final = 32
-"""The same for a bitmap."""
+"""Up to this many bytes of a bitmap a loop reads faster than numpy."""
 _LEB_BYTES_MAX: Final = 5
 PIECE_BYTES: Final = 1 << 17
 """So many bytes of a body are turned into numbers at once."""

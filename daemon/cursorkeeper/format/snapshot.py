@@ -45,7 +45,7 @@ _SET_ENTRIES_MIN: Final = 12
 zstd brings within an eighth of the set's size, and which are read ten times faster.
 """
 _SHORT_SET_BYTES: Final = 64
-"""So short a set costs nothing to read."""
+"""So short a set is written however dense it is: there is little to read."""
 SEGMENTS_MAX: Final = 1 << 18
 """Segments of one snapshot. Each holds some 8,000,000 entries, or as many data ledgers as its bytes
 have room for.
@@ -97,7 +97,7 @@ def decode_segment(body: bytes, version: int = 1) -> Segment:
 
 
 def _append_slice(out: bytearray, item: Slice, version_max: int) -> bool:
-    """Whether it is a set."""
+    """Writes one slice; returns whether it is a set, which readers of version 1 refuse."""
     if item.first > item.last or (
         item.bitmap and (item.bitmap.min() < item.first or item.bitmap.max() > item.last)
     ):

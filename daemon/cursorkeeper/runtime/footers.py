@@ -82,7 +82,7 @@ class FooterStore:
         self._new_deployment, self._deployment = new_deployment, ""
 
     def path(self, name: CursorName) -> str:
-        """Its znode."""
+        """The znode that holds this cursor's footer."""
         return name.path(self._root)
 
     async def deployment(self) -> str:
