@@ -26,6 +26,7 @@ GROUPS: list[tuple[list[str], dict[str, Any] | None]] = [
     (["latency", "receipt_latency", "throughput", "loads"], {"heap_mib": 512}),
     (["many_cursors"], {"heap_mib": 1536}),
     (["footers"], {"bookies": 1, "heap_mib": 768}),
+    (["recovery"], {"heap_mib": 1024}),
     (["report"], {"bookies": 1, "heap_mib": 768}),
     (["pipeline"], {"heap_mib": 768}),
 ]

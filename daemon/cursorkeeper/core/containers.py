@@ -39,7 +39,6 @@ WINDOW_CONTAINERS: Final = 64
 WINDOW_WORDS: Final = CONTAINER_WORDS * WINDOW_CONTAINERS
 
 _ARRAY_MAX: Final = 4_096
-_CONTAINER_BYTES: Final = 8 * CONTAINER_WORDS
 _COOKIE: Final = 12_346
 _COOKIE_RUNS: Final = 12_347
 _OFFSETS_FROM: Final = 4
@@ -199,23 +198,22 @@ def from_bits(first: int, body: bytes) -> BitMap:
     byte first. Works on windows of 64 containers, so that it takes little more than the result.
     Raises ValueError beyond 32 bits.
     """
-    out = BitMap()
-    whole = int.from_bytes(body, "little") << (first & 7)
-    data = whole.to_bytes((whole.bit_length() + 7) // 8, "little")
-    at = first >> 3
-    if 8 * at + whole.bit_length() > 1 << 32:
+    body = body.rstrip(b"\0")
+    if body and first + 8 * len(body) - 8 + body[-1].bit_length() > 1 << 32:
         raise ValueError("more bits than a set of 32-bit values has")
-    del whole
-    pos = 0
-    while pos < len(data):
-        container = at // _CONTAINER_BYTES
-        end = (container + WINDOW_CONTAINERS) * _CONTAINER_BYTES
-        piece = data[pos : pos + end - at]
-        lead = at - container * _CONTAINER_BYTES
-        padded = bytes(lead) + piece + bytes(-(lead + len(piece)) % 8)
-        out |= from_words(np.frombuffer(padded, "<u8"), container)
+    out, at, pos = BitMap(), first, 0
+    while pos < len(body):
+        container, lead = divmod(at, CONTAINER_VALUES)
+        piece = body[pos : pos + (WINDOW_CONTAINERS * CONTAINER_VALUES - lead) // 8]
+        words = np.zeros((lead + 8 * len(piece) + 63) // 64, "<u8")
+        words.view(np.uint8)[lead // 8 : lead // 8 + len(piece)] = np.frombuffer(piece, np.uint8)
+        if shift := lead & 7:
+            carried = words[:-1] >> np.uint64(64 - shift)
+            words <<= np.uint64(shift)
+            words[1:] |= carried
+        out |= from_words(words[: CONTAINER_WORDS * (CONTAINERS_MAX - container)], container)
         pos += len(piece)
-        at += len(piece)
+        at += 8 * len(piece)
     return out
 
 
