@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from urllib.parse import quote
 
 TOPIC = re.compile(r"(non-)?persistent://[^/]+/[^/]+/.+", re.DOTALL)
 
@@ -21,3 +23,12 @@ def check(topic: str, subscription: str) -> None:
         )
     if not subscription:
         raise ValueError(f"the subscription of {topic} is empty; give its name")
+
+
+def worker_of(topic: str, subscription: str, workers: int) -> int:
+    """Which of so many workers of a daemon a cursor belongs to: the first 8 bytes of the SHA-256 of
+    its canonical name, as a little-endian number, modulo their number.
+    """
+    canonical = f"{quote(topic, safe=':/')}|{quote(subscription, safe=':/')}"
+    digest = hashlib.sha256(canonical.encode()).digest()
+    return int.from_bytes(digest[:8], "little") % workers

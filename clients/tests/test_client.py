@@ -553,8 +553,8 @@ async def test_a_delete_that_was_not_sent_says_so(keeper: FakeKeeper, client: Cl
     cursor = client.cursor(TOPIC, SUB, layout=LAYOUT)
     await cursor.opened()
     await until(lambda: cursor.handle, what="it has a handle")
-    assert client._session is not None
-    client._session.end(ConnectionLost("it broke"))
+    assert client._home.session is not None
+    client._home.session.end(ConnectionLost("it broke"))
     with pytest.raises(ConnectionLost):
         await cursor.delete()
     assert f"{TOPIC}|{SUB}" in keeper.cursors
@@ -595,5 +595,5 @@ async def test_a_cancelled_close_leaves_no_task(keeper: FakeKeeper) -> None:
     assert not closing.done()
     closing.cancel()
     await asyncio.wait({closing})
-    assert client._task is not None
-    await until(client._task.done, what="the task ends")
+    assert client._home.task is not None
+    await until(client._home.task.done, what="the task ends")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
 
@@ -45,6 +46,10 @@ class Line(Protocol):
         """The session that was given last is not wanted any more."""
         ...
 
+    def to_worker(self, number: int, address: str) -> Line:
+        """The line to another worker of the same daemon, with the address that its Hello gives."""
+        ...
+
 
 class SourceConnection:
     """Dials the daemon's `AckSink` at `host:port` or `unix:path`."""
@@ -70,6 +75,14 @@ class SourceConnection:
         """
         if self._task:
             await tasks.end(self._task)
+
+    def to_worker(self, _number: int, address: str) -> SourceConnection:
+        """Dials `address`; one without a host at the host that is dialled here."""
+        if address.startswith(":"):
+            is_local = self._address.startswith("unix:")
+            host = "127.0.0.1" if is_local else self._address.rpartition(":")[0]
+            address = f"{host}{address}"
+        return SourceConnection(address, self._settings)
 
     async def __aenter__(self) -> SourceSession:
         return await self.connect()
@@ -101,16 +114,42 @@ class SourceConnection:
             await channel.close()
 
 
-class SourceServer:
+class _DialledIn:
+    """The sessions of the daemons' workers of one number, one after the other."""
+
+    def __init__(self, server: SourceServer, number: int) -> None:
+        self._source, self._number = server, number
+
+    async def connect(self) -> SourceSession:
+        """The next one that dialled in and said Hello."""
+        sessions = self._source.sessions[self._number]
+        while True:
+            session = await sessions.get()
+            if session.ended is None:
+                return session
+
+    async def hang_up(self) -> None:
+        """Nothing: the stream belongs to the daemon that dialled, which ends it."""
+
+    def to_worker(self, number: int, _address: str) -> Line:
+        return _DialledIn(self._source, number)
+
+
+class SourceServer(_DialledIn):
     """Serves `AckSource`, for daemons that dial in (their setting `sources`): a `Client` is made
-    of it in place of an address.
+    of it in place of an address. As a line it is that to the first worker of a daemon, which is
+    the daemon itself if it has no others.
     """
 
     def __init__(
         self, address: str = "127.0.0.1:0", settings: ClientSettings | None = None
     ) -> None:
+        super().__init__(self, 0)
         self._wanted, self._settings = address, settings or ClientSettings()
-        self._sessions: asyncio.Queue[SourceSession] = asyncio.Queue(SESSIONS_WAITING_MAX)
+        self.sessions: defaultdict[int, asyncio.Queue[SourceSession]] = defaultdict(
+            lambda: asyncio.Queue(SESSIONS_WAITING_MAX)
+        )
+        """Of daemons that dialled in, by the worker's number."""
         self._server: Any = None
         self.address = ""
 
@@ -124,16 +163,6 @@ class SourceServer:
         )
         await self._server.start()
         return self.address
-
-    async def connect(self) -> SourceSession:
-        """The next daemon that dialled in and said Hello."""
-        while True:
-            session = await self._sessions.get()
-            if session.ended is None:
-                return session
-
-    async def hang_up(self) -> None:
-        """Nothing: the stream belongs to the daemon that dialled, which ends it."""
 
     async def close(self) -> None:
         """End all streams and stop listening."""
@@ -158,7 +187,7 @@ class SourceServer:
                 session.receive(message)
                 if not offered and session.keeper is not None:
                     offered = True
-                    self._sessions.put_nowait(session)
+                    self.sessions[session.keeper.worker].put_nowait(session)
             ended = ConnectionLost("the daemon ended the stream")
         except asyncio.QueueFull:
             ended = ConnectionLost(f"{SESSIONS_WAITING_MAX} daemons wait to be taken already")

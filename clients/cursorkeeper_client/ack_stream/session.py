@@ -132,6 +132,11 @@ class SourceSession:
                     f"daemon {message.hello.name} speaks the versions {spoken}, this client "
                     f"{PROTOCOL_VERSION}"
                 )
+            if message.hello.worker >= max(1, len(message.hello.worker_addresses)):
+                raise ConnectionRefused(
+                    f"daemon {message.hello.name} says that it is worker {message.hello.worker} of "
+                    f"{len(message.hello.worker_addresses)}"
+                )
             self.keeper = message.hello
             self.outbox.group_messages_max = min(
                 message.hello.group_messages_max, GROUP_MESSAGES_MAX

@@ -168,8 +168,14 @@ class Session:
         name: str,
         incarnation: str,
         credentials: bytes = b"",
+        worker: int = 0,
+        worker_addresses: Sequence[str] = (),
     ) -> None:
+        """`worker_addresses`: of all workers of this daemon, as sources dial them, and `worker` is
+        which of them this is; none: the daemon is one process.
+        """
         self.keeper, self.pool = keeper, pool
+        self._worker, self._worker_addresses = worker, worker_addresses
         self._name, self._incarnation, self._credentials = name, incarnation, credentials
         self.outbox = Outbox(
             max(MESSAGES_MAX, MESSAGES_PER_CURSOR * keeper.keeper_limits.cursors_max),
@@ -199,6 +205,8 @@ class Session:
                 group_messages_max=GROUP_MESSAGES_MAX,
                 unconfirmed_parts_max=UNCONFIRMED_PARTS_MAX,
                 layout_ledgers_max=LAYOUT_RUN_LEDGERS_MAX,
+                worker=self._worker,
+                worker_addresses=self._worker_addresses,
             )
         )
 

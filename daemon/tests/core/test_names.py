@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.names import CursorName
+from cursorkeeper_client.names import worker_of
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
@@ -85,3 +86,11 @@ def test_empty_names(topic: str, subscription: str) -> None:
 def test_what_is_not_a_cursors_znode() -> None:
     with pytest.raises(ValueError, match="not a cursor"):
         CursorName.from_znode("no-bar")
+
+
+@given(TEXTS, TEXTS, st.integers(1, 1 << 32))
+def test_the_worker_that_a_source_finds_follows_from_the_record_hash(
+    topic: str, subscription: str, workers: int
+) -> None:
+    found = worker_of(topic, subscription, workers)
+    assert found == CursorName(topic, subscription).record_hash % workers
