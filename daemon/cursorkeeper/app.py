@@ -18,10 +18,11 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 import grpc
 import msgspec
@@ -60,6 +61,7 @@ log = structlog.get_logger("cursorkeeper")
 
 CLOSING_SHARE = 0.95
 """Of `close_timeout_s`: the cursors' part; servers and clients are let go in the rest."""
+SERVICES = [one.full_name for one in acks_pb2.DESCRIPTOR.services_by_name.values()]
 CANCEL_MAX_S = 2.0
 """How long a start that was told to stop may take to notice."""
 
@@ -110,9 +112,22 @@ def _is_of_this_machine(address: str) -> bool:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which worker of a daemon a process is, and where all of them are: as sources dial them, and
+    as they dial each other.
+    """
+
+    number: int
+    told: tuple[str, ...]
+    dialled: tuple[str, ...]
+
+
 class Daemon:
-    def __init__(self, settings: Settings) -> None:
-        self.settings, self.own = settings, settings.daemon
+    """`place`: it is one of several workers, and serves when it is told that all of them do."""
+
+    def __init__(self, settings: Settings, place: Place | None = None) -> None:
+        self.settings, self.own, self._place = settings, settings.daemon, place
         self.systems, self.limits = settings.systems, settings.limits
         self._credentials = read_token(self.own, "source_token_file")
         self._readers_token = read_token(self.own, "reader_token_file")
@@ -160,6 +175,8 @@ class Daemon:
             name=self.own.identity,
             incarnation=f"{random.getrandbits(64):016x}",
             credentials=self._credentials,
+            worker=self._place.number if self._place is not None else 0,
+            worker_addresses=self._place.told if self._place is not None else (),
         )
         await self._serve(keeper, sessions)
         for source in self.own.sources:
@@ -253,36 +270,33 @@ class Daemon:
         sink.add_to(server)
         acks_pb2_grpc.add_CursorStoreServicer_to_server(CursorStoreService(keeper), server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        names = [d.full_name for d in acks_pb2.DESCRIPTOR.services_by_name.values()]
         reflection.enable_server_reflection(
-            [*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server
+            [*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], server
         )
         host, _, port = self.own.listen.rpartition(":")
         try:
             bound = server.add_insecure_port(self.own.listen)
         except RuntimeError as e:
+            option = "--worker-port" if self._place and self._place.number else "--listen"
             raise StartError(
-                f"cannot listen on {self.own.listen}: is another daemon running there? Use --listen"
+                f"cannot listen on {self.own.listen}: is another daemon running there? Use {option}"
             ) from e
         await server.start()
         self.address = f"{host}:{bound or port}"
-        for service in ("", *names):
-            await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
+        await self.say_health(serving=self._place is None)
+
+    async def say_health(self, *, serving: bool) -> None:
+        """What the health service answers from now on, until the daemon stops."""
+        status = health_pb2.HealthCheckResponse
+        for service in ("", *SERVICES):
+            await self._health.set(service, status.SERVING if serving else status.NOT_SERVING)
 
     def _start_metrics(self) -> None:
         if not self.own.metrics_listen:
             return
-        host, _, port = self.own.metrics_listen.rpartition(":")
-        try:
-            bound, self._stop_metrics = pages.serve(
-                self.telemetry.registry, host.strip("[]"), int(port)
-            )
-        except OSError as e:
-            raise StartError(
-                f"cannot serve metrics on {self.own.metrics_listen}: {e.strerror or e}; use "
-                f"--metrics-listen"
-            ) from e
-        self.metrics_address = f"{host}:{bound}"
+        self.metrics_address, self._stop_metrics = pages.serve_at(
+            self.telemetry.registry, self.own.metrics_listen
+        )
 
     def _footer_in_doubt(self, name: CursorName, why: str) -> None:
         self.telemetry.log("footer in doubt", cursor=str(name), problem=why)
@@ -341,16 +355,16 @@ def _zookeeper_missing(error: zk.ZooKeeperError, what: str) -> StartError:
     )
 
 
-async def run(settings: Settings, *, parent_pid: int = 0) -> int:
-    """The whole life; returns the exit code. `parent_pid`: stop when that process is gone (0:
-    never).
-    """
+Watch = Callable[[Daemon, asyncio.Event], Coroutine[Any, Any, None]]
+"""Runs beside a daemon; sets the event when it is to stop."""
+
+
+async def run(settings: Settings, watch: Watch, place: Place | None = None) -> int:
+    """The whole life; returns the exit code."""
     stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    daemon = Daemon(settings)
-    watcher = asyncio.create_task(_watch_parent(parent_pid, stopping)) if parent_pid else None
+    stop_at_signals(stopping)
+    daemon = Daemon(settings, place)
+    watcher = asyncio.create_task(watch(daemon, stopping))
     try:
         is_ready = await _start(daemon, stopping)
     except (StartError, SettingsError):
@@ -377,8 +391,7 @@ async def run(settings: Settings, *, parent_pid: int = 0) -> int:
     await stopping.wait()
     log.info("stopping", cursors=len(daemon.keeper.cursors) if daemon.keeper else 0)
     left = await daemon.stop()
-    if watcher is not None:
-        watcher.cancel()
+    watcher.cancel()
     if left:
         log.warning(
             "stopped before these cursors were closed; what they had confirmed is durable",
@@ -408,8 +421,15 @@ async def _start(daemon: Daemon, stopping: asyncio.Event) -> bool:
                 start.exception()  # what it failed of no longer matters
 
 
-async def _watch_parent(pid: int, stopping: asyncio.Event) -> None:
-    while True:
+def stop_at_signals(stopping: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+
+
+async def watch_parent(pid: int, stopping: asyncio.Event) -> None:
+    """Sets the event when that process is gone; 0: never."""
+    while pid:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
@@ -420,12 +440,20 @@ async def _watch_parent(pid: int, stopping: asyncio.Event) -> None:
 
 
 def serve(settings: Settings, parent_pid: int) -> int:
-    """Runs the daemon as this process; returns its exit code. Raises SettingsError, StartError."""
+    """Runs the daemon as this process; returns its exit code. `parent_pid`: stop when that process
+    is gone; 0: never. Raises SettingsError, StartError.
+    """
+    return serve_watched(settings, lambda _daemon, stopping: watch_parent(parent_pid, stopping))
+
+
+def serve_watched(settings: Settings, watch: Watch, place: Place | None = None) -> int:
+    """The same, beside something else that may stop it."""
     check(settings)
-    logs.configure(settings.limits.log_level)
+    level = settings.limits.log_level
+    logs.configure(level, **({} if place is None else {"worker": place.number}))
     _spare_collector()
     with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
-        return runner.run(run(settings, parent_pid=parent_pid))
+        return runner.run(run(settings, watch, place))
 
 
 def _spare_collector() -> None:

@@ -63,6 +63,7 @@ _OF_KUBERNETES = re.compile(
 """What Kubernetes tells a pod of services whose names begin with our prefix."""
 INT_MAX = (1 << 31) - 1
 """Of Java."""
+PORT_MAX = 65_535
 BOOKKEEPER_ENTRY_BYTES = 5 * MIB
 """What bookies take in one entry, unless told otherwise: so large may a whole state in one entry
 be.
@@ -97,7 +98,23 @@ class Daemon:
         0.01,
         3_600,
     )
-    streams_max: int = setting(1_000, "Streams of sources at once.", 1, 1_000_000)
+    streams_max: int = setting(
+        1_000, "Streams of sources at once; of workers each has so many.", 1, 1_000_000
+    )
+    workers: int = setting(
+        1,
+        "Processes that share the cursors, one for each core that the daemon may use; what counts "
+        "for the daemon as a whole is divided among them.",
+        1,
+        64,
+    )
+    worker_port: int = setting(
+        7_660,
+        "Of several workers the first listens at `listen`, the second at this port of the same "
+        "host, the third at the next; sources must reach them all. 0: any that is free.",
+        0,
+        PORT_MAX,
+    )
 
     @property
     def identity(self) -> str:
@@ -296,6 +313,7 @@ class DaemonLimits(KeeperLimits, Start):
         "Bytes of messages that all handles together may have unconfirmed.",
         4 * KIB,
         1 << 40,
+        is_shared=True,
     )
     ack_message_bytes_max: int = setting(
         4 * MIB, "Bytes of the largest message that a source may send.", 4 * KIB, 256 * MIB
@@ -443,6 +461,24 @@ class Settings:
             self.ledgers.record_version,
         )
 
+    def of_worker(self, number: int, listen: str) -> Settings:
+        """Those of one worker: its share of what counts for the daemon as a whole. What is done
+        once for all cursors is the first one's.
+        """
+        own, limits = self.daemon, self.limits
+        changed: dict[str, Any] = {}
+        for one in self._shared():
+            share, rest = divmod(getattr(limits, one.name), own.workers)
+            changed[one.name] = share + (number < rest)
+        if number:
+            changed |= {"gc_interval_s": 0.0, "pulsar_metadata": "", "orphans_delete_after_s": 0.0}
+        return self.but(
+            **changed,
+            name=f"{own.name or socket.gethostname()}#{number}",
+            listen=listen,
+            metrics_listen="127.0.0.1:0" if own.metrics_listen else "",
+        )
+
     def check(self) -> None:
         """What is chosen, and relations between settings. Raises SettingsError."""
         systems, ledgers, cursor = self.systems, self.ledgers, self.cursor
@@ -467,6 +503,7 @@ class Settings:
             least, most = getattr(group, low), getattr(group, high)
             if least > most:
                 raise SettingsError(f"{low} {least} must not be above {high} {most}")
+        self._check_workers()
         if limits.orphans_delete_after_s and not limits.pulsar_metadata:
             raise SettingsError(
                 f"orphans_delete_after_s = {limits.orphans_delete_after_s:g}: nobody looks for "
@@ -506,6 +543,25 @@ class Settings:
                 f"inline_state_max_bytes = {cursor.inline_state_max_bytes}: a footer could have "
                 f"{znode} bytes, "
                 f"ZooKeeper's jute.maxbuffer is {systems.zookeeper_jute_maxbuffer_bytes}"
+            )
+
+    def _shared(self) -> list[Setting]:
+        return [one for one in settings_of(type(self.limits)).values() if one.is_shared]
+
+    def _check_workers(self) -> None:
+        workers, first = self.daemon.workers, self.daemon.worker_port
+        for one in self._shared():
+            value = getattr(self.limits, one.name)
+            least = self.limits.credit_bytes if one.name == "daemon_credit_bytes" else one.bounds[0]
+            if value // workers < least:
+                raise SettingsError(
+                    f"{one.name} = {value}: a share of {value // workers} for each of "
+                    f"workers = {workers}, and {least:g} is the least",
+                    f"raise {one.name}, or lower workers",
+                )
+        if first and first + workers - 2 > PORT_MAX:
+            raise SettingsError(
+                f"worker_port = {first}: workers = {workers} would need ports above {PORT_MAX}"
             )
 
     def check_gateway(self, gateway: GatewayInfo) -> None:

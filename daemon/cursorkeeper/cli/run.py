@@ -31,6 +31,10 @@ def serve(
 ) -> int:
     """Loads the settings and runs; returns the exit code. Raises SettingsError, StartError."""
     settings = load(file=config, broker_conf=broker_conf, flags=flags)
+    if settings.daemon.workers > 1:
+        from cursorkeeper import supervisor
+
+        return supervisor.serve(settings, parent_pid)
     from cursorkeeper import app
 
     return app.serve(settings, parent_pid)

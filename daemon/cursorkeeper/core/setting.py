@@ -44,6 +44,8 @@ class Setting:
     """The choices may be written in any case."""
     is_size: bool = False
     """It may be written with K or M behind the number."""
+    is_shared: bool = False
+    """It bounds the daemon as a whole: the workers of one have equal shares of it."""
     name: str = ""
     kind: Any = None
 

@@ -176,10 +176,10 @@ class KeeperLimits:
     """What bounds the daemon as a whole."""
 
     daemon_appends_in_flight_max: int = setting(
-        256, "Records of all cursors on their way at once.", 4, 65_536
+        256, "Records of all cursors on their way at once.", 4, 65_536, is_shared=True
     )
     cursors_max: int = setting(
-        10_000, "Cursors held at once; an open beyond it is refused.", 1, 10_000_000
+        10_000, "Cursors held at once; an open beyond it is refused.", 1, 10_000_000, is_shared=True
     )
     detached_cursor_max_ms: int = setting(
         60_000, "How long a cursor stays open after its stream broke.", 0, 1e9
@@ -196,22 +196,32 @@ class KeeperLimits:
         "once; the others wait, the oldest first.",
         1,
         1_000_000,
+        is_shared=True,
     )
     ledger_requests_at_once_max: int = setting(
-        64, "Ledgers of open cursors that are being created or ended at once.", 1, 1_000_000
+        64,
+        "Ledgers of open cursors that are being created or ended at once.",
+        1,
+        1_000_000,
+        is_shared=True,
     )
     """And, counted apart, deleted."""
     footer_requests_at_once_max: int = setting(
-        128, "Footers of open cursors that are being read or written at once.", 1, 1_000_000
+        128,
+        "Footers of open cursors that are being read or written at once.",
+        1,
+        1_000_000,
+        is_shared=True,
     )
     inline_states_per_s_max: int = setting(
         50,
         "States that the daemon writes into footers while BookKeeper is away.",
         1,
         1_000_000,
+        is_shared=True,
     )
     closings_at_once_max: int = setting(
-        256, "Cursors that close at once when the daemon stops.", 1, 1_000_000
+        256, "Cursors that close at once when the daemon stops.", 1, 1_000_000, is_shared=True
     )
 
 

@@ -27,10 +27,15 @@ class _Stderr:
     log = debug = info = warn = warning = error = err = exception = critical = fatal = failure = msg
 
 
-def configure(level: str) -> None:
-    """Once, at the program's start."""
+def configure(level: str, **fields: Any) -> None:
+    """Once, at the program's start. `fields` are in every line."""
+
+    def with_fields(_logger: Any, _method: str, line: Any) -> Any:
+        return {**line, **fields}
+
     structlog.configure(
         processors=[
+            *([with_fields] if fields else []),
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

@@ -18,6 +18,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from cursorkeeper.readiness import StartError
+
 CONNECTIONS_MAX = 32
 REQUEST_MAX_S = 10.0
 _STOP_MAX_S = 2.0
@@ -86,3 +88,15 @@ def serve(registry: CollectorRegistry, host: str, port: int) -> tuple[int, Calla
         thread.join(timeout=_STOP_MAX_S)
 
     return int(server.server_port), stop
+
+
+def serve_at(registry: CollectorRegistry, address: str) -> tuple[str, Callable[[], None]]:
+    """The same at host:port; returns where. Raises StartError."""
+    host, _, port = address.rpartition(":")
+    try:
+        bound, stop = serve(registry, host.strip("[]"), int(port))
+    except OSError as e:
+        raise StartError(
+            f"cannot serve metrics on {address}: {e.strerror or e}; use --metrics-listen"
+        ) from e
+    return f"{host}:{bound}", stop

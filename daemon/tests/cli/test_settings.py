@@ -7,13 +7,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from cursorkeeper.bookkeeper.port import Digest, GatewayInfo
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.format.codec import Codec
 from cursorkeeper.problems import problem_of
-from cursorkeeper.settings import Settings, SettingsError, load
+from cursorkeeper.settings import SETTINGS, Settings, SettingsError, load
 from cursorkeeper.terminal.failure import USAGE, exit_code
 
 
@@ -136,6 +137,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"flush_interval_ms": "soon"}, "flush_interval_ms"),
     ({"appends_in_flight_max": 1}, "use 2 to"),
     ({"daemon_appends_in_flight_max": 1}, "use 4 to"),
+    ({"workers": 0}, "use 1 to 64"),
+    ({"daemon_appends_in_flight_max": 7, "workers": 2}, "a share of 3"),
+    ({"daemon_credit_bytes": 5 << 20, "workers": 2}, "raise daemon_credit_bytes"),
+    ({"worker_port": 65_535, "workers": 3}, "ports above 65535"),
 ]
 
 
@@ -256,3 +261,17 @@ def test_properties_of_a_mark_delete_fit_a_record_where_records_are_written() ->
         small = load(environment={}, flags={"format": form, "max_entry_bytes": "64K"})
         most = small.machine_limits.mark_delete_properties_bytes_max
         assert (most == asked) is fits and 0 < most <= asked, form
+
+
+def test_workers_share_what_counts_for_the_daemon() -> None:
+    made = load(environment={}, flags={"workers": 3, "pulsar_metadata": "z:1"})
+    shares = [made.of_worker(number, "h:1") for number in range(3)]
+    shared = [one.name for one in SETTINGS.values() if one.is_shared]
+    assert "cursors_max" in shared and "daemon_credit_bytes" in shared
+    for name in shared:
+        values = [getattr(share.limits, name) for share in shares]
+        assert sum(values) == getattr(made.limits, name) and max(values) - min(values) <= 1, name
+    assert [share.limits.gc_interval_s for share in shares] == [made.limits.gc_interval_s, 0, 0]
+    assert [share.limits.pulsar_metadata for share in shares] == ["z:1", "", ""]
+    assert len({share.daemon.identity.rpartition("/")[0] for share in shares}) == 3
+    assert msgspec.json.decode(msgspec.json.encode(shares[1]), type=Settings) == shares[1]
