@@ -46,6 +46,7 @@ from cursorkeeper.settings import Settings, SettingsError
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck, Subscriber
 from cursorkeeper.stream.session import Session
+from cursorkeeper.stream.siblings import Siblings
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CallTokens
 from cursorkeeper.telemetry import logs, pages
@@ -128,6 +129,7 @@ class Daemon:
 
     def __init__(self, settings: Settings, place: Place | None = None) -> None:
         self.settings, self.own, self._place = settings, settings.daemon, place
+        self._siblings = Siblings() if place is None else Siblings(place.dialled, place.number)
         self.systems, self.limits = settings.systems, settings.limits
         self._credentials = read_token(self.own, "source_token_file")
         self._readers_token = read_token(self.own, "reader_token_file")
@@ -268,7 +270,8 @@ class Daemon:
             streams_max=self.own.streams_max,
         )
         sink.add_to(server)
-        acks_pb2_grpc.add_CursorStoreServicer_to_server(CursorStoreService(keeper), server)  # type: ignore[no-untyped-call]
+        store = CursorStoreService(keeper, self._siblings)
+        acks_pb2_grpc.add_CursorStoreServicer_to_server(store, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         reflection.enable_server_reflection(
             [*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], server
@@ -340,6 +343,7 @@ class Daemon:
             ]
         if self._server is not None:
             await self._server.stop(grace=0.5)
+        await self._siblings.close()
         if self._stop_metrics is not None:
             self._stop_metrics()
         if self.pulsar_zookeeper is not self.zookeeper:

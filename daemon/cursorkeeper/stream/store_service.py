@@ -1,10 +1,13 @@
 """`CursorStore`: questions about the cursors this daemon holds, for tools and for dispatch; and
 about all stored ones, for reconcilers.
+
+Every worker of a daemon answers for all of them: a tool knows one address, and a cursor may be at
+any worker. What a worker does not hold itself it asks of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -17,6 +20,7 @@ from cursorkeeper.runtime.footers import Stored
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.runner import CursorRunner, Gone, Unknown
 from cursorkeeper.stream import codec, state_parts
+from cursorkeeper.stream.siblings import Sibling, Siblings
 from cursorkeeper.stream.stored_cursors import StoredCursors, TooManyWalks
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper_client._proto import acks_pb2 as pb
@@ -77,8 +81,8 @@ def info_of_stored(stored: Stored) -> pb.CursorInfo:
 class CursorStoreService(rpc.CursorStoreServicer):
     """See the module. A cursor that is not held here is NOT_FOUND: its footer says who has it."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, keeper: Keeper, siblings: Siblings | None = None) -> None:
+        self._keeper, self._siblings = keeper, siblings or Siblings()
         self._stored = StoredCursors(keeper)
 
     async def _runner(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
@@ -92,6 +96,14 @@ class CursorStoreService(rpc.CursorStoreServicer):
             )
         assert runner is not None
         return runner
+
+    async def _elsewhere(
+        self, ref: pb.CursorRef, context: Any
+    ) -> tuple[Sibling, pb.CursorInfo] | None:
+        """The worker that holds a cursor which this one does not hold."""
+        if CursorName(ref.topic, ref.subscription) in self._keeper.cursors:
+            return None
+        return await self._siblings.holder(ref, context)
 
     async def _proved(self, ref: pb.CursorRef, context: Any) -> CursorRunner:
         """A cursor of which something may be told: its state is there, because before that every
@@ -122,6 +134,8 @@ class CursorStoreService(rpc.CursorStoreServicer):
 
     async def Get(self, request: pb.GetRequest, context: Any) -> pb.CursorInfo:  # noqa: N802
         """One cursor, as this daemon believes: it may be held elsewhere since."""
+        if (found := await self._elsewhere(request.cursor, context)) is not None:
+            return found[1]
         return info_of(await self._runner(request.cursor, context))
 
     async def List(self, request: pb.ListRequest, context: Any) -> AsyncIterator[pb.CursorInfo]:  # noqa: N802
@@ -136,11 +150,25 @@ class CursorStoreService(rpc.CursorStoreServicer):
             for runner in list(self._keeper.cursors.values()):
                 if not topics or runner.name.topic in topics:
                     yield info_of(runner)
+            async for info in self._held_by_siblings(request.topics, context):
+                yield info
             return
+        theirs = {
+            (info.cursor.topic, info.cursor.subscription): info
+            async for info in self._held_by_siblings(request.topics, context)
+        }
         async with _walking(context), aclosing(self._stored.walk(topics)) as walk:
             async for stored in walk:
-                held = self._keeper.cursors.get(stored.name)
-                yield info_of(held) if held is not None else info_of_stored(stored)
+                held, name = self._keeper.cursors.get(stored.name), stored.name
+                known = theirs.get((name.topic, name.subscription))
+                yield info_of(held) if held is not None else known or info_of_stored(stored)
+
+    async def _held_by_siblings(
+        self, topics: Sequence[str], context: Any
+    ) -> AsyncIterator[pb.CursorInfo]:
+        for sibling in self._siblings.to_ask(context):
+            async for info in sibling.answers("List", pb.ListRequest(topics=topics), context):
+                yield info
 
     async def DeleteTopic(  # noqa: N802
         self, request: pb.DeleteTopicRequest, context: Any
@@ -155,7 +183,18 @@ class CursorStoreService(rpc.CursorStoreServicer):
             token = codec.fencing_token_of(request)
         except RefusedError as e:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{e.message}: {e.remedy}")
-        deleted = self._stored.delete(request.topic, fencing_token=token, takeover=request.takeover)
+        if self._siblings.is_asking(context):
+            deleted = self._stored.delete_held(request.topic, fencing_token=token)
+        else:
+            # of cursors that a worker holds it knows whether a source has them open
+            told = set()
+            for sibling in self._siblings.to_ask(context):
+                async for outcome in sibling.answers("DeleteTopic", request, context):
+                    told.add(CursorName(outcome.cursor.topic, outcome.cursor.subscription))
+                    yield outcome
+            deleted = self._stored.delete(
+                request.topic, fencing_token=token, takeover=request.takeover, besides=told
+            )
         async with _walking(context), aclosing(deleted) as outcomes:
             async for one in outcomes:
                 yield pb.TopicCursorDeleted(
@@ -172,6 +211,9 @@ class CursorStoreService(rpc.CursorStoreServicer):
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"{len(request.entries)} entries, {ENTRIES_MAX} are allowed: ask in parts",
             )
+        if (found := await self._elsewhere(request.cursor, context)) is not None:
+            answer: pb.AckStateReply = await found[0].answer("AckState", request, context)
+            return answer
         state = (await self._proved(request.cursor, context)).machine.acks
         reply = pb.AckStateReply()
         marks = bytearray()
@@ -200,6 +242,10 @@ class CursorStoreService(rpc.CursorStoreServicer):
         """The state as an opened source gets it; accepted acks included, so it may be ahead of what
         is durable.
         """
+        if (found := await self._elsewhere(request.cursor, context)) is not None:
+            async for message in found[0].answers("Export", request, context):
+                yield message
+            return
         runner = await self._proved(request.cursor, context)
         for message in list(state_parts.messages(0, runner.machine)):
             yield message

@@ -11,7 +11,7 @@ that was looked at.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -77,15 +77,35 @@ class StoredCursors:
                     yield found
 
     async def delete(
-        self, topic: str, *, fencing_token: int, takeover: bool
+        self,
+        topic: str,
+        *,
+        fencing_token: int,
+        takeover: bool,
+        besides: Collection[CursorName] = (),
     ) -> AsyncGenerator[Outcome, None]:
-        """Every cursor of the topic. Raises as `walk`."""
+        """Every cursor of the topic, but for those `besides`. Raises as `walk`."""
         async with aclosing(self.walk([topic])) as walk:
-            async for batch in batched(walk, DELETES_AT_ONCE):
-                for outcome in await asyncio.gather(
-                    *(self._delete(stored, fencing_token, takeover) for stored in batch)
-                ):
+            wanted = (stored async for stored in walk if stored.name not in besides)
+            async for batch in batched(wanted, DELETES_AT_ONCE):
+                for outcome in await self._delete_all(batch, fencing_token, takeover=takeover):
                     yield outcome
+
+    async def delete_held(self, topic: str, *, fencing_token: int) -> AsyncGenerator[Outcome, None]:
+        """Those that are held here. Raises ZooKeeperError."""
+        held = [name for name in self._keeper.cursors if name.topic == topic]
+        names = [name for name in held if self._keeper.held(name) is not None]
+        for at in range(0, len(names), DELETES_AT_ONCE):
+            living = await self._keeper.footers.living(names[at : at + DELETES_AT_ONCE])
+            for outcome in await self._delete_all(living, fencing_token, takeover=False):
+                yield outcome
+
+    async def _delete_all(
+        self, batch: Sequence[Stored], fencing_token: int, *, takeover: bool
+    ) -> list[Outcome]:
+        return await asyncio.gather(
+            *(self._delete(stored, fencing_token, takeover) for stored in batch)
+        )
 
     @contextmanager
     def _walking(self) -> Iterator[None]:

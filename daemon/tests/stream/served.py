@@ -18,6 +18,7 @@ from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck
 from cursorkeeper.stream.session import Session
+from cursorkeeper.stream.siblings import Siblings
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CallTokens
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
@@ -43,6 +44,9 @@ class ServedKeeper:
         self.credentials, self.readers_token = b"", b""
         self.session: type[Session] = Session
         self.hello_timeout_s, self.streams_max = 10.0, 1_000
+        self.identity = "served"
+        self.worker, self.workers = 0, list[ServedKeeper]()
+        """Which one of several workers it is; none: it is the whole daemon."""
         self._address = f"127.0.0.1:{free_port()}"
         self._server: grpc.aio.Server | None = None
         self.keeper: Keeper | None = None
@@ -63,7 +67,7 @@ class ServedKeeper:
             keeper_limits=self.keeper_limits,
             policy=LedgerPolicy(),
             encode=EncodeSettings(self.limits.max_entry_bytes),
-            identity="served",
+            identity=self.identity,
             rng=random.Random(3),
             root=ROOT,
             state_writer=None,
@@ -80,11 +84,14 @@ class ServedKeeper:
             name="served",
             incarnation="1",
             credentials=self.credentials,
+            worker=self.worker,
+            worker_addresses=[worker.address for worker in self.workers],
         )
         AckSinkService(
             sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max
         ).add_to(server)
-        self.store = CursorStoreService(self.keeper)
+        self._siblings = Siblings([worker.address for worker in self.workers], self.worker)
+        self.store = CursorStoreService(self.keeper, self._siblings)
         rpc.add_CursorStoreServicer_to_server(self.store, server)
         server.add_insecure_port(self._address)
         await server.start()
@@ -97,4 +104,5 @@ class ServedKeeper:
             self.keeper.abandon()
         if self._server is not None:
             await self._server.stop(grace=0)
+            await self._siblings.close()
             self._server = None
