@@ -453,8 +453,8 @@ def serve(settings: Settings, parent_pid: int) -> int:
 def serve_watched(settings: Settings, watch: Watch, place: Place | None = None) -> int:
     """The same, beside something else that may stop it."""
     check(settings)
-    level = settings.limits.log_level
-    logs.configure(level, **({} if place is None else {"worker": place.number}))
+    told = {} if place is None else {"worker": place.number, "pid": os.getpid()}
+    logs.configure(settings.limits.log_level, **told)
     _spare_collector()
     with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
         return runner.run(run(settings, watch, place))
