@@ -86,7 +86,7 @@ final class Cursor implements KeptCursor {
     long seq;
   }
 
-  private final Link link;
+  private volatile Link link;
   private final OpenRequest request;
   private final CursorListener listener;
   private final String display;
@@ -166,6 +166,26 @@ final class Cursor implements KeptCursor {
     request.layout().forEach(each -> layout.put(each.ledger(), each));
   }
 
+  /** The worker's stream that it belongs to. */
+  Link link() {
+    return link;
+  }
+
+  /** While it is open on none. */
+  void moveTo(Link next) {
+    link = next;
+    isQueued.set(false); // where it was queued, it is passed over
+    next.wake(this);
+  }
+
+  private void wake() {
+    Link at = link;
+    at.wake(this);
+    if (at != link) {
+      moveTo(link); // it was moved while it was queued
+    }
+  }
+
   Answer<OpenedCursor> opened() {
     return opened;
   }
@@ -237,7 +257,7 @@ final class Cursor implements KeptCursor {
     }
     count(grown);
     if (isNews) {
-      link.wake(this);
+      wake();
     }
     return answer;
   }
@@ -249,7 +269,7 @@ final class Cursor implements KeptCursor {
         return;
       }
     }
-    link.wake(this);
+    wake();
   }
 
   /**
@@ -293,7 +313,7 @@ final class Cursor implements KeptCursor {
       answer = waitingAnswer();
     }
     count(grown);
-    link.wake(this);
+    wake();
     return answer;
   }
 
@@ -317,7 +337,7 @@ final class Cursor implements KeptCursor {
       waiting.acks.clear();
     }
     count(-shrunk);
-    link.wake(this);
+    wake();
     return answer;
   }
 
@@ -398,7 +418,7 @@ final class Cursor implements KeptCursor {
   }
 
   private void leaveWithin(Answer<Void> answer, Duration limit) {
-    link.wake(this);
+    wake();
     link.unless(
         answer,
         limit,
@@ -466,7 +486,7 @@ final class Cursor implements KeptCursor {
   void up() {
     if (phase == Phase.IDLE) {
       phase = Phase.WANTED;
-      link.wake(this);
+      wake();
     }
   }
 
@@ -672,7 +692,7 @@ final class Cursor implements KeptCursor {
             Duration.ofNanos(ns),
             () -> {
               look = null;
-              link.wake(this);
+              wake();
             });
   }
 
@@ -837,7 +857,7 @@ final class Cursor implements KeptCursor {
       }
       case CREDIT -> {
         granted = Math.max(granted, message.getCredit().getGrantedBytes());
-        link.wake(this);
+        wake();
       }
       case DURABLE -> {
         truncatedAcks = message.getDurable().getTruncatedAcks();
@@ -920,7 +940,7 @@ final class Cursor implements KeptCursor {
       toldDown = false;
       callbacks.run(listener::linkUp);
     }
-    link.wake(this);
+    wake();
   }
 
   private void confirm(long upTo) {
@@ -939,7 +959,7 @@ final class Cursor implements KeptCursor {
     inFlightBytes -= bytes;
     count(-bytes);
     settle(answers);
-    link.wake(this);
+    wake();
   }
 
   private void settle(List<Answer<?>> answers) {
@@ -977,7 +997,7 @@ final class Cursor implements KeptCursor {
       int told = wireGeneration;
       callbacks.run(() -> answers.forEach(each -> settled(each, told)));
     }
-    link.wake(this);
+    wake();
   }
 
   @SuppressWarnings("unchecked")

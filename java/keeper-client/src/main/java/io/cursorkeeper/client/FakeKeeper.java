@@ -94,6 +94,11 @@ public final class FakeKeeper implements AutoCloseable {
 
     public volatile int protocolVersion = 1;
 
+    /** Of all workers, as Hello names them, and which of them this is; none: it is all. */
+    public volatile List<String> workerAddresses = List.of();
+
+    public volatile int worker;
+
     /** Wanted of every Hello, if not empty. */
     public volatile String credentials = "";
   }
@@ -287,6 +292,11 @@ public final class FakeKeeper implements AutoCloseable {
   /** Openings that were answered with a state, and those that were resumed. */
   public synchronized long opens() {
     return opens;
+  }
+
+  /** Cursors that a stream has open, as {@code topic|subscription}. */
+  public synchronized Set<String> held() {
+    return Set.copyOf(holders.keySet());
   }
 
   public synchronized long resumes() {
@@ -576,7 +586,9 @@ public final class FakeKeeper implements AutoCloseable {
                       .setAckPartialsMax(faults.batchesMax)
                       .setUnconfirmedPartsMax(faults.partsMax)
                       .setLayoutLedgersMax(faults.layoutLedgersMax)
-                      .setGroupMessagesMax(faults.groupMessagesMax)));
+                      .setGroupMessagesMax(faults.groupMessagesMax)
+                      .setWorker(faults.worker)
+                      .addAllWorkerAddresses(faults.workerAddresses)));
       return null;
     }
 

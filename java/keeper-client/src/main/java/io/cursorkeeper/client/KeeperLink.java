@@ -4,7 +4,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
 /**
- * A connection to one daemon, over time: it dials, says Hello, dials again when a stream breaks,
+ * A connection to one daemon, over time, or one to each of its workers: it dials, says Hello, dials again when a stream breaks,
  * and opens its cursors again. One per process and daemon is enough: the messages of many cursors
  * travel together. For any number of threads; no method waits.
  */
@@ -20,7 +20,7 @@ public interface KeeperLink extends AutoCloseable {
    * an empty text when there is one.
    */
   static KeeperLink connect(LinkSettings settings, Consumer<String> told) {
-    return new Link(settings, told);
+    return new DaemonLink(settings, told);
   }
 
   /**

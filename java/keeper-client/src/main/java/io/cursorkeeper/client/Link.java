@@ -39,14 +39,15 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 
 /**
- * The stream over time, and the turns of cursors on it. One thread does everything, gRPC's
- * callbacks included; callers only join their changes to a cursor's and wake it.
+ * The stream to one worker of the daemon over time, and the turns of its cursors on it. The thread
+ * of the {@link DaemonLink} does everything, gRPC's callbacks included; callers only join their
+ * changes to a cursor's and wake it.
  *
  * <p>Invariants: nothing is made to be sent while the network does not take it, so what waits is
  * joined; a message follows another at once after a silence, and after {@code GAP} otherwise,
  * because it costs either side about 100 us, whatever it holds.
  */
-final class Link implements KeeperLink {
+final class Link {
 
   private static final Logger LOG = System.getLogger("io.cursorkeeper.client");
   private static final long GAP_NS = TimeUnit.MILLISECONDS.toNanos(2);
@@ -67,27 +68,22 @@ final class Link implements KeeperLink {
           Status.Code.FAILED_PRECONDITION);
 
   final LinkSettings settings;
-  private final ScheduledThreadPoolExecutor thread;
+  private final DaemonLink daemon;
+  private final String address;
   private final ConcurrentLinkedQueue<Cursor> queue = new ConcurrentLinkedQueue<>();
   private final AtomicBoolean isFlushing = new AtomicBoolean();
-  private final AtomicLong pending = new AtomicLong();
-  private final AtomicBoolean isCounting = new AtomicBoolean();
-  private volatile boolean isMemoryFull;
-  private volatile boolean isClosed;
-  private volatile LinkStatus status =
-      new LinkStatus(false, "", 0, 0, 0, false, Optional.of("no connection yet"));
 
   // Of the thread.
   private final Set<Cursor> cursors = new LinkedHashSet<>();
-  private final Consumer<String> told;
-  private String toldProblem;
   private final Map<Integer, Cursor> handles = new HashMap<>();
   private final ArrayDeque<SourceMessage> first = new ArrayDeque<>();
   private ManagedChannel channel;
   private Stream stream;
   private long streams;
-  private int nextHandle = 1;
   private Limits limits = Limits.NOT_TOLD;
+  private String keeper = "";
+  private String problem = DaemonLink.NOTHING_YET;
+  private boolean isClosed;
 
   /** Null: the last stream did not end because the keeper or this client refused the other one. */
   private KeeperException refusal;
@@ -95,57 +91,44 @@ final class Link implements KeeperLink {
   private int attempts;
   private long gapUntilNs;
 
-  Link(LinkSettings settings, Consumer<String> told) {
+  Link(DaemonLink daemon, LinkSettings settings, String address) {
+    this.daemon = daemon;
     this.settings = settings;
-    this.told = told;
-    thread =
-        new ScheduledThreadPoolExecutor(
-            1,
-            task -> {
-              Thread made = new Thread(task, "cursorkeeper-link");
-              made.setDaemon(true);
-              return made;
-            },
-            new ThreadPoolExecutor.DiscardPolicy());
-    thread.setExecuteExistingDelayedTasksAfterShutdownPolicy(false);
-    thread.setRemoveOnCancelPolicy(true);
+    this.address = address;
     gapUntilNs = System.nanoTime();
-    run(this::dial);
+    daemon.run(this::dial);
   }
 
-  // ---- for the program
+  // ---- for the daemon's link; of the thread
 
-  @Override
-  public CompletableFuture<OpenedCursor> open(OpenRequest request, CursorListener listener) {
-    Cursor cursor = new Cursor(this, request, listener);
-    CompletableFuture<OpenedCursor> opened = cursor.opened();
-    begin(cursor);
-    return opened;
+  void add(Cursor cursor) {
+    cursors.add(cursor);
   }
 
-  @Override
-  public CompletableFuture<Void> delete(String topic, String subscription, long fencingToken) {
-    OpenRequest request = OpenRequest.of(topic, subscription).withFencingToken(fencingToken);
-    Cursor cursor = new Cursor(this, request, why -> {});
-    Answer<Void> answer = cursor.asDeletion();
-    begin(cursor);
-    return answer;
+  void remove(Cursor cursor) {
+    cursors.remove(cursor);
   }
 
-  @Override
-  public CompletableFuture<CursorState> read(String topic, String subscription) {
-    Answer<CursorState> answer = new Answer<>();
-    synchronized (thread) {
-      if (!isClosed) {
-        run(() -> read(topic, subscription, answer));
-        return answer;
-      }
-    }
-    answer.fail(closedHere());
-    return answer;
+  List<Cursor> cursors() {
+    return List.copyOf(cursors);
   }
 
-  private void read(String topic, String subscription, Answer<CursorState> answer) {
+  int cursorCount() {
+    return cursors.size();
+  }
+
+  /** Its name and incarnation, newest; empty before the first. */
+  String keeper() {
+    return keeper;
+  }
+
+  /** The stream ends, and there is none after it. Its cursors are down. */
+  void close(String why) {
+    isClosed = true;
+    drop(why);
+  }
+
+  void read(String topic, String subscription, Answer<CursorState> answer) {
     String display = topic + "|" + subscription;
     Metadata headers = new Metadata();
     try {
@@ -180,55 +163,6 @@ final class Link implements KeeperLink {
             headers);
   }
 
-  private void begin(Cursor cursor) {
-    synchronized (thread) {
-      if (!isClosed) {
-        run(
-            () -> {
-              cursors.add(cursor);
-              cursor.begin(settings.openTimeout());
-              tell();
-            });
-        return;
-      }
-    }
-    cursor.refuse(closedHere());
-  }
-
-  @Override
-  public LinkStatus status() {
-    LinkStatus told = status;
-    return new LinkStatus(
-        told.up(),
-        told.keeper(),
-        told.connects(),
-        told.cursors(),
-        pending.get(),
-        isMemoryFull,
-        told.problem());
-  }
-
-  @Override
-  public void close() {
-    synchronized (thread) {
-      if (isClosed) {
-        return;
-      }
-      isClosed = true;
-      run(
-          () -> {
-            KeeperException why = closedHere();
-            List.copyOf(cursors).forEach(each -> each.end(why));
-            drop("the link was closed");
-            thread.shutdown();
-          });
-    }
-  }
-
-  private static KeeperException closedHere() {
-    return new KeeperException(Code.LINK_CLOSED, "", "the link was closed here", "connect again");
-  }
-
   // ---- for cursors
 
   void wake(Cursor cursor) {
@@ -239,23 +173,11 @@ final class Link implements KeeperLink {
   }
 
   void count(long grown) {
-    long now = pending.addAndGet(grown);
-    boolean isOver = now > settings.memoryBytesMax();
-    boolean isUnder = now <= settings.memoryBytesMax() / 2;
-    if ((isMemoryFull ? isUnder : isOver) && isCounting.compareAndSet(false, true)) {
-      run(
-          () -> {
-            isCounting.set(false);
-            isMemoryFull =
-                pending.get()
-                    > (isMemoryFull ? settings.memoryBytesMax() / 2 : settings.memoryBytesMax());
-            cursors.forEach(Cursor::tellPause);
-          });
-    }
+    daemon.count(grown);
   }
 
   boolean isMemoryFull() {
-    return isMemoryFull;
+    return daemon.isMemoryFull();
   }
 
   // Of the thread.
@@ -264,8 +186,9 @@ final class Link implements KeeperLink {
     return stream != null && stream.isGreeted;
   }
 
+  /** Why the newest stream ended or did not come; empty while up. */
   String problem() {
-    return status.problem().orElse("");
+    return problem;
   }
 
   /** What an opening fails with while there is no link: {@code LINK_REFUSED}, or {@code AWAY}. */
@@ -288,7 +211,7 @@ final class Link implements KeeperLink {
   }
 
   int register(Cursor cursor) {
-    int handle = nextHandle++;
+    int handle = daemon.nextHandle();
     handles.put(handle, cursor);
     return handle;
   }
@@ -299,7 +222,7 @@ final class Link implements KeeperLink {
 
   void ended(Cursor cursor) {
     cursors.remove(cursor);
-    tell();
+    daemon.note();
   }
 
   void sendFirst(SourceMessage message) {
@@ -310,12 +233,12 @@ final class Link implements KeeperLink {
   }
 
   Future<?> later(Duration delay, Runnable task) {
-    return thread.schedule(guarded(task), delay.toNanos(), TimeUnit.NANOSECONDS);
+    return daemon.later(delay, task);
   }
 
   /** Unless the answer is there before: then nothing of the task is kept. */
   void unless(Answer<?> answer, Duration delay, Runnable task) {
-    Future<?> timer = thread.schedule(guarded(task), delay.toNanos(), TimeUnit.NANOSECONDS);
+    Future<?> timer = later(delay, task);
     answer.whenComplete((value, failure) -> timer.cancel(false));
   }
 
@@ -347,11 +270,11 @@ final class Link implements KeeperLink {
       again("the credentials cannot be had: " + unreadable);
       return;
     }
-    streams++;
+    streams = daemon.nextStream();
     channel =
         OkHttpChannelBuilder.forTarget(
-                "dns:///" + settings.address(), InsecureChannelCredentials.create())
-            .executor(this::run)
+                "dns:///" + address, InsecureChannelCredentials.create())
+            .executor(daemon::run)
             .proxyDetector(address -> null)
             .disableRetry()
             .keepAliveTime(settings.keepAlive().toNanos(), TimeUnit.NANOSECONDS)
@@ -448,17 +371,9 @@ final class Link implements KeeperLink {
       isGreeted = true;
       attempts = 0;
       limits = Limits.of(hello);
-      LinkStatus before = status;
-      status =
-          new LinkStatus(
-              true,
-              hello.getName() + "/" + hello.getIncarnation(),
-              before.connects() + 1,
-              cursors.size(),
-              0,
-              false,
-              Optional.empty());
-      tell("");
+      keeper = hello.getName() + "/" + hello.getIncarnation();
+      problem = "";
+      daemon.greeted(Link.this, hello);
       cursors.forEach(Cursor::up);
       flushSoon();
     }
@@ -511,33 +426,10 @@ final class Link implements KeeperLink {
     List.copyOf(cursors).forEach(Cursor::down);
   }
 
-  private void again(String problem) {
-    LinkStatus before = status;
-    status =
-        new LinkStatus(
-            false,
-            before.keeper(),
-            before.connects(),
-            cursors.size(),
-            0,
-            false,
-            Optional.of(problem));
-    tell(problem);
+  private void again(String why) {
+    problem = why;
+    daemon.tell();
     later(pause(attempts++), this::dial);
-  }
-
-  private void tell(String problem) {
-    if (!problem.equals(toldProblem)) {
-      toldProblem = problem;
-      told.accept(problem);
-    }
-  }
-
-  private void tell() {
-    LinkStatus now = status;
-    status =
-        new LinkStatus(
-            now.up(), now.keeper(), now.connects(), cursors.size(), 0, false, now.problem());
   }
 
   private static int handleOf(KeeperMessage message) {
@@ -562,14 +454,14 @@ final class Link implements KeeperLink {
 
   private void flushSoon() {
     if (isFlushing.compareAndSet(false, true)) {
-      run(this::flush);
+      daemon.run(this::flush);
     }
   }
 
   private void flush() {
     long now = System.nanoTime();
     if (now - gapUntilNs < 0) {
-      thread.schedule(guarded(this::flush), gapUntilNs - now, TimeUnit.NANOSECONDS);
+      later(Duration.ofNanos(gapUntilNs - now), this::flush);
       return;
     }
     isFlushing.set(false); // who wakes a cursor from now on asks for another turn
@@ -606,6 +498,9 @@ final class Link implements KeeperLink {
     }
     Cursor cursor;
     while ((cursor = queue.poll()) != null) {
+      if (cursor.link() != this) {
+        continue; // it was moved meanwhile, and is queued there
+      }
       cursor.isQueued.set(false);
       SourceMessage message = next(cursor);
       if (message != null) {
@@ -644,19 +539,5 @@ final class Link implements KeeperLink {
                 .setGroup(SourceGroup.newBuilder().addAllMessages(group))
                 .build());
     group.clear();
-  }
-
-  private void run(Runnable task) {
-    thread.execute(guarded(task));
-  }
-
-  private static Runnable guarded(Runnable task) {
-    return () -> {
-      try {
-        task.run();
-      } catch (RuntimeException | Error wrong) {
-        LOG.log(Level.ERROR, "bug: a task of the link failed", wrong);
-      }
-    };
   }
 }
