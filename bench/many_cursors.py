@@ -1,6 +1,6 @@
 """Many cursors on one daemon, each with a little to write: opening them, a message of acks from
 each of them every second, more than the daemon can do, and `kill -9` with all of them open. A
-source process, a daemon process, and the stack on the same cores.
+source process, a daemon of one process or of several workers, and the stack on the same cores.
 
 Whether a daemon is busy or the systems behind it are away are different things: a source is to be
 paused for the second only. The source sends by the clock and waits for nobody, as consumers do.
@@ -12,10 +12,11 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -31,6 +32,7 @@ from cursorkeeper_client import Acks, LedgerAcks
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import ack_batch, encode_acks, source_message_of
 from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX, source_group
+from cursorkeeper_client.names import worker_of
 
 ACKS = 100
 ENTRIES = 1_000_000
@@ -40,22 +42,32 @@ NORMAL_MS = 500.0
 OPEN_MAX_S = 120.0
 DRAIN_MAX_S = 120.0
 
-CASES = (("uniform", 1_000), ("window", 1_000), ("uniform", 3_000), ("window", 3_000))
+CASES = (
+    ("uniform", 1_000, 1),
+    ("window", 1_000, 1),
+    ("uniform", 3_000, 1),
+    ("window", 3_000, 1),
+    ("uniform", 3_000, 2),
+    ("uniform", 10_000, 2),
+)
+"""Pattern, cursors, workers of the daemon."""
 LOAD_S = 20.0
 TAIL_S = 10.0
 
 
 async def run(
-    stack: Standalone, cases: tuple[tuple[str, int], ...] = CASES, load_s: float = LOAD_S
+    stack: Standalone, cases: tuple[tuple[str, int, int], ...] = CASES, load_s: float = LOAD_S
 ) -> list[Row]:
     """Each case on a daemon and cursors of its own."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        for number, (pattern, cursors) in enumerate(cases):
-            daemon = DaemonProcess(Path(folder), stack.gateway, stack.zookeeper)
+        for number, (pattern, cursors, workers) in enumerate(cases):
+            several = ("--workers", str(workers), "--worker-port", "0") if workers > 1 else ()
+            daemon = DaemonProcess(Path(folder), stack.gateway, stack.zookeeper, several)
             await daemon.start()
+            case = f"{cursors} cursors, {pattern}" + (f", {workers} workers" if several else "")
             try:
-                rows += await _case(daemon, pattern, cursors, number, load_s)
+                rows += await _case(daemon, case, pattern, cursors, number, load_s)
             finally:
                 await daemon.stop(60)
     return rows
@@ -101,18 +113,20 @@ async def said(process: asyncio.subprocess.Process, load_s: float = 0.0) -> dict
 
 
 async def _case(
-    daemon: DaemonProcess, pattern: str, cursors: int, number: int, load_s: float
+    daemon: DaemonProcess, case: str, pattern: str, cursors: int, number: int, load_s: float
 ) -> list[Row]:
     early = cursors <= 1_000  # the goal of 3,000 is to be open first
     async with source(daemon, pattern, cursors, number, load_s, while_opening=early) as process:
         first = await said(process, load_s)
         work = await daemon.scrape()
+        workers = _children(daemon.pid)
         await daemon.kill()
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)  # else they would close their cursors
         await daemon.start()
         assert process.stdin is not None
         process.stdin.write(b"again\n")
         second = await said(process)
-    case = f"{cursors} cursors, {pattern}"
 
     def row(
         figure: str,
@@ -177,11 +191,64 @@ async def _case(
     ]
 
 
+class Stream:
+    """The stream to one worker."""
+
+    def __init__(self, address: str, hear: Callable[[Stream, pb.KeeperMessage], None]) -> None:
+        self.address = address
+        self._hear = hear
+        self.out: deque[bytes] = deque()
+        self._wake = asyncio.Event()
+        self.hello: asyncio.Future[pb.Hello] = asyncio.get_running_loop().create_future()
+        self.group_messages_max = 1
+        self.tasks: list[asyncio.Future[None]] = []
+
+    async def connect(self) -> pb.Hello:
+        channel = grpc.aio.insecure_channel(
+            self.address, options=[("grpc.max_receive_message_length", -1)]
+        )
+        await channel.channel_ready()
+        call = channel.stream_stream("/cursorkeeper.acks.v1.AckSink/Publish")()
+        hello = pb.Hello(
+            name="many",
+            incarnation="1",
+            protocol_versions=[1],
+            group_messages_max=GROUP_MESSAGES_MAX,
+        )
+        self.put(pb.SourceMessage(hello=hello).SerializeToString())
+        self.tasks = [
+            asyncio.ensure_future(self._write(call)),
+            asyncio.ensure_future(self._read(call)),
+        ]
+        said = await self.hello
+        self.group_messages_max = max(1, said.group_messages_max)
+        return said
+
+    async def _write(self, call: Any) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self.out:
+                together = [
+                    self.out.popleft() for _ in range(min(len(self.out), self.group_messages_max))
+                ]
+                await call.write(source_group(together))
+
+    async def _read(self, call: Any) -> None:
+        async for raw in call:
+            self._hear(self, pb.KeeperMessage.FromString(raw))
+
+    def put(self, message: bytes) -> None:
+        self.out.append(message)
+        self._wake.set()
+
+
 class Cursor:
     """What the source knows of one cursor."""
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.stream: Stream
         self.generation = 0
         self.seq = 0
         self.waiting: deque[tuple[int, float, bytes]] = deque()
@@ -198,7 +265,7 @@ class Cursor:
 
 
 class Load:
-    """One stream, all cursors. Times are of the loop's clock."""
+    """All cursors, each on the stream to its worker. Times are of the loop's clock."""
 
     def __init__(self, pattern: str, cursors: int, topic: str) -> None:
         self.pattern, self.topic = pattern, topic
@@ -209,60 +276,39 @@ class Load:
         self.durable_at: list[float] = []
         self.pauses = 0
         self.changed = asyncio.Event()
-        self.out: deque[bytes] = deque()
-        self.wake = asyncio.Event()
-        self.call: Any = None
+        self.streams: list[Stream] = []
         self.now = asyncio.get_running_loop().time
 
     async def connect(self, address: str) -> None:
-        """A new stream; what was open is open no more."""
+        """New streams, one to each worker; what was open is open no more."""
         for cursor in self.cursors:
             cursor.is_open, cursor.granted, cursor.spent, cursor.settled_ms = False, 0, 0, None
             cursor.unsent.clear()
-        channel = grpc.aio.insecure_channel(
-            address, options=[("grpc.max_receive_message_length", -1)]
-        )
-        await channel.channel_ready()
-        self.call = channel.stream_stream("/cursorkeeper.acks.v1.AckSink/Publish")()
-        self.out.clear()
-        self.group_messages_max = 1
-        hello = pb.Hello(
-            name="many",
-            incarnation="1",
-            protocol_versions=[1],
-            group_messages_max=GROUP_MESSAGES_MAX,
-        )
-        self._put(pb.SourceMessage(hello=hello).SerializeToString())
-        self._tasks = [
-            asyncio.ensure_future(self._write(self.call)),
-            asyncio.ensure_future(self._read(self.call)),
-        ]
+        for stream in self.streams:
+            for task in stream.tasks:
+                task.cancel()
+        home = Stream(address, self._hear)
+        hello = await home.connect()
+        host = address.rpartition(":")[0]
+        self.streams = [Stream(host + port, self._hear) for port in hello.worker_addresses or [""]]
+        self.streams[hello.worker] = home
+        for stream in self.streams:
+            if stream is not home:
+                await stream.connect()
+        for cursor in self.cursors:
+            at = worker_of(self._topic(cursor), "s", len(self.streams))
+            cursor.stream = self.streams[at]
 
-    async def _write(self, call: Any) -> None:
-        while True:
-            await self.wake.wait()
-            self.wake.clear()
-            while self.out:
-                together = [
-                    self.out.popleft() for _ in range(min(len(self.out), self.group_messages_max))
-                ]
-                await call.write(source_group(together))
+    def _topic(self, cursor: Cursor) -> str:
+        return f"{self.topic}-{cursor.number}"
 
-    async def _read(self, call: Any) -> None:
-        async for raw in call:
-            self._hear(pb.KeeperMessage.FromString(raw))
-
-    def _put(self, message: bytes) -> None:
-        self.out.append(message)
-        self.wake.set()
-
-    def _hear(self, message: pb.KeeperMessage) -> None:
+    def _hear(self, stream: Stream, message: pb.KeeperMessage) -> None:
         match message.WhichOneof("message"):
             case "hello":
-                self.group_messages_max = max(1, message.hello.group_messages_max)
+                stream.hello.set_result(message.hello)
             case "group":
                 for part in message.group.messages:
-                    self._hear(part)
+                    self._hear(stream, part)
             case "opened":
                 self.cursors[message.opened.handle].generation = message.opened.generation
             case "credit":
@@ -334,7 +380,7 @@ class Load:
         while cursor.unsent and cursor.spent + len(cursor.unsent[0]) <= cursor.granted:
             message = cursor.unsent.popleft()
             cursor.spent += len(message)
-            self._put(source_message_of(message))
+            cursor.stream.put(source_message_of(message))
 
     async def open_all(self) -> float:
         """Every cursor opened, and its first message durable; seconds."""
@@ -343,12 +389,12 @@ class Load:
             cursor.seq = 0
             opening = pb.OpenCursor(
                 handle=cursor.number,
-                topic=f"{self.topic}-{cursor.number}",
+                topic=self._topic(cursor),
                 subscription="s",
                 create=True,
                 takeover=True,
             )
-            self._put(pb.SourceMessage(open_cursor=opening).SerializeToString())
+            cursor.stream.put(pb.SourceMessage(open_cursor=opening).SerializeToString())
         await self.until(lambda: all(c.settled_ms is not None for c in self.cursors), OPEN_MAX_S)
         return self.now() - began
 
@@ -373,9 +419,14 @@ class Load:
 
 
 def _cpu_s(pid: int) -> float:
-    """What a process has spent, user and system."""
+    """What a process and those that it has started have spent, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    own_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own_s + sum(map(_cpu_s, _children(pid)))
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 async def _source(
@@ -431,8 +482,6 @@ async def _source(
     }
     print(json.dumps(found), flush=True)
     await asyncio.to_thread(sys.stdin.readline)
-    for task in load._tasks:
-        task.cancel()
     await load.connect(address)
     print(json.dumps({"first_s": await load.open_all()}), flush=True)
 

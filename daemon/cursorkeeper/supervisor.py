@@ -238,7 +238,7 @@ class Supervisor:
             if loop.time() - began_s > STEADY_S:
                 back_off.reset()
             pause_s = back_off.next_s()
-            log.error(
+            log.warning(
                 "worker ended; it is started again",
                 worker=worker.number,
                 status=worker.status,
@@ -333,7 +333,7 @@ class Supervisor:
         _, left = await asyncio.wait(self._tasks, timeout=limit_s)
         for task, worker in zip(self._tasks, self._workers, strict=True):
             if task in left:
-                log.error("worker did not end in time; it is killed", worker=worker.number)
+                log.warning("worker did not end in time; it is killed", worker=worker.number)
                 worker.send(signal.SIGKILL)
         await asyncio.wait(self._tasks)
         for task in self._tasks:

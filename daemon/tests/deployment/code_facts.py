@@ -11,7 +11,10 @@ import re
 from functools import cache
 from pathlib import Path
 
+from prometheus_client import generate_latest
+
 from cursorkeeper.settings import SETTINGS
+from cursorkeeper.telemetry.merged import MergedPages, Page
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from daemon.tests.deployment.places import ROOT
 from daemon.tests.support.world import World
@@ -56,11 +59,12 @@ def python_source() -> str:
 
 
 async def daemon_metrics() -> set[str]:
-    """Names on a daemon's page, from the page itself."""
+    """Names on a daemon's page, from the page itself, and on that of one with workers."""
     telemetry, world = DaemonTelemetry(), World()
     telemetry.watch(await world.keeper())
+    several = MergedPages(lambda: {0: Page(1, 0, generate_latest(telemetry.registry).decode())})
     names: set[str] = set()
-    for metric in telemetry.registry.collect():
+    for metric in [*telemetry.registry.collect(), *several.collect()]:
         names.add(metric.name + "_total" if metric.type == "counter" else metric.name)
         names |= {sample.name for sample in metric.samples}
     return names
