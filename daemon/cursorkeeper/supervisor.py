@@ -174,17 +174,21 @@ class Supervisor:
             self._tasks = [loop.create_task(self._keep(worker)) for worker in self._workers]
             stop_metrics = None
             try:
-                if not await self._wait_up():
-                    await self._end()
-                    if self.failed is not None:
-                        raise self.failed
+                if await self._wait_up():
+                    metrics, stop_metrics = self._serve_metrics()
+                    self._say_ready(addresses[0], metrics)
+                    await stopping.wait()
+                    log.info("stopping", workers=len(self._workers))
+                elif self.failed is None:
                     log.info("stopped before it was ready")
-                    return 0
-                metrics, stop_metrics = self._serve_metrics()
-                self._say_ready(addresses[0], metrics)
-                await stopping.wait()
-                log.info("stopping", workers=len(self._workers))
-                return await self._end()
+            except StartError as e:
+                self.failed = e
+                stopping.set()
+            try:
+                code = await self._end()
+                if self.failed is not None:
+                    raise self.failed
+                return code
             finally:
                 for task in others:
                     task.cancel()

@@ -4,6 +4,9 @@ left behind.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -17,6 +20,19 @@ from cursorkeeper.demo.stack import Standalone
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
     with Standalone(tmp_path_factory.mktemp("stack")) as running:
         yield running
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def kill(daemon: DaemonProcess) -> None:
+    """SIGKILL to it and to its workers, which would close their cursors else."""
+    workers = children(daemon.pid) if daemon.running else []
+    await daemon.kill()
+    for worker in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
 
 class Daemons:
@@ -35,7 +51,7 @@ class Daemons:
 
     async def kill_all(self) -> None:
         for daemon in self._all:
-            await daemon.kill()
+            await kill(daemon)
 
 
 @pytest.fixture

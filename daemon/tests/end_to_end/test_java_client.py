@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.stack import Standalone
-from daemon.tests.end_to_end.conftest import Daemons
+from daemon.tests.end_to_end.conftest import Daemons, kill
 
 pytestmark = pytest.mark.jvm
 
@@ -25,10 +25,11 @@ def needed(path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("flags", [(), ("--workers", "2", "--worker-port", "0")])
 async def test_the_contract_of_the_java_client_holds_for_the_daemon(
-    stack: Standalone, daemons: Daemons, tmp_path: Path
+    stack: Standalone, daemons: Daemons, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    daemon = await daemons.start(stack.gateway, stack.zookeeper)
+    daemon = await daemons.start(stack.gateway, stack.zookeeper, *flags)
     others = needed(TARGET / "test.classpath").read_text().strip()
     path = f"{needed(JAR)}:{needed(TARGET / 'test-classes')}:{others}"
     log = tmp_path / "contract.log"
@@ -52,7 +53,7 @@ async def test_the_contract_of_the_java_client_holds_for_the_daemon(
             while wish := (await suite.stdout.readline()).decode().strip():
                 said.append(wish)
                 if wish in ("kill", "start"):
-                    await (daemon.kill() if wish == "kill" else daemon.start())
+                    await (kill(daemon) if wish == "kill" else daemon.start())
                     suite.stdin.write(f"{wish}\n".encode())
             assert await suite.wait() == 0, log.read_text()
     finally:

@@ -15,11 +15,12 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.probe import ask
-from cursorkeeper_client import Client
+from cursorkeeper_client import Client, CursorStore, SourceServer
 from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.names import worker_of
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import Driver, check, driving
+from daemon.tests.source.random_acks import LAYOUT, START
 
 pytestmark = pytest.mark.jvm
 WORKERS = 2
@@ -142,3 +143,41 @@ async def test_a_killed_supervisor_leaves_no_worker_and_nothing_is_lost(
         check(await driver.cursor.state(), driver.truth)
     for source in sources:
         await source.close()
+
+
+async def test_a_worker_that_stands_still_is_said_by_health(
+    stack: Standalone, daemons: Daemons
+) -> None:
+    daemon = await daemons.start(stack.gateway, stack.zookeeper, *FLAGS)
+    await until_status(daemon.address, "SERVING")
+    still = pids(daemon)[1]
+    os.kill(still, signal.SIGSTOP)
+    try:
+        await until_status(daemon.address, "NOT_SERVING")
+        assert (await daemon.scrape())['cursorkeeper_worker_up{worker="1"}'] == 0
+    finally:
+        os.kill(still, signal.SIGCONT)
+    await until_status(daemon.address, "SERVING")
+    assert pids(daemon)[1] == still, "it was not started again"
+
+
+async def test_every_worker_dials_a_source_that_serves(stack: Standalone, daemons: Daemons) -> None:
+    async with SourceServer() as server:
+        daemon = await daemons.start(
+            stack.gateway, stack.zookeeper, *FLAGS, "--sources", server.address
+        )
+        async with Client(server) as source:
+            drivers = [
+                Driver(source.cursor(topic, "sub", layout=LAYOUT, start=START), 70 + number)
+                for number, topic in enumerate(topics("dialled"))
+            ]
+            for driver in drivers:
+                await driver.cursor.opened()
+                await driver.send_some(10)
+            os.kill(pids(daemon)[1], signal.SIGKILL)
+            for driver in drivers:
+                await driver.send_some(10)
+                await driver.cursor.durable(timeout_s=60)
+        async with CursorStore(daemon.address) as store:
+            for driver in drivers:
+                check(await store.export(driver.cursor.topic, "sub"), driver.truth)
