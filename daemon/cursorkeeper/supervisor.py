@@ -22,6 +22,7 @@ import sys
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPException
 from typing import Any
 
 import msgspec
@@ -67,6 +68,7 @@ class WorkerProcess:
     async def start(self) -> None:
         self.process = await asyncio.create_subprocess_exec(
             sys.executable,
+            "-P",  # nothing of the folder where it was started
             "-m",
             "cursorkeeper.worker",
             stdin=asyncio.subprocess.PIPE,
@@ -81,6 +83,8 @@ class WorkerProcess:
         said: dict[str, Any] = {}
         try:
             while line := await self.process.stdout.readline():
+                if not line.startswith(b"{"):
+                    continue  # not ours: a library's
                 told = json.loads(line)
                 self._heard_at_s = asyncio.get_running_loop().time()
                 if "serving" in told:
@@ -136,7 +140,7 @@ class WorkerProcess:
         if address:
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
             with (
-                contextlib.suppress(OSError),
+                contextlib.suppress(OSError, HTTPException),
                 opener.open(f"http://{address}/metrics", timeout=SCRAPE_MAX_S) as answer,
             ):
                 text = answer.read().decode()
