@@ -64,7 +64,7 @@ def share(number: int, workers: int = WORKERS) -> set[str]:
 
 
 def test_the_worker_of_a_name_is_the_same_in_every_language() -> None:
-    """The examples of the page of the ack stream; KeeperNamesTest of the Java client has them,
+    """The examples of the page of the ack stream; WorkersTest of the Java client has them,
     too.
     """
     assert [

@@ -545,8 +545,10 @@ class Settings:
                 f"ZooKeeper's jute.maxbuffer is {systems.zookeeper_jute_maxbuffer_bytes}"
             )
 
-    def _shared(self) -> list[Setting]:
-        return [one for one in settings_of(type(self.limits)).values() if one.is_shared]
+    @staticmethod
+    def _shared() -> list[Setting]:
+        """All in `limits`."""
+        return [one for one in SETTINGS.values() if one.is_shared]
 
     def _check_workers(self) -> None:
         workers, first = self.daemon.workers, self.daemon.worker_port
