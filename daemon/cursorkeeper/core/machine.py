@@ -144,7 +144,7 @@ class CursorMachine:
         if isinstance(event, ev.Sent):
             self.proof.drive()  # that something is sent makes nothing else possible
         elif not (isinstance(event, ev.Acks) and self._is_flowing):
-            self._drive()
+            self._drive(is_steady=type(event) in OF_FLOW and self._is_steady)
         return out
 
     @property
@@ -152,25 +152,43 @@ class CursorMachine:
         """Acks wait for the next flush, which a Tick brings: they make nothing else possible."""
         return self.life.state is State.READY and self.writer.is_usable and not self.questions
 
-    def _drive(self) -> None:
-        """Starts whatever is possible now: handlers record what happened, they do not chain into
-        each other.
+    @property
+    def _is_steady(self) -> bool:
+        """Nothing is asked of anybody and nobody waits but for acks to be durable: what claims,
+        proves, ends and notes has nothing to do.
         """
-        self.ownership.commit.drive()
-        if self.life.state in OPENING:
-            self.claim.drive()
-        self.proof.drive()
-        if self.life.state in OWNING:
+        ownership = self.ownership
+        return (
+            self._is_flowing
+            and ownership.commit.outstanding is None
+            and not ownership.look_again
+            and self.handles.waiting is None
+            and not self.flow.resets
+            and self.form.has_records
+        )
+
+    def _drive(self, *, is_steady: bool) -> None:
+        """Starts whatever is possible now: handlers record what happened, they do not chain into
+        each other. `is_steady`: only acks, their records and time concern it.
+        """
+        if not is_steady:
+            self.ownership.commit.drive()
+            if self.life.state in OPENING:
+                self.claim.drive()
+            self.proof.drive()
+            if self.life.state not in OWNING:
+                return
             self.intake.drive()
             self.ending.drive(is_paused=bool(self.pause.paused_for))
-            self.snapshots.drive()
-            self.flush.settle_without_writing()
-            self.ledgers.drive()
-            self.flush.drive()
+        self.snapshots.drive()
+        self.flush.settle_without_writing()
+        self.ledgers.drive()
+        self.flush.drive()
+        if not is_steady:
             self._note()
             if self.writer.phase is not WriterPhase.CHECKING:
                 self.ownership.look()
-            self.pause.drive()
+        self.pause.drive()
 
     def _note(self) -> None:
         """A small footer write of its own where no other one is on its way."""
@@ -342,6 +360,9 @@ class CursorMachine:
         """When it wants a Tick at the latest, with or without room for appends; None: nothing to
         wait for.
         """
+        if self._is_steady:
+            away = None if self.flow.progress.is_clear else self.evidence.away_at_s
+            return earliest(self.writer.retry_at_s, self.snapshots.start_at_s, away)
         state = self.life.state
         times = [self.ownership.commit.retry_at_s, self.writer.retry_at_s, self.proof.wake_at_s]
         if state in OPENING:
@@ -494,6 +515,7 @@ class CursorMachine:
         return self.ownership.chain
 
 
+OF_FLOW = frozenset({ev.Acks, ev.Tick, ev.Appended})
 HANDLERS: dict[type, Callable[[CursorMachine, Any], None]] = {
     ev.Open: lambda m, e: m.claim.on_open(e),
     ev.Attach: lambda m, e: m.intake.on_attach(e),
