@@ -12,13 +12,14 @@ from enum import Enum, auto
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.footer import Footer
-from cursorkeeper.core.shape import component, frozen
+from cursorkeeper.core.shape import component, direct, frozen
 from cursorkeeper.core.table import WRITE_PHASES, WritePhase
 from cursorkeeper.core.turn import Turn
 
 ABSENT = -1
 
 
+@direct
 class Purpose(Enum):
     """What a footer write is for; decides what its OK means."""
 

@@ -11,9 +11,10 @@ from dataclasses import field
 from enum import Enum
 
 from cursorkeeper.core.commit import Purpose
-from cursorkeeper.core.shape import component
+from cursorkeeper.core.shape import component, direct
 
 
+@direct
 class Wish(Enum):
     STATE = "a handle waits for the state"
     WORD = "somebody wants to tell what is held"

@@ -84,13 +84,13 @@ class LedgerAcks:
             self.high_water = high_water
 
     def ack(self, entries: BitMap) -> BitMap:
-        """Returns the newly acked ones, as a set of its own."""
+        """Returns the newly acked ones; where all of them are, the set that was given."""
         if not entries:
-            return BitMap()
+            return entries
         high_water = entries.max() + 1
         if high_water > self.high_water:
             self.grow(high_water)
-        fresh = entries & self.holes
+        fresh = entries if entries <= self.holes else entries & self.holes
         # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB
         # of bits
         self.holes ^= fresh
@@ -269,8 +269,9 @@ class AckState:
         if not fresh:
             return
         acks[ledger] = fresh
-        for entry in self._drop_partials(ledger, fresh):
-            partials.pop(PartialKey(ledger, entry), None)
+        if ledger in self.partials:
+            for entry in self._drop_partials(ledger, fresh):
+                partials.pop(PartialKey(ledger, entry), None)
 
     def _apply_partials(
         self, ledger: int, parts: list[LedgerColumns], changed: dict[PartialKey, Partial]

@@ -14,8 +14,10 @@ from typing import Generic, TypeVar
 
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import IllegalTransitionError
+from cursorkeeper.core.shape import direct
 
 
+@direct
 class State(StrEnum):
     CLOSED = "CLOSED"
     CLAIMING = "CLAIMING"
@@ -31,6 +33,7 @@ class State(StrEnum):
     REFUSED = "REFUSED"
 
 
+@direct
 class WritePhase(StrEnum):
     """Where the one footer write is that is not decided."""
 
@@ -42,6 +45,7 @@ class WritePhase(StrEnum):
     READ_WAITING = "READ_WAITING"
 
 
+@direct
 class ProofPhase(StrEnum):
     """Where the question is whether the footer is still ours."""
 
@@ -51,6 +55,7 @@ class ProofPhase(StrEnum):
     """The check failed: who is it now?"""
 
 
+@direct
 class WriterPhase(StrEnum):
     """Where the writer is with its ledger."""
 
@@ -69,6 +74,7 @@ class WriterPhase(StrEnum):
     """Close or recovery is on its way."""
 
 
+@direct
 class SnapshotPhase(StrEnum):
     """Where the snapshot is that is under way."""
 

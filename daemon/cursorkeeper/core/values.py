@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from pyroaring import BitMap
 
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.shape import frozen
+from cursorkeeper.core.shape import direct, frozen
 
 
 class Stamp(NamedTuple):
@@ -46,6 +46,7 @@ class CursorProperties:
     values: Mapping[str, str]
 
 
+@direct
 class LayoutState(IntEnum):
     """What the topic says of one of its data ledgers. The order is the order of the join."""
 

@@ -16,6 +16,7 @@ import lz4.block
 import zstandard
 
 from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.shape import direct
 
 COMPRESS_FROM_BYTES: Final = 64
 SEGMENT_SAVING: Final = 8
@@ -23,6 +24,7 @@ SEGMENT_SAVING: Final = 8
 _WINDOW_BYTES_MAX: Final = 8 << 20
 
 
+@direct
 class Codec(IntEnum):
     """Bits 0 and 1 of the record's flags."""
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
+from cursorkeeper.core.shape import direct
 from cursorkeeper.core.sizes import RECORD_CONTAINERS_MAX, set_containers_max
 from cursorkeeper.core.values import (
     CursorProperties,
@@ -32,6 +33,7 @@ from cursorkeeper.format import leb, sections
 V = TypeVar("V")
 
 
+@direct
 class Field(IntEnum):
     """The values are bits. Sums of them are plain numbers, which cost a tenth of what an
     enumeration of flags costs.

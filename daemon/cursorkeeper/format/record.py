@@ -15,7 +15,7 @@ from typing import Final
 from google_crc32c import value as crc32c
 
 from cursorkeeper.core.errors import DamageError, ForeignRecordError, TooNewError
-from cursorkeeper.core.shape import frozen
+from cursorkeeper.core.shape import direct, frozen
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta, OpenRecord, Record, RecordBody, Segment, SnapshotEnd
 from cursorkeeper.format import delta, open_record, snapshot
@@ -36,6 +36,7 @@ _NO_CRC: Final = bytes(4)
 _CODEC_BITS: Final = 3
 
 
+@direct
 class Kind(IntEnum):
     OPEN = 1
     DELTA = 2

@@ -24,6 +24,7 @@ from pyroaring import BitMap
 
 from cursorkeeper.core import containers
 from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.shape import direct
 from cursorkeeper.core.sizes import leb_sizes_total, run_lengths, section_sizes
 from cursorkeeper.format import leb
 
@@ -42,6 +43,7 @@ PIECE_BYTES: Final = 1 << 17
 """So many bytes of a body are turned into numbers at once."""
 
 
+@direct
 class Mode(IntEnum):
     GAPS = 0
     RUNS = 1
