@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cursorkeeper.core.machine import CursorMachine
 from daemon.tests.simulator.simulator import BROKERS, CHAINS, DUELS, LOADS, MOVES, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
@@ -115,6 +116,17 @@ def test_some_seeds_of_loads() -> None:
     says what is gone.
     """
     run_all(range(1, FAST + 1), LOADS)
+
+
+@pytest.mark.parametrize("formats", ["native", "mixed", MOVES, BROKERS, CHAINS])
+def test_parts_that_are_not_asked_had_nothing_to_do(
+    formats: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A steady cursor asks few of its parts: asking all of them makes the same run."""
+    seeds = range(1, 7)
+    few = [run(seed, formats=formats).digest for seed in seeds]
+    monkeypatch.setattr(CursorMachine, "_is_steady", False)
+    assert [run(seed, formats=formats).digest for seed in seeds] == few
 
 
 @pytest.mark.slow
