@@ -183,8 +183,8 @@ class CursorLedgers:
     zstd_level: int = setting(1, "From 1, fast, to 22, small.", 1, 22)
     record_version: int = setting(
         1,
-        "2: snapshots with few or clustered holes take a tenth to two thirds less. Releases before "
-        "0.2.0 refuse such cursors (FORMAT_TOO_NEW): set it when none of them is left.",
+        "2: snapshots with few or clustered holes take a quarter to two thirds less. Releases "
+        "before 0.2.0 refuse such cursors (FORMAT_TOO_NEW): set it when none of them is left.",
         1,
         2,
     )

@@ -322,13 +322,30 @@ def _columns_of(data: leb.Bytes, heads: _Heads) -> tuple[Numbers, Places]:
     return numbers, np.diff(np.searchsorted(last_bytes, ends), prepend=0)
 
 
+def _running(steps: Numbers, starts: Places, counts: Places, firsts: Numbers) -> Numbers:
+    """Sums within each section, so that the element at `starts` becomes `firsts`; each section has
+    `counts` elements.
+    """
+    sums = np.cumsum(steps)
+    sums -= np.repeat(sums[starts] - firsts, counts)  # modulo 2^64, which comes out right
+    return sums
+
+
 def _decode_gaps(data: leb.Bytes, heads: _Heads, keys: Numbers, acks: _Acks) -> None:
     if not heads.size.any():
         acks.columns.append(keys | heads.first)
         return
-    entries, starts = sections.members_of_gaps(*_columns_of(data, heads), heads.first)
+    gaps, counts = _columns_of(data, heads)
+    counts += 1
+    starts = np.cumsum(counts) - counts
+    steps = np.empty(gaps.size + counts.size, np.uint64)
+    is_further = np.ones(steps.size, np.bool_)
+    is_further[starts] = False
+    steps[starts] = 0
+    steps[is_further] = gaps + np.uint64(1)
+    entries = _running(steps, starts, counts, heads.first)
     _check(entries)
-    acks.columns.append(np.repeat(keys, np.diff(starts, append=entries.size)) | entries)
+    acks.columns.append(np.repeat(keys, counts) | entries)
 
 
 def _decode_runs(data: leb.Bytes, heads: _Heads, keys: Numbers, acks: _Acks) -> None:
@@ -338,7 +355,7 @@ def _decode_runs(data: leb.Bytes, heads: _Heads, keys: Numbers, acks: _Acks) -> 
     starts = np.cumsum(counts) - counts
     is_gap = (np.arange(numbers.size) - np.repeat(starts, counts)) & 1 == 1
     numbers[is_gap] += np.uint64(2)
-    edges = sections.running(numbers, starts, counts, heads.first + numbers[starts])
+    edges = _running(numbers, starts, counts, heads.first + numbers[starts])
     _check(edges)
     run_lasts = np.flatnonzero(~is_gap)
     lasts = edges[run_lasts]

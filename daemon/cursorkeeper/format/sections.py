@@ -13,9 +13,8 @@ multiple of the body and of the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import IntEnum
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -51,7 +50,6 @@ class Mode(IntEnum):
 
 
 Members = NDArray[np.uint32]
-Places = NDArray[np.intp]
 
 
 def append(out: bytearray, values: BitMap) -> None:
@@ -261,48 +259,6 @@ def _decode_gaps(first: int, body: bytes) -> BitMap:
         _check_last(first)
         found |= containers.from_members(members.astype(np.uint32))
     return found
-
-
-def running(steps: leb.Numbers, starts: Places, counts: Places, firsts: leb.Numbers) -> leb.Numbers:
-    """Sums within each of many sections, so that the element at `starts` becomes `firsts`; each
-    section has `counts` elements.
-    """
-    sums = np.cumsum(steps)
-    sums -= np.repeat(sums[starts] - firsts, counts)  # modulo 2^64, which comes out right
-    return sums
-
-
-def members_of_gaps(
-    gaps: leb.Numbers, counts: Places, firsts: leb.Numbers
-) -> tuple[leb.Numbers, Places]:
-    """The members of many sections one after the other, and where each one's begin. `counts`: how
-    many gaps each has.
-    """
-    counts = counts + 1
-    starts = np.cumsum(counts) - counts
-    steps = np.empty(gaps.size + counts.size, np.uint64)
-    is_further = np.ones(steps.size, np.bool_)
-    is_further[starts] = False
-    steps[starts] = 0
-    steps[is_further] = gaps + np.uint64(1)
-    return running(steps, starts, counts, firsts), starts
-
-
-def decode_gaps(found: Sequence[tuple[int, bytes]]) -> list[BitMap]:
-    """The sets of many bodies of GAPS with their first members, together of few bytes: a sixth of
-    what one by one takes. Raises DamageError.
-    """
-    ends = np.cumsum(np.fromiter((len(body) for _, body in found), np.intp, len(found)))
-    stream = np.frombuffer(b"".join(body for _, body in found), np.uint8)
-    if any(body and body[-1] >= 0x80 for _, body in found):
-        raise DamageError("a LEB128 number is cut off")
-    gaps, last_bytes = leb.decode_column(stream)
-    counts = np.diff(np.searchsorted(last_bytes, ends), prepend=0)
-    firsts = np.fromiter((first for first, _ in found), np.uint64, len(found))
-    members, starts = members_of_gaps(gaps, counts, firsts)
-    _check_last(int(members.max()))
-    column, edges = members.astype(np.uint32), [*starts.tolist(), members.size]
-    return [containers.from_members(column[begin:end]) for begin, end in pairwise(edges)]
 
 
 def _decode_bits(first: int, body: bytes, room: int) -> BitMap:

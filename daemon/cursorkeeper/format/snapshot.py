@@ -2,7 +2,7 @@
 
 Owns `slice := u64 ledger, u32 first, u32 last, u8 flags (1 = holes, 2 = a set), u32 length, bytes`
 and the list of segments. The bytes are portable roaring, which is what Java's RoaringBitmap reads,
-or in version 2 a set as deltas have it, which is smaller where little is marked. Invariants: a
+or in version 2 a set as `golomb` has it, which is smaller where little is marked. Invariants: a
 bitmap holds nothing outside its slice; no bytes are left over anywhere; encoding never touches the
 bitmap it was given; a set is shorter than the roaring bytes would be, so their bound holds for it.
 """
@@ -12,8 +12,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from pyroaring import BitMap
 
@@ -23,8 +22,7 @@ from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.positions import LEDGER_ID_MAX
 from cursorkeeper.core.sizes import EXPANSION_MAX, slice_containers_max
 from cursorkeeper.core.values import Partial, PartialKey, Segment, Slice, SnapshotEnd
-from cursorkeeper.format import leb, sections
-from cursorkeeper.format.columns import BIG_SECTION_BYTES
+from cursorkeeper.format import golomb, leb
 from cursorkeeper.format.fields import (
     Containers,
     Field,
@@ -41,11 +39,13 @@ _END: Final = struct.Struct("<QIIQI")
 _HOLES: Final = 1
 _SET: Final = 2
 _SET_ENTRIES_MIN: Final = 12
-"""A set has at most a byte for so many entries of its slice. Of more, roaring makes bitmaps, which
-zstd brings within an eighth of the set's size, and which are read ten times faster.
+"""A set has at most a number for so many entries of its slice. Of more, roaring makes bitmaps,
+which zstd brings within an eighth of the set's size, and which are read ten times faster.
 """
-_SHORT_SET_BYTES: Final = 64
+_SHORT_SET_NUMBERS: Final = 64
 """So short a set is written however dense it is: there is little to read."""
+_SMALL_SET_BYTES: Final = 1 << 14
+"""Sets below this are read together, until that many bytes of them make numbers."""
 SEGMENTS_MAX: Final = 1 << 18
 """Segments of one snapshot. Each holds some 8,000,000 entries, or as many data ledgers as its bytes
 have room for.
@@ -80,7 +80,7 @@ def decode_segment(body: bytes, version: int = 1) -> Segment:
     if head.bits & Field.PARTIALS:
         partials, pos = read_partials(body, pos, EXPANSION_MAX, room)
     count, pos = read_count(body, pos, "slices")
-    found: list[_Stored] = []
+    found: list[golomb.Stored] = []
     for _ in range(count):
         one, pos = _read_slice(body, pos, version)
         found.append(one)
@@ -117,60 +117,38 @@ def _append_slice(out: bytearray, item: Slice, version_max: int) -> bool:
 def _as_set(item: Slice, bytes_max: int) -> bytes | None:
     """The bitmap of a slice as a set; None if that would be longer, or slow to read."""
     entries = item.last - item.first + 1
-    bytes_max = min(bytes_max, max(_SHORT_SET_BYTES, entries // _SET_ENTRIES_MIN))
-    bitmap = item.bitmap
-    # it takes a byte a member, or two a run
-    if not bitmap or (len(bitmap) > bytes_max and 2 * count_runs(bitmap) > bytes_max):
+    numbers_max = max(_SHORT_SET_NUMBERS, entries // _SET_ENTRIES_MIN)
+    runs = count_runs(item.bitmap)
+    numbers = golomb.numbers_of(item.bitmap, runs)
+    if not 0 < numbers <= min(numbers_max, golomb.NUMBERS_MAX, 8 * bytes_max):
         return None
-    out = bytearray()
-    sections.append(out, bitmap)
-    return bytes(out) if len(out) <= bytes_max else None
+    coded = golomb.encode(item.bitmap, runs, item.first)
+    return coded if len(coded) <= bytes_max else None
 
 
-class _Stored(NamedTuple):
-    """A slice whose bitmap is not decoded yet."""
-
-    ledger: int
-    first: int
-    last: int
-    flags: int
-    raw: bytes
-
-    def __str__(self) -> str:
-        return f"slice {self.ledger}:{self.first}-{self.last}"
-
-    @property
-    def gaps(self) -> tuple[int, bytes] | None:
-        """First member and body, if it is a set of gaps that is read together with others."""
-        if not self.flags & _SET:
-            return None
-        mode, size, first, at = sections.read_head(self.raw, 0)
-        if at + size != len(self.raw):
-            raise DamageError(f"the set of {self} has {len(self.raw) - at} bytes instead of {size}")
-        small = mode == sections.Mode.GAPS and size < BIG_SECTION_BYTES
-        return (first, self.raw[at:]) if small else None
-
-
-def _decoded(found: Sequence[_Stored]) -> Iterator[Slice]:
-    """In their order. Of small ones many are decoded at once, but never many bytes."""
-    gaps = [one.gaps for one in found]
-    ready: deque[BitMap] = deque()
-    for at, (one, small) in enumerate(zip(found, gaps, strict=True)):
-        if small and not ready:
-            some, size = [], 0
-            for body in filter(None, islice(gaps, at, None)):
-                some.append(body)
-                size += len(body[1]) + 1
-                if size >= sections.PIECE_BYTES:
-                    break
-            ready.extend(sections.decode_gaps(some))
-        bitmap = ready.popleft() if small else _read_bitmap(one)
-        if bitmap and (bitmap.min() < one.first or bitmap.max() > one.last):
-            raise DamageError(f"the bitmap of {one} reaches outside of it")
+def _decoded(found: Sequence[golomb.Stored]) -> Iterator[Slice]:
+    """In their order. Of small sets many are decoded at once, but never many bytes."""
+    sets = deque(one for one in found if one.flags & _SET)
+    ready: Iterator[BitMap] = iter(())
+    for one in found:
+        if one.flags & _SET:
+            bitmap = next(ready, None)
+            if bitmap is None:
+                ready = golomb.decode(_next_sets(sets))
+                bitmap = next(ready)
+        else:
+            bitmap = _read_bitmap(one)
         yield Slice(one.ledger, one.first, one.last, bool(one.flags & _HOLES), bitmap)
 
 
-def _read_slice(data: bytes, pos: int, version: int) -> tuple[_Stored, int]:
+def _next_sets(sets: deque[golomb.Stored]) -> list[golomb.Stored]:
+    some, size = [sets.popleft()], 0
+    while sets and len(sets[0].raw) + (size := size + len(some[-1].raw)) <= _SMALL_SET_BYTES:
+        some.append(sets.popleft())
+    return some
+
+
+def _read_slice(data: bytes, pos: int, version: int) -> tuple[golomb.Stored, int]:
     if len(data) - pos < _SLICE.size:
         raise DamageError(f"a slice header is cut off: {len(data) - pos} of {_SLICE.size} bytes")
     ledger, first, last, flags, size = _SLICE.unpack_from(data, pos)
@@ -183,18 +161,19 @@ def _read_slice(data: bytes, pos: int, version: int) -> tuple[_Stored, int]:
         raise DamageError(f"{name} has unknown flags {unknown:#x}")
     if size > len(data) - pos:
         raise DamageError(f"{name} has {size} bytes where {len(data) - pos} are left")
-    return _Stored(ledger, first, last, flags, data[pos : pos + size]), pos + size
+    return golomb.Stored(ledger, first, last, flags, data[pos : pos + size]), pos + size
 
 
-def _read_bitmap(one: _Stored) -> BitMap:
-    if one.flags & _SET:
-        return sections.read(one.raw, 0, one.last - one.first + 1)[0]
+def _read_bitmap(one: golomb.Stored) -> BitMap:
     if not one.raw:
         raise DamageError(f"{one} has no bitmap")
     try:
-        return containers.checked(one.raw)
+        bitmap = containers.checked(one.raw)
     except ValueError as error:
         raise DamageError(f"the bitmap of {one} is no portable roaring bitmap: {error}") from None
+    if bitmap and (bitmap.min() < one.first or bitmap.max() > one.last):
+        raise DamageError(f"the bitmap of {one} reaches outside of it")
+    return bitmap
 
 
 def encode_end(end: SnapshotEnd) -> bytes:

@@ -22,6 +22,7 @@ from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.state import AckState
 from cursorkeeper.format import leb, record, replay, snapshot
 from cursorkeeper.format.codec import Codec, compress
+from cursorkeeper.format.golomb import NUMBERS_MAX
 from cursorkeeper.format.record import (
     BODY_BYTES_MAX,
     CRC_AT,
@@ -31,6 +32,7 @@ from cursorkeeper.format.record import (
     VERSION,
     Kind,
 )
+from daemon.tests.format.reference import coded
 
 CURSOR_HASH = 0x1122334455667788
 STATE_BYTES_MAX = 48 << 20
@@ -82,6 +84,21 @@ def slices_of_sets(*parts: tuple[int, int, int, bool, bytes]) -> bytes:
         )
         body += bytes([2 | holes]) + len(raw).to_bytes(4, "little") + raw
     return stored(Kind.SEGMENT, bytes(body), SEGMENT_VERSION)
+
+
+def zeros(count: int, columns: int = 1) -> bytes:
+    """A set of so many numbers, a multiple of 8, that are all 0, in as few bytes as there can
+    be.
+    """
+    return number(count // 8 << 1 | columns - 1) + bytes(columns) + b"\xff" * (count // 8)
+
+
+def alike(gap: int, count: int) -> bytes:
+    """A set of so many gaps."""
+    return coded([[gap] * count], [gap.bit_length()])
+
+
+EVERYTHING = coded([[0], [LAST]], [0, 31])
 
 
 def every(count: int, ledger: int = 0) -> Iterator[int]:
@@ -161,51 +178,59 @@ VECTORS: dict[str, Callable[[], list[bytes]]] = {
         slices((1, 0, LAST, False, from_sorted(np.arange(0, 50_000 << 16, 2_000, np.uint32))))
     ],
     "slices that are sets of everything, again and again": lambda: [
-        slices_of_sets(*[(1, 0, LAST, False, section(RUNS, 0, number(LAST)))] * 120_000)
+        slices_of_sets(*[(1, 0, LAST, False, EVERYTHING)] * 120_000)
     ],
     "slices that are sets of everything, in many ledgers": lambda: [
         slices_of_sets(
-            *(
-                (ledger, 0, LAST, bool(ledger % 2), section(RUNS, 0, number(LAST)))
-                for ledger in every(120_000)
-            )
+            *((ledger, 0, LAST, bool(ledger % 2), EVERYTHING) for ledger in every(120_000))
         )
     ],
     "slices that are sets of an entry, in many ledgers": lambda: [
         slices_of_sets(
-            *((ledger, 0, LAST, False, section(GAPS, LAST)) for ledger in every(120_000))
+            *((ledger, 0, LAST, False, coded([[LAST]], [31])) for ledger in every(120_000))
         )
     ],
     "slices that are sets of two in whole ledgers": lambda: [
         slices_of_sets(
-            *(
-                (ledger, 0, LAST, True, section(GAPS, 0, number(LAST - 1)))
-                for ledger in every(120_000)
-            )
+            *((ledger, 0, LAST, True, coded([[0, LAST - 1]], [31])) for ledger in every(120_000))
         )
     ],
-    "a slice that is gaps of one byte": lambda: [
-        slices_of_sets((1, 0, LAST, False, section(GAPS, 0, bytes(BIG - 40))))
+    "slices that are sets of everything, one by one": lambda: [
+        slices_of_sets(*[(1, 0, LAST, True, EVERYTHING)] * 3)
     ],
-    "a slice that is gaps of a container": lambda: [
-        slices_of_sets((1, 0, LAST, True, section(GAPS, 0, number(65_535) * 65_000)))
+    "a slice that is all the numbers of a set": lambda: [
+        slices_of_sets((1, 0, LAST, False, zeros(NUMBERS_MAX)))
     ],
-    "slices that are gaps of a container, in many ledgers": lambda: [
+    "slices that are all the numbers of a set": lambda: [
         slices_of_sets(
             *(
-                (ledger, 0, LAST, False, section(GAPS, 0, number(65_535) * 65_000))
-                for ledger in every(21)
+                (1, at << 20, (at + 1 << 20) - 1, True, zeros(NUMBERS_MAX, 1 + at % 2))
+                for at in range(31)
             )
         )
     ],
+    "a slice that is more numbers than a set has": lambda: [
+        slices_of_sets((1, 0, LAST, False, zeros(8 * (BIG - 40) & ~7)))
+    ],
+    "a slice of zeros without a one": lambda: [
+        slices_of_sets(
+            (1, 0, LAST, False, number(BIG - 40 << 1) + b"\x00" + bytes(BIG - 41) + b"\x80")
+        )
+    ],
+    "a slice that is gaps of a container": lambda: [
+        slices_of_sets((1, 0, LAST, True, alike(65_535, 65_000)))
+    ],
+    "slices that are gaps of a container, in many ledgers": lambda: [
+        slices_of_sets(*((at, 0, LAST, False, alike(65_535, 65_000)) for at in every(21)))
+    ],
     "a slice that makes bits of runs": lambda: [
-        slices_of_sets((1, 0, LAST, False, section(GAPS, 0, number(2_000) * 2_000_000)))
+        slices_of_sets((1, 0, LAST, False, alike(2_000, 1_000_000)))
     ],
     "a slice that is runs of one": lambda: [
-        slices_of_sets((1, 0, LAST, True, section(RUNS, 0, bytes(BIG - 41 | 1))))
+        slices_of_sets((1, 0, LAST, True, zeros(NUMBERS_MAX, 2)))
     ],
-    "a slice that is bits, all set": lambda: [
-        slices_of_sets((1, 0, LAST, False, section(BITS, 7, b"\xff" * (BIG - 40))))
+    "slices that are sets of an entry, again and again": lambda: [
+        slices_of_sets(*[(1, 0, 9, False, coded([[3]], [0]))] * 150_000)
     ],
     "an end record of very many segments": lambda: [
         stored(

@@ -4,7 +4,7 @@ with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 
@@ -57,3 +57,30 @@ def section(values: Iterable[int]) -> bytes:
         bodies.append(bits_body(members))
     mode = min(range(len(bodies)), key=lambda m: (len(bodies[m]), m))
     return leb(len(bodies[mode]) << 2 | mode) + leb(members[0]) + bodies[mode]
+
+
+def coded(columns: Sequence[Sequence[int]], orders: Sequence[int]) -> bytes:
+    """The set of a slice whose gaps, and lengths of runs if it has two columns, are these."""
+    high, low = "", ""
+    for numbers, order in zip(columns, orders, strict=True):
+        for number in numbers:
+            digits = f"{number + (1 << order):b}"[1:]
+            high += "0" * (len(digits) - order) + "1"
+            low += digits[::-1]
+    upper = _filled(high)
+    return leb(len(upper) << 1 | len(columns) - 1) + bytes(orders) + upper + _filled(low)
+
+
+def _filled(digits: str) -> bytes:
+    """Binary digits in bytes, from the lowest bit of the first one on."""
+    return int(digits[::-1] or "0", 2).to_bytes(-(-len(digits) // 8), "little")
+
+
+def columns_of(members: list[int], first: int, has_runs: bool) -> list[list[int]]:
+    """What `coded` has of a set in a slice that begins at `first`."""
+    if not has_runs:
+        return [[b - a - 1 for a, b in pairwise([first - 1, *members])]]
+    runs = runs_of(members)
+    befores = [first - 2, *(last for _, last in runs)]
+    gaps = [start - before - 2 for before, (start, _) in zip(befores, runs, strict=False)]
+    return [gaps, [last - start for start, last in runs]]

@@ -57,6 +57,8 @@ EXPECTED = {
     "slices that are sets of everything, in many ledgers": "damage",
     "slices that are sets of an entry, in many ledgers": "over budget",
     "slices that are sets of two in whole ledgers": "over budget",
+    "a slice that is more numbers than a set has": "damage",
+    "a slice of zeros without a one": "damage",
     "slices that are gaps of a container, in many ledgers": "damage",
     "an end record of very many segments": "damage",
 }

@@ -50,9 +50,9 @@ from cursorkeeper.core.values import (
 )
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
-from cursorkeeper.format.codec import Codec
+from cursorkeeper.format.codec import Codec, compress
 from cursorkeeper.format.record import Kind
-from daemon.tests.format.reference import leb
+from daemon.tests.format.reference import coded, leb
 from daemon.tests.reader.cases import Case, Json, Stored, daemon_reading
 
 VECTORS = Path(__file__).parents[3] / "testdata" / "format" / "vectors.json"
@@ -952,29 +952,66 @@ def slices() -> list[Vector]:
 
 
 def slices_of_sets() -> list[Vector]:
-    def a_set(*parts: int | bytes, flags: int = 2, **others: int) -> Case:
-        return one_slice(joined(parts), flags=flags, version=2, **others)
+    def a_set(data: bytes, flags: int = 2, **others: int) -> Case:
+        return one_slice(data, flags=flags, version=2, **others)
 
-    good = state([5, -1], acked={"5": [[1, 1], [4, 4]]}, highWaters={"5": 10})
-    roaring = BitMap([1, 4]).serialize()
-    wide = struct.pack("<QIIBI", 5, 0, TOP, 2, 7) + joined((5 << 2 | 1, 0, TOP))
+    def zeros(count: int) -> Case:
+        """So many gaps of 0, compressed."""
+        bits = (1 << count) - 1
+        high = bits.to_bytes((count + 7) // 8, "little")
+        entry = leb(len(high) << 1) + b"\0" + high
+        body = b"\0\1" + struct.pack("<QIIBI", 5, 0, 1 << 20, 2, len(entry)) + entry
+        _, packed = compress(body, Codec.ZSTD, 1)
+        stored = raw(Kind.SEGMENT, packed, version=2, flags=Codec.ZSTD, length=len(body))
+        return Cursor().snapshot(OPEN, stored, None, listed=[1], at=2).case
+
+    def entries(*runs: list[int]) -> Json:
+        return state([5, -1], acked={"5": list(runs)}, highWaters={"5": 10})
+
+    good = entries([1, 1], [4, 4])
+    gaps, roaring = coded([[1, 2]], [1]), BitMap([1, 4]).serialize()
+    everything = coded([[0], [TOP]], [0, 31])
+    wide = struct.pack("<QIIBI", 5, 0, TOP, 2, len(everything)) + everything
     apart = b"".join(
-        struct.pack("<QIIBI", ledger, 0, TOP, 3, 7) + joined((5 << 2 | 1, 0, TOP))
+        struct.pack("<QIIBI", ledger, 0, TOP, 3, len(everything)) + everything
         for ledger in range(5, 10)
     )
     return [
-        ("version 2: a slice that is a set, GAPS", a_set(1 << 2, 1, 2), good),
-        ("its set as RUNS", a_set(3 << 2 | 1, 1, 0, 1, 0), good),
-        ("its set as BITS", a_set(1 << 2 | 2, 1, b"\x09"), good),
+        ("version 2: a slice that is a set, of gaps", a_set(gaps), good),
+        *(
+            (f"its gaps of order {order}", a_set(coded([[1, 2]], [order])), good)
+            for order in (0, 2, 3, 31)
+        ),
+        ("its set as runs", a_set(coded([[1, 1], [0, 0]], [0, 0])), good),
+        (
+            "runs of orders that differ",
+            a_set(coded([[1, 2], [1, 3]], [2, 1])),
+            entries([1, 2], [6, 9]),
+        ),
         (
             "the set of its holes",
-            a_set(1 << 2, 1, 2, flags=3),
+            a_set(gaps, flags=3),
             state([5, 0], acked={"5": [[2, 3], [5, 9]]}),
         ),
         (
             "a set that begins behind 0",
-            a_set(1 << 2, 65_541, 2, first=65_536, last=65_545),
+            a_set(coded([[5, 2]], [2]), first=65_536, last=65_545),
             state([5, -1], acked={"5": [[65_541, 65_541], [65_544, 65_544]]}),
+        ),
+        (
+            "runs that begin behind 0",
+            a_set(coded([[0, 2], [0, 1]], [1, 0]), first=65_536, last=65_545),
+            state([5, -1], acked={"5": [[65_536, 65_536], [65_540, 65_541]]}),
+        ),
+        (
+            "the last entry id",
+            a_set(coded([[TOP]], [31]), last=TOP),
+            state([5, -1], acked={"5": [[TOP, TOP]]}, highWaters={"5": TOP + 1}),
+        ),
+        (
+            "a gap of 32 bits that its order does not foresee",
+            a_set(coded([[TOP - 1]], [0]), last=TOP),
+            state([5, -1], acked={"5": [[TOP - 1, TOP - 1]]}, highWaters={"5": TOP + 1}),
         ),
         ("Roaring in version 2", one_slice(roaring, version=2), good),
         (
@@ -983,24 +1020,38 @@ def slices_of_sets() -> list[Vector]:
                 0,
                 2,
                 struct.pack("<QIIBI", 5, 0, 9, 0, len(roaring)) + roaring,
-                struct.pack("<QIIBI", 6, 0, 9, 3, 2) + joined((0, 3)),
+                struct.pack("<QIIBI", 6, 0, 9, 3, 4) + coded([[3]], [2]),
                 version=2,
             ),
             state([5, -1], acked={"5": [[1, 1], [4, 4]], "6": [[0, 2], [4, 9]]}),
         ),
-        ("a set in version 1", one_slice(joined((1 << 2, 1, 2)), flags=2), DAMAGED),
-        ("a third flag", a_set(1 << 2, 1, 2, flags=4), DAMAGED),
+        ("a set in version 1", one_slice(gaps, flags=2), DAMAGED),
+        ("a third flag", a_set(gaps, flags=4), DAMAGED),
         ("Roaring that says it is a set", a_set(roaring), DAMAGED),
-        ("a set that says it is Roaring", a_set(1 << 2, 1, 2, flags=0), DAMAGED),
-        ("a set of no bytes", a_set(), DAMAGED),
-        ("bytes behind a set", a_set(1 << 2, 1, 2, 0), DAMAGED),
-        ("a set that is longer than it has bytes", a_set(2 << 2, 1, 2), DAMAGED),
-        ("a set of mode 3", a_set(1 << 2 | 3, 1, 2), DAMAGED),
-        ("a set that begins in front of its slice", a_set(0, 1, first=2), DAMAGED),
-        ("a set that ends behind its slice", a_set(1 << 2, 1, 8), DAMAGED),
-        ("RUNS behind the slice", a_set(2 << 2 | 1, 1, 9), DAMAGED),
-        ("a set beyond the last entry id", a_set(1 << 2, TOP, 0, first=TOP, last=TOP), DAMAGED),
-        ("a run that ends inside, cut off", a_set(2 << 2 | 1, 1, 0, 1), DAMAGED),
+        ("a set that says it is Roaring", a_set(gaps, flags=0), DAMAGED),
+        ("a set of no bytes", a_set(b""), DAMAGED),
+        ("a set without numbers", a_set(b"\0\0"), DAMAGED),
+        ("bytes behind a set", a_set(gaps + b"\0"), DAMAGED),
+        ("low bits that are cut off", a_set(gaps[:-1]), DAMAGED),
+        ("high bits that are cut off", a_set(gaps[:2]), DAMAGED),
+        ("a one behind the low bits", a_set(gaps[:-1] + bytes([gaps[-1] | 0x80])), DAMAGED),
+        ("high bits that end in a byte of zeros", a_set(b"\x04\0\1\0"), DAMAGED),
+        ("a set that ends inside a run", a_set(b"\3\0\0\1"), DAMAGED),
+        ("a gap of 33 bits", a_set(b"\2\x21\1" + bytes(5)), DAMAGED),
+        ("an order of 255", a_set(b"\2\xff\1" + bytes(32)), DAMAGED),
+        ("a set that ends behind its slice", a_set(coded([[1, 8]], [1])), DAMAGED),
+        ("runs behind the slice", a_set(coded([[1], [9]], [0, 0])), DAMAGED),
+        (
+            "a set beyond the last entry id",
+            a_set(coded([[0, 0]], [0]), first=TOP, last=TOP),
+            DAMAGED,
+        ),
+        (
+            "as many numbers as there may be",
+            zeros(1 << 20),
+            state([5, (1 << 20) - 1], highWaters={"5": (1 << 20) + 1}),
+        ),
+        ("and one more", zeros((1 << 20) + 1), DAMAGED),
         (
             "one range of all containers four times as sets",
             segment(0, 4, wide * 4, version=2),

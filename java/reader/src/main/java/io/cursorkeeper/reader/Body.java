@@ -152,16 +152,6 @@ final class Body {
   }
 
   private Runs readSet(Input in) {
-    Runs set = readMembers(in);
-    members -= set.count();
-    if (set.last() > Input.ENTRY_MAX || members < 0) {
-      throw Refused.damage("a set with too large members, or too many");
-    }
-    takeContainers(Math.min(set.count(), containersOf(set.first(), set.last())));
-    return set;
-  }
-
-  private Runs readMembers(Input in) {
     long head = in.leb();
     long first = in.leb(Input.ENTRY_MAX, "the first of a set");
     Input body = new Input(in.bytes(head >>> 2));
@@ -194,7 +184,13 @@ final class Body {
       }
       default -> throw Refused.damage("a set of mode 3");
     }
-    return found.done();
+    Runs set = found.done();
+    members -= set.count();
+    if (set.last() > Input.ENTRY_MAX || members < 0) {
+      throw Refused.damage("a set with too large members, or too many");
+    }
+    takeContainers(Math.min(set.count(), containersOf(set.first(), set.last())));
+    return set;
   }
 
   private static long containersOf(long first, long last) {
@@ -231,14 +227,7 @@ final class Body {
           "a slice of " + ledger + ":" + first + "-" + last + " with flags " + flags);
     }
     byte[] raw = in.bytes(in.u32());
-    Runs bitmap;
-    if ((flags & 2) == 0) {
-      bitmap = Roaring.read(raw, room);
-    } else {
-      Input set = new Input(raw);
-      bitmap = readMembers(set);
-      set.end("the set of a slice");
-    }
+    Runs bitmap = (flags & 2) == 0 ? Roaring.read(raw, room) : Coded.read(raw, first, last, room);
     if (!bitmap.isEmpty() && (bitmap.first() < first || bitmap.last() > last)) {
       throw Refused.damage("a bitmap that reaches outside of its slice");
     }
