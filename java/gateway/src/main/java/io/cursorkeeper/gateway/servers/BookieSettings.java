@@ -1,7 +1,9 @@
 package io.cursorkeeper.gateway.servers;
 
+import com.sun.management.UnixOperatingSystemMXBean;
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
+import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.net.NetworkInterface;
 import java.nio.file.Path;
@@ -79,10 +81,14 @@ public record BookieSettings(
   private static final int INDEX_PAGES = 512;
 
   /**
-   * Each ledger has an index file; BookKeeper would keep 20,000 open, three bookies of one process
-   * beyond any usual limit.
+   * Each ledger has an index file, and one that is appended to while its file is closed costs its
+   * bookie an open and a close at every append. So as many stay open as three bookies of one
+   * process may have and leave a quarter of what the system allows, up to BookKeeper's own 20,000.
    */
-  private static final int OPEN_INDEX_FILES = 1_000;
+  private static final int OPEN_INDEX_FILES_MIN = 1_000;
+
+  private static final int OPEN_INDEX_FILES_MAX = 20_000;
+  private static final int OPEN_FILES_PER_INDEX_FILE = 4;
 
   private static final int JOURNAL_STEP_MIB = 4;
 
@@ -192,7 +198,7 @@ public record BookieSettings(
     config.setJournalFlushWhenQueueEmpty(true);
     config.setWriteBufferBytes(WRITE_BUFFER_BYTES);
     config.setPageLimit(INDEX_PAGES);
-    config.setOpenFileLimit(OPEN_INDEX_FILES);
+    config.setOpenFileLimit(openIndexFiles());
     config.setServerNumIOThreads(1);
     config.setNumAddWorkerThreads(1);
     config.setNumReadWorkerThreads(1);
@@ -201,5 +207,16 @@ public record BookieSettings(
     config.setNumJournalCallbackThreads(1);
     config.setProperty("enableStatistics", false);
     config.setHttpServerEnabled(false);
+  }
+
+  private static int openIndexFiles() {
+    long files =
+        ManagementFactory.getOperatingSystemMXBean() instanceof UnixOperatingSystemMXBean system
+            ? system.getMaxFileDescriptorCount()
+            : 0;
+    return (int)
+        Math.max(
+            OPEN_INDEX_FILES_MIN,
+            Math.min(OPEN_INDEX_FILES_MAX, files / OPEN_FILES_PER_INDEX_FILE));
   }
 }

@@ -152,6 +152,9 @@ public final class ZooKeeperNode {
     config.setProperty("admin.enableServer", "false");
     config.setProperty("4lw.commands.whitelist", "srvr,ruok,cons,dump");
     config.setProperty("maxClientCnxns", "0");
+    // A handful of clients: handing each of their packets to another thread costs more than reading
+    // it.
+    config.setProperty("nio.numWorkerThreads", "0");
     config.setProperty("autopurge.purgeInterval", Integer.toString(PURGE_INTERVAL_H));
     config.setProperty("autopurge.snapRetainCount", Integer.toString(SNAPSHOTS_KEPT));
     settings.ensemble().configure(config, settings.host(), settings.tickMs());
