@@ -284,9 +284,7 @@ class Load:
         for cursor in self.cursors:
             cursor.is_open, cursor.granted, cursor.spent, cursor.settled_ms = False, 0, 0, None
             cursor.unsent.clear()
-        for stream in self.streams:
-            for task in stream.tasks:
-                task.cancel()
+        self.leave()
         home = Stream(address, self._hear)
         hello = await home.connect()
         host = address.rpartition(":")[0]
@@ -298,6 +296,12 @@ class Load:
         for cursor in self.cursors:
             at = worker_of(self._topic(cursor), "s", len(self.streams))
             cursor.stream = self.streams[at]
+
+    def leave(self) -> None:
+        """Hears of its streams no more."""
+        for stream in self.streams:
+            for task in stream.tasks:
+                task.cancel()
 
     def _topic(self, cursor: Cursor) -> str:
         return f"{self.topic}-{cursor.number}"
@@ -418,11 +422,11 @@ class Load:
             await asyncio.sleep(0.005)
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """What a process and those that it has started have spent, user and system."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     own_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return own_s + sum(map(_cpu_s, _children(pid)))
+    return own_s + sum(map(cpu_s, _children(pid)))
 
 
 def _children(pid: int) -> list[int]:
@@ -448,12 +452,12 @@ async def _source(
     load.durable_at.clear()
     for cursor in load.cursors:
         cursor.longest_ms = 0.0
-    began, daemon_s, source_s = load.now(), _cpu_s(daemon_pid), _cpu_s(os.getpid())
+    began, daemon_s, source_s = load.now(), cpu_s(daemon_pid), cpu_s(os.getpid())
     await load.at_a_rate(cursors, load_s)
     ended, daemon_s, source_s = (
         load.now(),
-        _cpu_s(daemon_pid) - daemon_s,
-        _cpu_s(os.getpid()) - source_s,
+        cpu_s(daemon_pid) - daemon_s,
+        cpu_s(os.getpid()) - source_s,
     )
     settled_ms = quantile(
         [c.settled_ms for c in load.cursors if c.settled_ms is not None] or [0.0], 0.99
