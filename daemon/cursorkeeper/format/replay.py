@@ -29,6 +29,8 @@ BATCH_BYTES: Final = 2 << 20
 """Bytes of expanded bodies that are read and joined together. Bounds what records take before a
 state's budget is asked.
 """
+FEW_BYTES: Final = 1 << 10
+"""Bodies that are no longer together are read one by one: a cursor that was just opened has one."""
 
 PlaceOf = Callable[[int], str]
 
@@ -152,11 +154,18 @@ def _raise_first(entries: Sequence[bytes], cursor_hash: int | None, place_of: Pl
 
 
 def merge_deltas(bodies: Sequence[bytes], place_of: PlaceOf = "delta body {}".format) -> Delta:
-    """The join of many uncompressed delta bodies, in any order. `place_of(i)` names body i when it
-    is damaged.
+    """The join of uncompressed delta bodies, in any order. `place_of(i)` names body i when it is
+    damaged.
 
     Raises DamageError.
     """
+    if sum(map(len, bodies)) > FEW_BYTES:
+        return merge_many(bodies, place_of)
+    return join([_decode_one(body, index, place_of) for index, body in enumerate(bodies)])
+
+
+def merge_many(bodies: Sequence[bytes], place_of: PlaceOf = "delta body {}".format) -> Delta:
+    """The same in few passes, which take long where there is little to read."""
     acks: dict[int, BitMap] = {}
     others: list[Delta] = []
     for begin, chunk in _chunks(bodies):

@@ -257,15 +257,11 @@ def outcome(records: list[bytes]) -> str:
                     snapshot.decode_end(body)
                 elif kind == Kind.SEGMENT:
                     state.join_segment(snapshot.decode_segment(body, version))
-            state.join_delta(
-                replay.merge_deltas(
-                    [
-                        b
-                        for b, k in zip(batch.bodies, batch.kind.tolist(), strict=True)
-                        if k == Kind.DELTA
-                    ]
-                )
-            )
+            deltas = [
+                b for b, k in zip(batch.bodies, batch.kind.tolist(), strict=True) if k == Kind.DELTA
+            ]
+            for merge in (replay.merge_deltas, replay.merge_many):
+                state.join_delta(merge(deltas))
         state.settle()
     except OverBudgetError as error:
         assert "state_bytes_max" in str(error) or "layout_ledgers_max" in str(error), error

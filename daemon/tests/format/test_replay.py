@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -19,12 +20,16 @@ from cursorkeeper.format.codec import Codec
 from daemon.tests.format.reference import leb, section
 from daemon.tests.format.strategies import RECORDS, bitmaps, deltas, normal
 
+Merge = Callable[..., Delta]
+MERGES = pytest.mark.parametrize("merge", [replay.merge_deltas, replay.merge_many])
 
+
+@MERGES
 @settings(max_examples=40)
 @given(st.lists(deltas(), max_size=12))
-def test_the_merge_is_the_join(values: list[Delta]) -> None:
+def test_the_merge_is_the_join(merge: Merge, values: list[Delta]) -> None:
     bodies = [delta.encode(value) for value in values]
-    assert normal(replay.merge_deltas(bodies)) == normal(join(values))
+    assert normal(merge(bodies)) == normal(join(values))
 
 
 SMALL_SETS = st.sampled_from(
@@ -49,17 +54,19 @@ PLAIN = st.builds(
 )
 
 
+@MERGES
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(PLAIN, min_size=30, max_size=60))
-def test_many_plain_bodies_take_the_columns(values: list[Delta]) -> None:
+def test_many_plain_bodies_take_the_columns(merge: Merge, values: list[Delta]) -> None:
     bodies = [delta.encode(value) for value in values]
     assert columns.read(bodies).rest == []
-    assert normal(replay.merge_deltas(bodies)) == normal(join(values))
+    assert normal(merge(bodies)) == normal(join(values))
 
 
+@MERGES
 @given(st.lists(PLAIN, min_size=1, max_size=40), st.integers(0, 1 << 30), st.integers(1, 255))
-def test_damage_is_found_as_one_by_one(values: list[Delta], at: int, by: int) -> None:
+def test_damage_is_found_as_one_by_one(merge: Merge, values: list[Delta], at: int, by: int) -> None:
     bodies = [bytearray(delta.encode(value)) for value in values]
     index = at % len(bodies)
     bodies[index][at // 64 % len(bodies[index])] ^= by
@@ -68,10 +75,10 @@ def test_damage_is_found_as_one_by_one(values: list[Delta], at: int, by: int) ->
         expected = join([delta.decode(body) for body in changed])
     except DamageError as error:
         with pytest.raises(DamageError) as caught:
-            replay.merge_deltas(changed, "entry {}".format)
+            merge(changed, "entry {}".format)
         assert str(caught.value) == f"entry {index}: {error.message}"
         return
-    assert normal(replay.merge_deltas(changed)) == normal(expected)
+    assert normal(merge(changed)) == normal(expected)
 
 
 HUGE = [
@@ -105,30 +112,35 @@ HUGE = [
 ]
 
 
+@MERGES
 @pytest.mark.parametrize("body", HUGE, ids=bytes.hex)
 @pytest.mark.parametrize("neighbours", [0, 40])
-def test_numbers_at_the_edge_are_judged_as_one_by_one(body: bytes, neighbours: int) -> None:
+def test_numbers_at_the_edge_are_judged_as_one_by_one(
+    merge: Merge, body: bytes, neighbours: int
+) -> None:
     bodies = [delta.encode(Delta(acks={3: BitMap([5]), 4: BitMap([5])}))] * neighbours + [body]
     try:
         expected = join([delta.decode(b) for b in bodies])
     except DamageError as error:
         with pytest.raises(DamageError, match=f"delta body {neighbours}: ") as caught:
-            replay.merge_deltas(bodies)
+            merge(bodies)
         assert caught.value.message == error.message
         return
-    assert normal(replay.merge_deltas(bodies)) == normal(expected)
+    assert normal(merge(bodies)) == normal(expected)
 
 
+@MERGES
 @given(bitmaps(), bitmaps())
-def test_sections_of_any_shape_share_a_pass(one: BitMap, other: BitMap) -> None:
+def test_sections_of_any_shape_share_a_pass(merge: Merge, one: BitMap, other: BitMap) -> None:
     bodies = [
         b"\x10\x01\x05" + section(one),
         b"\x10\x02\x05" + section(other) + b"\x01" + section(one),
     ] * 20
-    assert replay.merge_deltas(bodies).acks == {5: one | other, 6: one}
+    assert merge(bodies).acks == {5: one | other, 6: one}
 
 
-def test_many_chunks_are_one_delta() -> None:
+@MERGES
+def test_many_chunks_are_one_delta(merge: Merge) -> None:
     rng = np.random.default_rng(3)
     values = [
         Delta(acks={int(rng.integers(5)): BitMap(rng.integers(0, 60_000, 1_000).tolist())})
@@ -136,11 +148,12 @@ def test_many_chunks_are_one_delta() -> None:
     ]
     bodies = [delta.encode(value) for value in values]
     assert sum(map(len, bodies)) > 3 * replay.CHUNK_BYTES
-    assert normal(replay.merge_deltas(bodies)) == normal(join(values))
+    assert normal(merge(bodies)) == normal(join(values))
 
 
-def test_nothing_is_nothing() -> None:
-    assert replay.merge_deltas([]) == Delta()
+@MERGES
+def test_nothing_is_nothing(merge: Merge) -> None:
+    assert merge([]) == Delta()
     assert replay.split_bodies([], 1).bodies == []
 
 
