@@ -32,23 +32,23 @@ from cursorkeeper_client.ack_stream.columns import ack_batch, encode_acks, sourc
 
 MACHINES = 1_000
 ROUNDS, WARM_UP = 8, 3
-ACKS = 100
 ENTRIES = 1_000_000
 LEDGER_ENTRIES = 50_000
 WINDOW = 2_000
-PATTERNS = ("uniform", "window")
+PATTERNS = {"uniform": 100, "window": 100, "single": 1}
+"""Acks of a message. Single ones are what a consumer sends that acks each entry by itself."""
 
 
 def run() -> list[Row]:
     rows = []
-    for pattern in PATTERNS:
-        found = measure(pattern)
+    for pattern, acks in PATTERNS.items():
+        found, case = measure(pattern), f"{acks} acks, {pattern}"
         whole = sum(found.values())
         for stage, spent in found.items():
             rows.append(
                 Row(
                     "ack_message",
-                    f"{ACKS} acks, {pattern}",
+                    case,
                     stage,
                     spent,
                     "us",
@@ -56,20 +56,20 @@ def run() -> list[Row]:
                     "the whole",
                 )
             )
-        rows.append(Row("ack_message", f"{ACKS} acks, {pattern}", "whole", whole, "us"))
+        rows.append(Row("ack_message", case, "whole", whole, "us"))
     return rows
 
 
 def messages(pattern: str) -> Iterator[bytes]:
     """Serialised messages of one cursor after the other, without end."""
-    rng, seq = np.random.default_rng(11), 0
+    rng, seq, acks = np.random.default_rng(11), 0, PATTERNS[pattern]
     while True:
         seq += 1
         for _ in range(MACHINES):
             at = (
-                rng.integers(0, ENTRIES, ACKS)
-                if pattern == "uniform"
-                else (seq - 1) * ACKS + rng.choice(WINDOW, ACKS, replace=False)
+                (seq - 1) * acks + rng.choice(WINDOW, acks, replace=False)
+                if pattern == "window"
+                else rng.integers(0, ENTRIES, acks)
             )
             ledgers = []
             for ledger in np.unique(at // LEDGER_ENTRIES).tolist():
