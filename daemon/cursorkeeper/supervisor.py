@@ -42,7 +42,9 @@ from cursorkeeper_client.back_off import BackOff
 log = structlog.get_logger("cursorkeeper")
 
 RESTART_MIN_S, RESTART_MAX_S, STEADY_S = 0.5, 30.0, 60.0
-"""The pause before a worker is started again, which doubles, until one has run for so long."""
+"""From one start of a worker to the next, which doubles, until one has run for so long; and the
+least pause between them.
+"""
 ASK_S, SILENT_MAX_S = 1.0, 10.0
 """How often a worker is asked whether it is there, and without how long an answer it counts as not
 ready.
@@ -245,7 +247,7 @@ class Supervisor:
                 return
             if loop.time() - began_s > STEADY_S:
                 back_off.reset()
-            pause_s = back_off.next_s()
+            pause_s = rest_s(back_off.next_s(), loop.time() - began_s)
             log.warning(
                 "worker ended; it is started again",
                 worker=worker.number,
@@ -350,6 +352,13 @@ class Supervisor:
         log.info("stopped", statuses=statuses)
         # by the signal itself: one that had not begun
         return int(any(status not in (0, -signal.SIGTERM) for status in statuses))
+
+
+def rest_s(pause_s: float, ran_s: float) -> float:
+    """What is left of a pause for a worker that ran for so long: one that has tried for a while to
+    reach a system that is away has waited already, and health of all waits for it.
+    """
+    return max(RESTART_MIN_S, pause_s - ran_s)
 
 
 def _work(settings: Settings, number: int, addresses: Sequence[str]) -> Work:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.settings import Settings
-from cursorkeeper.supervisor import _work
+from cursorkeeper.supervisor import _work, rest_s
 from daemon.tests.test_readiness import QUICK_S, Run, runs  # noqa: F401
 
 TWO = ("--workers", "2", "--worker-port", "0")
@@ -82,6 +82,15 @@ def test_workers_end_when_the_supervisor_is_gone(runs: list[Run]) -> None:  # no
     while any(Path(f"/proc/{pid}/fd/0").exists() for pid in workers):
         assert time.monotonic() < deadline_s, "a worker outlasts the supervisor"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "ran_s", "left_s"), [(16, 0, 16), (16, 1, 15), (30, 30, 0.5), (0.5, 3_600, 0.5)]
+)
+def test_a_worker_that_tried_for_long_is_started_again_soon(
+    pause_s: float, ran_s: float, left_s: float
+) -> None:
+    assert rest_s(pause_s, ran_s) == left_s
 
 
 @pytest.mark.parametrize(
