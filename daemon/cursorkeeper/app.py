@@ -165,6 +165,7 @@ class Daemon:
             rng=random.Random(),
             root=self.systems.root,
             state_writer=self.settings.state_writer(info),
+            is_worker=self._place is not None,
         )
         await patience.until("ZooKeeper", self.systems.zookeeper, lambda: self._claim_root(keeper))
         self.telemetry.watch(keeper)

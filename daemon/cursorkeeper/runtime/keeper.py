@@ -227,7 +227,8 @@ class KeeperLimits:
 
 class Keeper:
     """See the module. `identity` goes into every footer; `rng` makes nonces and jitter;
-    `state_writer`: cursors are written in its format, None: natively.
+    `state_writer`: cursors are written in its format, None: natively. `is_worker`: it is one of
+    several of a daemon, and `keeper_limits` are its share.
     """
 
     def __init__(
@@ -244,7 +245,9 @@ class Keeper:
         rng: random.Random,
         root: str,
         state_writer: StateWriter | None,
+        is_worker: bool = False,
     ) -> None:
+        self._is_worker = is_worker
         self.limits, self.keeper_limits, self.identity = limits, keeper_limits, identity
         self.rng = rng
         self.own = f"{identity}/{self.rng.getrandbits(64):016x}."
@@ -419,11 +422,16 @@ class Keeper:
             self._attach(runner, request, attach, listener)
             return
         if len(self.cursors) - (name in self.cursors) >= self.keeper_limits.cursors_max:
+            held = f"{len(self.cursors)} cursors"
             raise RefusedError(
                 Refusal.TOO_MANY_CURSORS,
                 name.display,
-                f"this daemon holds {len(self.cursors)} cursors",
-                "raise cursors_max, or use another daemon",
+                f"this worker holds {held}, its share of cursors_max"
+                if self._is_worker
+                else f"this daemon holds {held}",
+                "open each cursor at its worker, raise cursors_max, or use another daemon"
+                if self._is_worker
+                else "raise cursors_max, or use another daemon",
             )
         runner = self._new(name)
         runner.dispatch(replace(request, own=self.own))

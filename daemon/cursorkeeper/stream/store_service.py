@@ -153,12 +153,14 @@ class CursorStoreService(rpc.CursorStoreServicer):
             async for info in self._held_by_siblings(request.topics, context):
                 yield info
             return
-        theirs = {
-            (info.cursor.topic, info.cursor.subscription): info
-            async for info in self._held_by_siblings(request.topics, context)
-        }
+        theirs: dict[tuple[str, str], pb.CursorInfo] | None = None
         async with _walking(context), aclosing(self._stored.walk(topics)) as walk:
             async for stored in walk:
+                if theirs is None:  # kept only for as many as may walk
+                    theirs = {
+                        (info.cursor.topic, info.cursor.subscription): info
+                        async for info in self._held_by_siblings(request.topics, context)
+                    }
                 held, name = self._keeper.cursors.get(stored.name), stored.name
                 known = theirs.get((name.topic, name.subscription))
                 yield info_of(held) if held is not None else known or info_of_stored(stored)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper
 
 WALKS_MAX = 4
+"""Of each worker: a tool asks one of them, and finds there what a daemon of one process gives."""
 BUCKET_PAUSE_S = 0.001
 """Between two buckets of a walk: it takes some ten seconds, and is a small part of what ZooKeeper
 answers meanwhile.

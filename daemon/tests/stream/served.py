@@ -71,6 +71,7 @@ class ServedKeeper:
             rng=random.Random(3),
             root=ROOT,
             state_writer=None,
+            is_worker=bool(self.workers),
         )
         await self.keeper.start()
         server = self._server = grpc.aio.server(

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.stream import stored_cursors
 from cursorkeeper_client import (
     Client,
@@ -16,8 +17,10 @@ from cursorkeeper_client import (
     ConnectionLost,
     ConnectionRefused,
     Cursor,
+    CursorRefused,
     CursorStore,
     HeldElsewhere,
+    KeeperBusy,
     LayoutItem,
     LayoutState,
     NoSuchCursor,
@@ -105,6 +108,33 @@ async def test_a_worker_that_is_away_is_no_smaller_answer(
             await store.get(next(iter(share(2))), SUB)
         assert (await store.get(next(iter(share(1))), SUB)).held, "that one is known"
     await workers[2].start()
+
+
+async def test_a_walk_has_its_place_before_other_workers_are_asked(
+    workers: list[ServedKeeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_cursors, "WALKS_MAX", 0)
+    await workers[2].kill()
+    async with CursorStore(workers[0].address, TOKEN) as store:
+        with pytest.raises(KeeperBusy, match="ask again later"):
+            [info async for info in store.list(stored=True)]
+    await workers[2].start()
+
+
+async def test_a_limit_that_is_a_share_is_told_as_one() -> None:
+    for workers, said in ((0, "this daemon holds 1 cursors"), (1, "its share of cursors_max")):
+        served = ServedKeeper()
+        served.keeper_limits = KeeperLimits(cursors_max=1)
+        served.workers = [served] * workers
+        await served.start()
+        try:
+            async with SourceConnection(served.address) as source:
+                await source.open(TOPICS[0], SUB).opened()
+                with pytest.raises(CursorRefused, match=said) as refused:
+                    await source.open(TOPICS[1], SUB).opened()
+                assert refused.value.code == "TOO_MANY_CURSORS"
+        finally:
+            await served.kill()
 
 
 async def test_without_a_token_no_worker_answers(
