@@ -9,6 +9,7 @@ import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
+from daemon.tests.end_to_end.conftest import kill
 
 
 @pytest.fixture(scope="module")
@@ -18,11 +19,16 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 
 
 @pytest.fixture
-async def daemon(stack: Standalone, tmp_path: Path) -> AsyncIterator[DaemonProcess]:
+async def daemon(
+    stack: Standalone, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[DaemonProcess]:
+    """Its parameter, if it has one: the number of its workers."""
     (tmp_path / "daemon").mkdir()
-    running = DaemonProcess(tmp_path / "daemon", stack.gateway, stack.zookeeper)
+    workers: int = getattr(request, "param", 1)
+    several = ["--workers", str(workers), "--worker-port", "0"] if workers > 1 else []
+    running = DaemonProcess(tmp_path / "daemon", stack.gateway, stack.zookeeper, several)
     await running.start()
     try:
         yield running
     finally:
-        await running.kill()
+        await kill(running)

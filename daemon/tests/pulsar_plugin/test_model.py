@@ -19,6 +19,7 @@ ROUNDS = int(os.environ.get("MODEL_ROUNDS", "3"))
 
 
 @pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("daemon", [1, 2], indirect=True)
 @pytest.mark.timeout(RUN_MAX_S + 60)
 async def test_what_was_confirmed_is_there_after_any_crash_and_nothing_else(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
