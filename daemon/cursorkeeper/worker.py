@@ -70,6 +70,7 @@ async def _hear(supervisor: FileIO, daemon: Daemon, stopping: asyncio.Event) -> 
     while line := await lines.readline():
         await daemon.say_health(serving=msgspec.json.decode(line, type=Told).serving)
         _say(line.strip())
+    daemon.leave_port()  # the supervisor was killed, and its successor comes before all is closed
     stopping.set()
 
 
