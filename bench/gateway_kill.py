@@ -95,16 +95,18 @@ async def case(stack: Standalone, folder: Path, cursors: int) -> list[Row]:
     with gateway_of(stack, folder) as gateway:
         daemon = DaemonProcess(folder, str(gateway.ready["gateway"]), stack.zookeeper)
         await daemon.start()
+        load = AfterKill(cursors)
         try:
-            return await _killed(stack, gateway, daemon, cursors)
+            return await _killed(stack, gateway, daemon, load)
         finally:
+            load.leave()
             await daemon.stop(60)
 
 
 async def _killed(
-    stack: Standalone, gateway: JavaProcess, daemon: DaemonProcess, cursors: int
+    stack: Standalone, gateway: JavaProcess, daemon: DaemonProcess, load: AfterKill
 ) -> list[Row]:
-    load = AfterKill(cursors)
+    cursors = len(load.cursors)
     await load.connect(daemon.address)
     if await load.open_all() >= OPEN_MAX_S:
         raise RuntimeError(f"not all of {cursors:,} cursors were opened and durable in time")
@@ -131,7 +133,6 @@ async def _killed(
     for name, pid in (("daemon", daemon.pid), ("stack", stack.pid)):
         spent[name] += cpu_s(pid)
     watching.cancel()
-    load.leave()
     with contextlib.suppress(asyncio.CancelledError):
         await watching
     after = await daemon.scrape()
