@@ -465,6 +465,13 @@ class CursorMachine:
         )
 
     @property
+    def answerable(self) -> int | None:
+        """The handle that waits for the state, if the footer was proved to be ours since it asked
+        (ARCHITECTURE rule 22).
+        """
+        return self.ownership.fencing.answerable
+
+    @property
     def nonce(self) -> str:
         """What its footers name as their writer."""
         return self.turn.writer

@@ -61,6 +61,11 @@ read instead.
 """
 
 
+OnJoined = Callable[[Sequence[Delta | Segment] | None], None]
+"""Told, in the loop, what was joined from the records of a cursor. None: something else is joined,
+or what was told does not count."""
+
+
 class SnapshotDamaged(Exception):
     """A segment or the end record cannot be trusted: fall back."""
 
@@ -102,6 +107,9 @@ class LedgerJoin:
     _base: SnapshotBase | None
     _listed: dict[int, int]
     _out: Replayed
+    _on_joined: OnJoined
+    _joined: list[Delta | Segment] = field(default_factory=list)
+    """Not told yet."""
     _crcs: dict[int, int] = field(default_factory=dict)
 
     def check_segments(self, base: SnapshotBase, end: SnapshotEnd) -> None:
@@ -126,6 +134,8 @@ class LedgerJoin:
             else:
                 joining()
                 await asyncio.sleep(0)
+            joined, self._joined = self._joined, []
+            self._on_joined(joined)
 
     def _join_many(self, begin: int, entries: Sequence[bytes]) -> None:
         try:
@@ -162,6 +172,7 @@ class LedgerJoin:
                 place_of=lambda i: f"ledger {ledger} entry {begin + deltas[i]}",
             )
             self._window.join_delta(out.state, merged)
+            self._joined.append(merged)
             out.delta_records += len(deltas)
             out.delta_bytes += sum(len(part[i]) for i in deltas)
             out.delta_acks += sum(map(len, merged.acks.values()))
@@ -170,6 +181,7 @@ class LedgerJoin:
                 self._crcs[begin + i] = int(batch.crc32c[i])
                 segment = snapshot.decode_segment(batch.bodies[i], int(batch.version[i]))
                 self._window.join_segment(out.state, segment)
+                self._joined.append(segment)
 
     def _join_one(self, entry: int, payload: bytes) -> None:
         base, ledger = self._base, self._ledger
@@ -204,7 +216,7 @@ def from_previous(footer: Footer) -> Footer | None:
 
 class ChainReader:
     """Reads for one cursor. `on_waiting` is told what a retry waits for ("" when it goes on);
-    `rest` waits so many seconds for it.
+    `rest` waits so many seconds for it; `on_joined`: see `OnJoined`.
     """
 
     def __init__(
@@ -218,8 +230,9 @@ class ChainReader:
         window: StateWindow = WHOLE,
         budget: StateBudget = budgets.DEFAULT,
         rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        on_joined: OnJoined = lambda _joined: None,
     ) -> None:
-        self._budget, self._rest = budget, rest
+        self._budget, self._rest, self._on_joined = budget, rest, on_joined
         self._name, self._ledgers, self._on_waiting, self._on_bytes = (
             name,
             ledgers,
@@ -270,6 +283,7 @@ class ChainReader:
             return await self._replay(footer), False
         except SnapshotDamaged as e:
             damage = str(e)  # an error that is kept keeps the state that was being read
+        self._on_joined(None)
         older = from_previous(footer)
         if older is None:
             raise SnapshotDamaged(f"{damage}; there is no previous snapshot to fall back to")
@@ -282,6 +296,8 @@ class ChainReader:
         base = footer.base
         out = Replayed(_base_state(footer, self._window, self._budget))
         listed: dict[int, int] = {}
+        if isinstance(base, InlineBase | PulsarBase) or any(map(is_pulsar, footer.chain)):
+            self._on_joined(None)
         if isinstance(base, SnapshotBase):
             self._skippable.add((base.ledger, base.last_entry))
             listed = await self._read_end(footer, base, out)
@@ -395,6 +411,7 @@ class ChainReader:
             base,
             listed,
             out,
+            self._on_joined,
         )
         for at, last in self._window.ranges(base, list(listed), last_entry):
             async for payloads in self._chunks(ledger, at, last):

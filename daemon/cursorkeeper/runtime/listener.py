@@ -4,8 +4,11 @@ in this process, and tests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.values import Delta, Segment
 
 
 class Listener:
@@ -16,6 +19,14 @@ class Listener:
     def on_state(self, machine: CursorMachine, *, created: bool) -> None:
         """The cursor is proved to be held here, and everything accepted is durable: stream the
         state. It does not change until acks of this handle arrive. `created`: as of Opened.
+        """
+
+    def on_recovering(
+        self, machine: CursorMachine, joined: Sequence[Delta | Segment] | None
+    ) -> None:
+        """The cursor is proved to be held here, and this was joined to the state that is being
+        read: durable acks. They may be shown, not used, before `on_state`. None: they are not all
+        of it, so `on_state` shows everything.
         """
 
     def on_continued(self, machine: CursorMachine) -> None:

@@ -8,7 +8,7 @@ idle cursor has none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
@@ -604,6 +604,14 @@ class CursorRunner:
     async def _read_chain(self, effect: fx.ReadChain, turn: Turn) -> ev.Event | None:
         limits = self.machine.limits
         budget = StateBudget.reading(limits.state_bytes_max, limits.layout_ledgers_max)
+        asked = self.machine.answerable
+
+        def tell(joined: Sequence[Delta | Segment] | None) -> None:
+            # who came since must not miss what was joined before
+            is_proved = asked is not None and asked == self.machine.answerable
+            for attach, listener in list(self.listeners.items()):
+                is_theirs = is_proved and attach == asked
+                listener.on_recovering(self.machine, joined if is_theirs else None)
 
         async def rest(seconds: float) -> None:
             turn.end()
@@ -624,6 +632,7 @@ class CursorRunner:
             lambda _n: self._services.telemetry.moved(),
             budget=budget,
             rest=rest,
+            on_joined=tell,
         )
         try:
             found = await reader.read(effect.token, effect.footer)

@@ -23,10 +23,12 @@ from cursorkeeper.core.limits import (
 )
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.values import Delta, Segment
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import OpenResult
 from cursorkeeper.stream import codec, state_parts, tokens
 from cursorkeeper.stream.credits import Credit, CreditPool
+from cursorkeeper.stream.early_parts import EarlyParts
 from cursorkeeper.stream.outbox import MESSAGES_MAX, MESSAGES_PER_CURSOR, Outbox
 from cursorkeeper.stream.outstanding import Outstanding
 from cursorkeeper_client._proto import acks_pb2 as pb
@@ -61,6 +63,7 @@ class Handle(Listener):
         self.live = False
         self.confirmed = 0
         self._opening = opening
+        self._early: EarlyParts | None = None
 
     def _send(self, **message: object) -> None:
         self.session.outbox.put(pb.KeeperMessage(**message))  # type: ignore[arg-type]
@@ -68,8 +71,22 @@ class Handle(Listener):
     def on_state(self, machine: CursorMachine, *, created: bool) -> None:
         """Sends Opened, the state and the first credit."""
         self.opened(OpenResult.OPENED)
-        self.session.outbox.put_state(self.handle, self._state(machine, created))
+        early, self._early = self._early, None
+        messages = early.rest(machine, created=created) if early else None
+        if messages is None:
+            messages = state_parts.messages(self.handle, machine, created=created)
+        self.session.outbox.put_state(self.handle, self._state(messages))
         self._tell_pause(machine)
+
+    def on_recovering(
+        self, machine: CursorMachine, joined: Sequence[Delta | Segment] | None
+    ) -> None:
+        """Sends Opened and parts, as soon as they are many."""
+        if self._early is None or self._early.machine is not machine:
+            self._early = EarlyParts(self.handle, machine)
+        self._early.add(joined)
+        if self._early.is_due:
+            self.session.outbox.put_state(self.handle, self._guarded(self._early.messages()))
 
     def on_continued(self, machine: CursorMachine) -> None:
         """Opened without a state, and credit: the source has the state."""
@@ -89,17 +106,21 @@ class Handle(Listener):
         if reason:
             self.on_pause(reason)
 
-    def _state(self, machine: CursorMachine, created: bool) -> Iterator[pb.KeeperMessage]:
+    def _guarded(self, messages: Iterator[pb.KeeperMessage]) -> Iterator[pb.KeeperMessage]:
         """The handle is live from StateEnd on: until then its source cannot know what it may
         send.
         """
         try:
-            for message in state_parts.messages(self.handle, machine, created=created):
+            for message in messages:
                 self.live = message.HasField("state_end")
                 yield message
         # a value that no message can hold: this handle's, and not the stream's
         except Exception as e:
             self.session.give_up(self, f"its state cannot be sent: {e!r}")
+
+    def _state(self, messages: Iterator[pb.KeeperMessage]) -> Iterator[pb.KeeperMessage]:
+        yield from self._guarded(messages)
+        if not self.live:
             return
         self.session.answered(self)
         yield pb.KeeperMessage(

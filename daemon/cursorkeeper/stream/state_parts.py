@@ -24,16 +24,21 @@ def messages(
     handle waits for them, and when the handle ends (somebody else took the cursor over) the rest
     must not be made.
     """
-    footer, state = machine.footer, machine.acks
-    opened = pb.Opened(
-        handle=handle, epoch=machine.epoch, generation=machine.generation, created=created
-    )
-    if footer is not None:
-        opened.mark_delete.CopyFrom(codec.position_to(footer.mark_delete))
-    yield pb.KeeperMessage(opened=opened)
+    state = machine.acks
+    yield opened(handle, machine, created=created)
     for part in parts(handle, state):
         yield pb.KeeperMessage(state_part=part)
     yield pb.KeeperMessage(state_end=end(handle, state))
+
+
+def opened(handle: int, machine: CursorMachine, *, created: bool) -> pb.KeeperMessage:
+    """What comes first. The mark-delete of the footer is a lower bound."""
+    told = pb.Opened(
+        handle=handle, epoch=machine.epoch, generation=machine.generation, created=created
+    )
+    if machine.footer is not None:
+        told.mark_delete.CopyFrom(codec.position_to(machine.footer.mark_delete))
+    return pb.KeeperMessage(opened=told)
 
 
 def parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
@@ -57,6 +62,14 @@ def parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
             if size >= PART_BYTES:
                 yield part
                 part, size = pb.StatePart(handle=handle), 0
+    if part.slices:
+        yield part
+    yield from partial_parts(handle, state)
+
+
+def partial_parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
+    """The batches that are partly acked."""
+    part = pb.StatePart(handle=handle)
     for (ledger, entry), partial in list(state.iter_partials()):
         part.partials.add(
             ledger_id=ledger,
@@ -66,8 +79,8 @@ def parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
         )
         if len(part.partials) >= PARTIALS_PER_PART:
             yield part
-            part, size = pb.StatePart(handle=handle), 0
-    if part.slices or part.partials:
+            part = pb.StatePart(handle=handle)
+    if part.partials:
         yield part
 
 
