@@ -220,6 +220,7 @@ class CursorHandle(Series):
         """The handle is gone; everybody who waits gets the error. The first reason counts."""
         self._end(error)
         assert self.ended
+        self._parts = None
         if self._unconfirmed:
             self._unconfirmed.clear()
             self._outbox.answered()

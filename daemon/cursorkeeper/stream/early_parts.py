@@ -15,6 +15,7 @@ from itertools import chain
 
 from pyroaring import BitMap
 
+from cursorkeeper.core import bitmaps
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, Segment, Slice
@@ -69,6 +70,8 @@ class EarlyParts:
         self._small.clear()
 
     def _add_acked(self, ledger: int, acked: BitMap) -> None:
+        if not acked:
+            return
         size = acked.__sizeof__()
         if size >= SET_BYTES_MIN:
             self._put(Slice(ledger, acked.min(), acked.max(), False, acked), size)
@@ -76,7 +79,7 @@ class EarlyParts:
             before = self._small[ledger].__sizeof__()
             self._small[ledger] |= acked
             self._small_bytes += self._small[ledger].__sizeof__() - before
-        elif acked:
+        else:
             self._small[ledger] = acked.copy()
             self._small_bytes += size
 
@@ -114,21 +117,25 @@ class EarlyParts:
         """What follows, to StateEnd, now that the state is known; None: all of it is to be sent."""
         state = machine.acks
         known = (self._epoch, self._generation) == (machine.epoch, machine.generation)
-        lowest = state.mark_delete.ledger
-        # acks of a ledger that was trimmed are not among the state
-        is_forgotten = any(
-            ledger > lowest and ledger not in state.ledgers for ledger in self._ledgers
-        )
-        if self._is_over or not self._begun or created or not known or is_forgotten:
+        if self._is_over or not self._begun or created or not known or self._is_forgotten(state):
             self._give_up()
             return None
         for ledger, entries in self._batches.items():
-            if ledger in state.ledgers:
-                self._add_acked(ledger, entries - state.ledgers[ledger].holes)
+            if (acks := state.ledgers.get(ledger)) is not None:
+                known_of = bitmaps.between(entries, 0, acks.high_water - 1)
+                self._add_acked(ledger, known_of - acks.holes)
         for ledger, acked in self._small.items():
             if ledger in state.ledgers:
                 self._put(Slice(ledger, acked.min(), acked.max(), False, acked), 0)
         return chain(self._messages(), self._end(state))
+
+    def _is_forgotten(self, state: AckState) -> bool:
+        """Acks of a ledger that was trimmed since are not among the state."""
+        return any(
+            state.layout.is_trimmed(ledger) or ledger not in state.ledgers
+            for ledger in self._ledgers | self._small.keys()
+            if ledger >= state.mark_delete.ledger
+        )
 
     def _end(self, state: AckState) -> Iterator[pb.KeeperMessage]:
         for part in state_parts.partial_parts(self._handle, state):

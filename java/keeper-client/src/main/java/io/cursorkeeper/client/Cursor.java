@@ -520,6 +520,7 @@ final class Cursor implements KeptCursor {
   /** The handle is gone: what it did not confirm is to be sent again. */
   private void lose() {
     phase = Phase.IDLE;
+    parts = null;
     link.forget(handle);
     handle = 0;
     parts = null;
@@ -1129,6 +1130,7 @@ final class Cursor implements KeptCursor {
       return;
     }
     phase = Phase.ENDED;
+    parts = null;
     link.forget(handle);
     link.ended(this);
     List<Answer<?>> lost = new ArrayList<>();

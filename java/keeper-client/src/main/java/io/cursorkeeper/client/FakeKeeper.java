@@ -22,6 +22,8 @@ import io.cursorkeeper.acks.v1.ResetCursor;
 import io.cursorkeeper.acks.v1.ResetDone;
 import io.cursorkeeper.acks.v1.Resume;
 import io.cursorkeeper.acks.v1.SourceMessage;
+import io.cursorkeeper.acks.v1.StatePart;
+import io.cursorkeeper.acks.v1.StateSlice;
 import io.cursorkeeper.client.KeeperException.Code;
 import io.grpc.InsecureServerCredentials;
 import io.grpc.Metadata;
@@ -79,6 +81,12 @@ public final class FakeKeeper implements AutoCloseable {
 
     /** So many openings are refused as UNAVAILABLE. */
     public volatile int refuseOpens;
+
+    /** So many openings are refused as UNAVAILABLE behind the parts of their state. */
+    public volatile int refuseBehindParts;
+
+    /** A state is begun with parts that are none of it, and then once more. */
+    public volatile boolean beginAgain;
 
     /** Nothing is answered to an opening. */
     public volatile boolean holdOpens;
@@ -689,7 +697,23 @@ public final class FakeKeeper implements AutoCloseable {
           cursor.pending.poll().change().accept(cursor.durable);
         }
         shown.put(name, source);
-        cursor.recovered(number, created).forEach(each -> send(each.toBuilder()));
+        List<KeeperMessage> state = cursor.recovered(number, created);
+        int broken = faults.refuseBehindParts;
+        if (broken > 0 || faults.beginAgain) {
+          faults.refuseBehindParts = Math.max(0, broken - 1);
+          send(state.get(0).toBuilder());
+          send(
+              KeeperMessage.newBuilder()
+                  .setStatePart(
+                      StatePart.newBuilder()
+                          .setHandle(number)
+                          .addSlices(
+                              StateSlice.newBuilder().setLedgerId(12).setLast(99).setHoles(true))));
+        }
+        if (broken > 0) {
+          throw new FakeCursor.Refusal(Code.UNAVAILABLE, "refused on purpose");
+        }
+        state.forEach(each -> send(each.toBuilder()));
       }
       send(
           KeeperMessage.newBuilder()

@@ -274,6 +274,30 @@ class LinkTest {
   }
 
   @Test
+  void partsOfAnOpeningThatFailsAreDropped() {
+    get(open().ack(entries(1, 12, 1)));
+    link.close();
+    link = KeeperLink.connect(settings(fake.address()));
+    fake.faults().refuseBehindParts = Integer.MAX_VALUE;
+    assertEquals(Code.UNAVAILABLE, failure(link.open(REQUEST, listener)).code());
+    fake.faults().refuseBehindParts = 2;
+    CursorState state = get(link.open(REQUEST, listener)).state();
+    assertTrue(state.isAcked(12, 1));
+    assertFalse(state.isAcked(12, 2));
+  }
+
+  @Test
+  void aStateThatIsBegunAgainIsOnlyTheSecond() {
+    get(open().ack(entries(1, 12, 1)));
+    link.close();
+    link = KeeperLink.connect(settings(fake.address()));
+    fake.faults().beginAgain = true;
+    CursorState state = get(link.open(REQUEST, listener)).state();
+    assertTrue(state.isAcked(12, 1));
+    assertFalse(state.isAcked(12, 2));
+  }
+
+  @Test
   void anOpeningThatIsNotAnsweredEndsInTime() {
     link.close();
     link =
