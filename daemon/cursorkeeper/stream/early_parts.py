@@ -138,7 +138,7 @@ class EarlyParts:
         )
 
     def _end(self, state: AckState) -> Iterator[pb.KeeperMessage]:
-        for part in state_parts.partial_parts(self._handle, state):
+        for part in state_parts.with_partials(pb.StatePart(handle=self._handle), state):
             yield pb.KeeperMessage(state_part=part)
         yield pb.KeeperMessage(state_end=state_parts.end(self._handle, state))
 

@@ -62,14 +62,12 @@ def parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
             if size >= PART_BYTES:
                 yield part
                 part, size = pb.StatePart(handle=handle), 0
-    if part.slices:
-        yield part
-    yield from partial_parts(handle, state)
+    yield from with_partials(part, state)
 
 
-def partial_parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
-    """The batches that are partly acked."""
-    part = pb.StatePart(handle=handle)
+def with_partials(part: pb.StatePart, state: AckState) -> Iterator[pb.StatePart]:
+    """The part, and those after it, with the batches that are partly acked."""
+    handle = part.handle
     for (ledger, entry), partial in list(state.iter_partials()):
         part.partials.add(
             ledger_id=ledger,
@@ -80,7 +78,7 @@ def partial_parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
         if len(part.partials) >= PARTIALS_PER_PART:
             yield part
             part = pb.StatePart(handle=handle)
-    if part.partials:
+    if part.slices or part.partials:
         yield part
 
 

@@ -130,6 +130,9 @@ class Handle:
             f"{self.title}: opened with token {self.token}, and the footer says {kept}",
         )
 
+    def on_recovering(self, machine: CursorMachine, joined: object) -> None:
+        """It is judged by the state that follows, which holds what was joined."""
+
     def on_continued(self, machine: CursorMachine) -> None:
         if self.gone:
             return
