@@ -20,7 +20,7 @@ from cursorkeeper.core.delta_parts import cut_delta
 from cursorkeeper.core.limits import MIB
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
-from cursorkeeper.core.state import AckState, LedgerAcks
+from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, Record
 from cursorkeeper.core.whole_form import Taken
 from cursorkeeper.format import record
@@ -58,8 +58,7 @@ def backlog(entries: int, share: float) -> AckState:
     """A state in which all of the backlog is acked but the holes."""
     state = AckState(Position(FIRST_LEDGER, -1))
     for ledger in ledgers(entries):
-        state.ledgers[ledger] = acks = LedgerAcks()
-        acks.ack(acked(ledger, share))
+        state.ledgers.own(ledger).ack(acked(ledger, share))
     return state
 
 

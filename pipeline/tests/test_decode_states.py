@@ -160,7 +160,7 @@ def test_runs_at_the_edges_of_containers(entries: list[int] | range) -> None:
 
 def test_a_trimmed_ledger_has_no_holes_even_where_mark_delete_stands_in_it() -> None:
     state = AckState(Position(5, 2), Layout([LayoutItem(5, LayoutState.TRIMMED, 0)]))
-    state.ledgers[5].ack(BitMap([7]))
+    state.ledgers.own(5).ack(BitMap([7]))
     assert state.hole_count and not rows_of(state) and counts(state) == Counts()
 
 

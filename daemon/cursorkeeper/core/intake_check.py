@@ -23,10 +23,11 @@ from cursorkeeper.core.budget import (
 )
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.layout import Layout, LayoutContradiction
+from cursorkeeper.core.ledger_acks import LedgerAcks
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.shape import component
-from cursorkeeper.core.state import AckState, LedgerAcks
+from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState, Partial, PartialKey
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1

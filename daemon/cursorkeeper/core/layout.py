@@ -8,8 +8,10 @@ could hide a ledger in the gap, and crossing such a gap would skip messages: it 
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 from cursorkeeper.core.positions import BEFORE_FIRST, ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.values import LayoutItem, LayoutState
@@ -19,26 +21,37 @@ class LayoutContradiction(ValueError):
     """What is wrong with a run; the state is untouched. The message is for people."""
 
 
-class Layout:
-    """Known ledgers, ascending. Ledgers below mark-delete are forgotten by `drop_below`."""
+_OPEN: Final = -1
+_TRIMMED: Final = -2
+"""In the place of a number of entries."""
 
-    __slots__ = ("_ids", "_items")
+
+class Layout:
+    """Known ledgers, ascending, as columns: a topic may have thousands. Ledgers below mark-delete
+    are forgotten by `drop_below`.
+    """
+
+    __slots__ = ("_entries", "_ids", "_trimmed")
 
     def __init__(self, items: Iterable[LayoutItem] = ()) -> None:
-        self._items: dict[int, LayoutItem] = {i.ledger: i for i in sorted(items)}
-        self._ids: list[int] = list(self._items)
+        self._ids, self._entries = array("q"), array("q")
+        self._trimmed: set[int] = set()
+        """Asked for with every ledger that is acked."""
+        for item in sorted(items):
+            self._put(item)
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def __iter__(self) -> Iterator[LayoutItem]:
-        return (self._items[i] for i in self._ids)
+        return self._items(0)
 
     def __contains__(self, ledger: int) -> bool:
-        return ledger in self._items
+        return self._row(ledger) >= 0
 
     def get(self, ledger: int) -> LayoutItem | None:
-        return self._items.get(ledger)
+        at = self._row(ledger)
+        return None if at < 0 else _item(ledger, self._entries[at])
 
     @property
     def first(self) -> int | None:
@@ -50,22 +63,19 @@ class Layout:
 
     def successor(self, ledger: int) -> int | None:
         """The ledger after a *known* one; None if it is unknown or the last."""
-        if ledger not in self._items:
-            return None
-        at = bisect_right(self._ids, ledger)
-        return self._ids[at] if at < len(self._ids) else None
+        at = self._row(ledger)
+        return self._ids[at + 1] if 0 <= at < len(self._ids) - 1 else None
 
     def is_trimmed(self, ledger: int) -> bool:
         """The topic dropped it: wholly acked."""
-        item = self._items.get(ledger)
-        return item is not None and item.state is LayoutState.TRIMMED
+        return ledger in self._trimmed
 
     def is_complete(self, position: Position) -> bool:
         """No entry of the position's ledger lies above it."""
-        item = self._items.get(position.ledger)
-        if item is None or item.state is LayoutState.OPEN:
+        at = self._row(position.ledger)
+        if at < 0 or self._entries[at] == _OPEN:
             return False
-        return item.state is LayoutState.TRIMMED or position.entry >= item.entries - 1
+        return self._entries[at] == _TRIMMED or position.entry >= self._entries[at] - 1
 
     def normalised(self, position: Position) -> Position:
         """The same place, written as late as possible: past the end of a ledger becomes (next,
@@ -92,13 +102,13 @@ class Layout:
                 f"the run {ids[0]}..{ids[-1]} does not touch the known ledgers "
                 f"{self._ids[0]}..{self._ids[-1]}: a ledger in between would be skipped"
             )
-        mine = self._ids[bisect_left(self._ids, low) : bisect_right(self._ids, high)]
+        mine = self._ids[bisect_left(self._ids, low) : bisect_right(self._ids, high)].tolist()
         theirs = ids[bisect_left(ids, low) : bisect_right(ids, high)]
         if mine != theirs:
             odd = sorted(set(mine) ^ set(theirs))[0]
             raise LayoutContradiction(f"ledger {odd} is in one run and not in the other")
         for item in run:
-            known = self._items.get(item.ledger)
+            known = self.get(item.ledger)
             if (
                 known
                 and known.state is item.state is LayoutState.CLOSED
@@ -133,30 +143,54 @@ class Layout:
         `LayoutItem.is_ahead_of`.
         """
         changed: list[LayoutItem] = []
-        added = False
         for item in run:
             tidy = (
                 item if item.state is LayoutState.CLOSED else LayoutItem(item.ledger, item.state, 0)
             )
-            known = self._items.get(item.ledger)
-            if not tidy.is_ahead_of(known):
-                continue
-            added = added or known is None
-            self._items[item.ledger] = tidy
-            changed.append(tidy)
-        if added:
-            self._ids = sorted(self._items)
+            if tidy.is_ahead_of(self.get(item.ledger)):
+                self._put(tidy)
+                changed.append(tidy)
         return tuple(changed)
 
     def drop_below(self, ledger: int) -> None:
         """Forgets ledgers that mark-delete has left behind."""
         at = bisect_left(self._ids, ledger)
-        if at == 0:
-            return
-        for old in self._ids[:at]:
-            del self._items[old]
-        del self._ids[:at]
+        if at:
+            self._trimmed.difference_update(self._ids[:at])
+            del self._ids[:at], self._entries[:at]
 
     def items_from(self, ledger: int) -> tuple[LayoutItem, ...]:
         """Known items from a ledger on."""
-        return tuple(self._items[i] for i in self._ids[bisect_left(self._ids, ledger) :])
+        return tuple(self._items(bisect_left(self._ids, ledger)))
+
+    def _items(self, at: int) -> Iterator[LayoutItem]:
+        return map(_item, self._ids[at:], self._entries[at:])
+
+    def _row(self, ledger: int) -> int:
+        """Where it is; ~ where it would be, if it is not known."""
+        at = bisect_left(self._ids, ledger)
+        return at if at < len(self._ids) and self._ids[at] == ledger else ~at
+
+    def _put(self, item: LayoutItem) -> None:
+        at = self._row(item.ledger)
+        if at < 0:
+            at = ~at
+            self._ids.insert(at, item.ledger)
+            self._entries.insert(at, 0)
+        if item.state is LayoutState.TRIMMED:
+            self._trimmed.add(item.ledger)
+        self._entries[at] = (
+            item.entries
+            if item.state is LayoutState.CLOSED
+            else _OPEN
+            if item.state is LayoutState.OPEN
+            else _TRIMMED
+        )
+
+
+def _item(ledger: int, entries: int) -> LayoutItem:
+    if entries == _OPEN:
+        return LayoutItem(ledger, LayoutState.OPEN, 0)
+    if entries == _TRIMMED:
+        return LayoutItem(ledger, LayoutState.TRIMMED, 0)
+    return LayoutItem(ledger, LayoutState.CLOSED, entries)

@@ -114,7 +114,7 @@ def whole_state(state: AckState) -> Segment:
     """Everything in one segment: for the inline base, whose limit the caller checks."""
     areas = [
         EntryRange(ledger, 0, a.high_water - 1)
-        for ledger, a in sorted(state.ledgers.items())
+        for ledger, a in state.ledgers.items()
         if a.high_water
     ]
     return Segment(
@@ -155,7 +155,7 @@ def _stored_bytes(bitmap: BitMap) -> int:
 
 def _ranges(state: AckState, limit: int) -> Iterator[EntryRange]:
     step = max(1, sizes.containers_per_segment(limit + sizes.RECORD_HEADER_BYTES)) * CONTAINER
-    for ledger in sorted(state.ledgers):
+    for ledger in state.ledgers:
         high_water = state.ledgers[ledger].high_water
         start = 0
         if ledger == state.mark_delete.ledger:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
+from itertools import takewhile
 
 import numpy as np
 from pyroaring import BitMap
@@ -25,18 +26,17 @@ from cursorkeeper.core import bitmaps, containers
 from cursorkeeper.core.batch import AckBatch, LedgerColumns
 from cursorkeeper.core.budget import (
     ACK_BYTES,
-    CONTAINER_BYTES,
     DEFAULT,
     LAYOUT_BYTES,
     LEDGER_BYTES,
     PARTIAL_BYTES,
     StateBudget,
-    containers_below,
     growth_bytes,
     mixed_bytes,
 )
 from cursorkeeper.core.errors import OverBudgetError
 from cursorkeeper.core.layout import Layout
+from cursorkeeper.core.ledger_acks import LedgerAcks, LedgerTable
 from cursorkeeper.core.positions import BEFORE_FIRST, FIRST, Position
 from cursorkeeper.core.shape import component
 from cursorkeeper.core.values import (
@@ -57,59 +57,8 @@ _PIECE_ENTRIES = 1 << 26
 """Acks are joined in pieces of so many entries where the budget may not suffice: a piece takes 8
 MiB at most.
 """
-
-
-@component
-class LedgerAcks:
-    """One data ledger: acked = [0, high_water) minus holes."""
-
-    holes: BitMap = field(default_factory=BitMap)
-    high_water: int = 0
-    counted_bytes: int = 0
-    """What it took when it was counted last."""
-
-    def measured_bytes(self) -> int:
-        """About how much memory it takes now."""
-        holes = self.holes
-        return (
-            LEDGER_BYTES
-            + holes.__sizeof__()
-            + CONTAINER_BYTES * min(containers_below(self.high_water), len(holes))
-        )
-
-    def grow(self, high_water: int) -> None:
-        """Entries up to the new high water become known as un-acked."""
-        if high_water > self.high_water:
-            self.holes.add_range(self.high_water, high_water)
-            self.high_water = high_water
-
-    def ack(self, entries: BitMap) -> BitMap:
-        """Returns the newly acked ones; where all of them are, the set that was given."""
-        if not entries:
-            return entries
-        high_water = entries.max() + 1
-        if high_water > self.high_water:
-            self.grow(high_water)
-        fresh = entries if entries <= self.holes else entries & self.holes
-        # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB
-        # of bits
-        self.holes ^= fresh
-        return fresh
-
-    def ack_through(self, entry: int) -> None:
-        """Acks everything up to an entry."""
-        if entry < 0:
-            return
-        self.holes.remove_range(0, entry + 1)
-        self.high_water = max(self.high_water, entry + 1)
-
-    def first_unacked(self) -> int:
-        """The first entry that is not acked: a hole, or the high water."""
-        return self.holes.min() if self.holes else self.high_water
-
-    def is_acked(self, entry: int) -> bool:
-        """Whether one entry is acked."""
-        return entry < self.high_water and entry not in self.holes
+_OWN_MAX = 64
+"""Ledgers that live acks find as objects: those that they touched last."""
 
 
 @component
@@ -117,12 +66,10 @@ class AckState:
     mark_delete: Position = FIRST
     layout: Layout = field(default_factory=Layout)
     budget: StateBudget = DEFAULT
-    ledgers: dict[int, LedgerAcks] = field(default_factory=dict)
+    ledgers: LedgerTable = field(default_factory=LedgerTable)
     partials: dict[int, dict[int, Partial]] = field(default_factory=dict)
     mark_delete_properties: MarkDeleteProperties | None = None
     cursor_properties: CursorProperties | None = None
-    _ledger_bytes: int = 0
-    """What all ledgers took when each was counted last."""
     _partial_count: int = 0
     _partial_entries: dict[int, BitMap] = field(default_factory=dict)
     """Ledger -> the entries in `partials`: which of many batches a set of acks completes is asked
@@ -131,9 +78,9 @@ class AckState:
 
     def __post_init__(self) -> None:
         if self.mark_delete.entry >= 0:
-            acks = self._ledger(self.mark_delete.ledger)
+            acks = self.ledgers.own(self.mark_delete.ledger)
             acks.ack_through(self.mark_delete.entry)
-            self._count(acks)
+            self.ledgers.count(acks)
 
     # ---- memory
 
@@ -141,19 +88,10 @@ class AckState:
     def memory_bytes(self) -> int:
         """What the state takes, about."""
         return (
-            self._ledger_bytes
+            self.ledgers.memory_bytes
             + self._partial_count * PARTIAL_BYTES
             + len(self.layout) * LAYOUT_BYTES
         )
-
-    def _count(self, acks: LedgerAcks) -> None:
-        """Brings the counts up to date after a change of a ledger."""
-        now = acks.measured_bytes()
-        self._ledger_bytes += now - acks.counted_bytes
-        acks.counted_bytes = now
-
-    def _forget_ledger(self, ledger: int) -> None:
-        self._ledger_bytes -= self.ledgers.pop(ledger).counted_bytes
 
     def _forget_partials(self, ledger: int) -> None:
         gone = self.partials.pop(ledger, None)
@@ -248,6 +186,7 @@ class AckState:
                 continue
             self._apply_ledger(ledger, columns[ledger], acks, partials)
         self._advance()
+        self.ledgers.pack(_OWN_MAX)
         return self._trimmed_delta(before, acks, partials)
 
     def _apply_ledger(
@@ -263,9 +202,9 @@ class AckState:
             new = new | completed
         if not new:
             return
-        mine = self._ledger(ledger)
+        mine = self.ledgers.own(ledger)
         fresh = mine.ack(new)
-        self._count(mine)
+        self.ledgers.count(mine)
         if not fresh:
             return
         acks[ledger] = fresh
@@ -351,11 +290,11 @@ class AckState:
                 # came before or come after
                 self._forget_partials(item.ledger)
                 if item.ledger in self.ledgers:
-                    self._forget_ledger(item.ledger)
+                    del self.ledgers[item.ledger]
                 if item.ledger == self.mark_delete.ledger and self.mark_delete.entry >= 0:
-                    mine = self._ledger(item.ledger)
+                    mine = self.ledgers.own(item.ledger)
                     mine.ack_through(self.mark_delete.entry)
-                    self._count(mine)
+                    self.ledgers.count(mine)
         return changed
 
     # ---- recovered records
@@ -386,6 +325,7 @@ class AckState:
     def settle(self) -> None:
         """After the last join: mark-delete takes the contiguous prefix, as the writer's own did."""
         self._advance()
+        self.ledgers.pack()
 
     def _join_common(self, part: Delta | Segment) -> None:
         if part.layout:
@@ -409,7 +349,7 @@ class AckState:
         return ledger >= self.mark_delete.ledger and not self.layout.is_trimmed(ledger)
 
     def _join_acks(self, ledger: int, entries: BitMap) -> None:
-        mine = self._ledger(ledger)
+        mine = self.ledgers.own(ledger)
         high_water = max(mine.high_water, entries.max() + 1) if entries else mine.high_water
         for piece in self._pieces(mine, high_water, entries):
             self._ack(ledger, mine, piece)
@@ -433,24 +373,23 @@ class AckState:
         """After acks were joined to a ledger. Raises OverBudgetError if the state does not fit
         however it is kept.
         """
-        self._count(acks)
+        self.ledgers.count(acks)
         if self.memory_bytes > self.budget.bytes_max:
             acks.holes.run_optimize()
-            self._count(acks)
+            self.ledgers.count(acks)
             self._make_room(0)
 
     def _join_slice(self, part: Slice) -> None:
         """Costs what the slice and the holes that are known of its range take, however long the
         range is; where a budget may not suffice for that at once, piece by piece.
         """
-        known = self.ledgers.get(part.ledger)
         # up to a slice of holes, or up to the end of a slice of acks, what is not known becomes
         # holes
         self._make_room(
             self._growth([(part.ledger, part.first if part.holes else part.last + 1)])
             + part.bitmap.__sizeof__()
         )
-        acks = known or self._ledger(part.ledger)
+        acks = self.ledgers.own(part.ledger)
         acks.grow(part.first if part.holes else part.last + 1)
         if not part.holes:
             self._join_acks(part.ledger, part.bitmap)
@@ -481,17 +420,11 @@ class AckState:
 
     # ---- shared moves
 
-    def _ledger(self, ledger: int) -> LedgerAcks:
-        acks = self.ledgers.get(ledger)
-        if acks is None:
-            acks = self.ledgers[ledger] = LedgerAcks()
-        return acks
-
     def _put_partial(self, ledger: int, entry: int, partial: Partial) -> None:
-        acks = self._ledger(ledger)
+        acks = self.ledgers.own(ledger)
         if entry >= acks.high_water:
             acks.grow(entry + 1)
-            self._count(acks)
+            self.ledgers.count(acks)
         mine = self.partials.setdefault(ledger, {})
         if entry not in mine:
             self._partial_count += 1
@@ -515,14 +448,14 @@ class AckState:
         if to <= self.mark_delete:
             return
         if to.ledger > self.mark_delete.ledger:
-            for ledger in [x for x in self.ledgers if x < to.ledger]:
-                self._forget_ledger(ledger)
+            for ledger in takewhile(lambda ledger: ledger < to.ledger, self.ledgers):
+                del self.ledgers[ledger]
             for ledger in [x for x in self.partials if x < to.ledger]:
                 self._forget_partials(ledger)
         if to.entry >= 0:
-            acks = self._ledger(to.ledger)
+            acks = self.ledgers.own(to.ledger)
             acks.ack_through(to.entry)
-            self._count(acks)
+            self.ledgers.count(acks)
             if to.ledger in self.partials:
                 self._drop_partials(
                     to.ledger, bitmaps.between(self._partial_entries[to.ledger], 0, to.entry)

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
-from cursorkeeper.core.state import AckState, LedgerAcks
+from cursorkeeper.core.state import AckState
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.report import Report, TraceReport
 from cursorkeeper.demo.source import (
@@ -208,8 +208,7 @@ def snapshot_bytes(acked: dict[int, BitMap]) -> int:
     """What a snapshot of this state takes, encoded as the daemon would."""
     state = AckState()
     for ledger, entries in acked.items():
-        state.ledgers[ledger] = acks = LedgerAcks()
-        acks.ack(entries)
+        state.ledgers.own(ledger).ack(entries)
     return snapshot_records(state)[0]
 
 

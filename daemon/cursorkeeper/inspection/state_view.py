@@ -91,7 +91,7 @@ def differences(one: AckState, other: AckState, names: tuple[str, str]) -> list[
             f"mark-delete is {one.mark_delete} from {names[0]} and {other.mark_delete} from "
             f"{names[1]}"
         )
-    for ledger in sorted(one.ledgers.keys() | other.ledgers.keys()):
+    for ledger in sorted({*one.ledgers, *other.ledgers}):
         if len(found) >= _DIFFERENCES_MAX:
             return found
         mine, theirs = acked_above(one, ledger), acked_above(other, ledger)

@@ -51,7 +51,7 @@ def difference(source: AckState, other: AckState) -> Difference:
     """From `source` to `other`. Where both know the topic's layout it must be the same one."""
     ends = _end(source, other), _end(other, source)
     missing = extra = 0
-    for ledger in sorted(source.ledgers.keys() | other.ledgers.keys()):
+    for ledger in sorted({*source.ledgers, *other.ledgers}):
         mine, theirs = (
             _acked(source, ledger, ends[0], other),
             _acked(other, ledger, ends[1], source),

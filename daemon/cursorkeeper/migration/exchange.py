@@ -126,7 +126,7 @@ def _content(footer: Footer, state: AckState, at_least: bool) -> Iterator[AnyLin
     )
     for begin in range(LAYOUT_PER_LINE, len(layout), LAYOUT_PER_LINE):
         yield LayoutLine(items=layout[begin : begin + LAYOUT_PER_LINE])
-    for ledger in sorted(state.ledgers):
+    for ledger in state.ledgers:
         pairs: list[Any] = []
         for rows in state_view.acked_runs(state, ledger):
             pairs += rows.tolist()

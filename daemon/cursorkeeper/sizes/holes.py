@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.state import AckState, LedgerAcks
+from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import LayoutItem, LayoutState
 from cursorkeeper.format.pulsar.values import PositionInfo
 
@@ -86,7 +86,7 @@ class Workload:
             entries.run_optimize()
             acked[ledger] = entries
             # as acks would have left it: entries above the highest acked one are unknown, not holes
-            acks = state.ledgers.setdefault(ledger, LedgerAcks())
+            acks = state.ledgers.own(ledger)
             acks.high_water = entries.max() + 1
             un_acked.remove_range(acks.high_water, count + 1)
             acks.holes = un_acked
@@ -97,7 +97,7 @@ def further_acks(state: AckState, count: int, seed: int) -> dict[int, npt.NDArra
     """`count` random holes of a state, as columns per ledger: the acks that arrive until the next
     flush.
     """
-    sizes = {ledger: len(acks.holes) for ledger, acks in sorted(state.ledgers.items())}
+    sizes = {ledger: len(acks.holes) for ledger, acks in state.ledgers.items()}
     total = sum(sizes.values())
     chosen = np.sort(
         np.random.default_rng((seed, 1)).choice(total, min(count, total), replace=False)

@@ -46,14 +46,13 @@ def parts(handle: int, state: AckState) -> Iterator[pb.StatePart]:
     parts is left out.
     """
     part, size = pb.StatePart(handle=handle), 0
-    for ledger in sorted(state.ledgers):
-        acks = state.ledgers.get(ledger)
-        for first in range(0, acks.high_water if acks is not None else 0, SLICE_ENTRIES):
-            if acks is None or state.ledgers.get(ledger) is not acks:
-                break
+    for ledger in state.ledgers:
+        first = 0
+        while (acks := state.ledgers.get(ledger)) is not None and first < acks.high_water:
             area = take_slice(
                 EntryRange(ledger, first, min(acks.high_water, first + SLICE_ENTRIES) - 1), state
             )
+            first += SLICE_ENTRIES
             data = area.bitmap.serialize()
             part.slices.add(
                 ledger_id=ledger, first=area.first, last=area.last, holes=area.holes, roaring=data

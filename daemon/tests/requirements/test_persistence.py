@@ -18,7 +18,7 @@ from cursorkeeper.core.batch import LedgerColumns
 from cursorkeeper.core.limits import KIB, MIB, Limits
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.snapshot_plan import CONTAINER, SnapshotPlan
-from cursorkeeper.core.state import AckState, LedgerAcks
+from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, Record, RecordBody, Segment, SnapshotEnd
 from cursorkeeper.format import record
 from cursorkeeper.format.codec import Codec
@@ -254,7 +254,7 @@ def test_r20_every_entry_of_a_snapshot_is_bounded(
     """Uncompressed, whatever the bitmaps hold; and the ranges are all there, once, in order."""
     state = AckState(Position(1, -1))
     for at, (kind, entries) in enumerate(ledgers):
-        mine = state.ledgers[at + 1] = LedgerAcks()
+        mine = state.ledgers.own(at + 1)
         mine.ack(bitmaps.from_sorted(acked_in(kind, entries, seed).astype(np.uint32)))
     plan, parts = SnapshotPlan(state, max_entry_bytes - sizes.RECORD_HEADER_BYTES), list[Segment]()
     while not plan.is_done:

@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps
 from cursorkeeper.core.positions import Position
-from cursorkeeper.core.state import AckState, LedgerAcks
+from cursorkeeper.core.state import AckState
 from cursorkeeper.format.pulsar import position_info
 from cursorkeeper.format.pulsar.values import Form, PositionInfo
 from cursorkeeper.pulsar_broker.settings import PulsarSettings
@@ -138,7 +138,7 @@ def few_holes(entries: int, holes: int) -> BitMap:
 def test_r18_a_snapshot_follows_the_holes_and_not_the_backlog(entries: int, holes: int) -> None:
     acked = few_holes(entries, holes)
     state = AckState(Position(FIRST_LEDGER, -1))
-    acks = state.ledgers[FIRST_LEDGER] = LedgerAcks()
+    acks = state.ledgers.own(FIRST_LEDGER)
     acks.high_water, acks.holes = acked.max() + 1, bitmaps.span(0, acked.max()) - acked
     size, _ = native.snapshot_records(state)
     assert size < FRAME_BYTES / 50

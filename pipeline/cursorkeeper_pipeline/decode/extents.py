@@ -46,7 +46,7 @@ class Runs(NamedTuple):
 
 def extents(state: AckState, window: StateWindow = WHOLE) -> Iterator[Extent]:
     """Those inside the window, ascending by ledger. The bitmaps may be the state's own."""
-    for ledger in sorted(state.ledgers):
+    for ledger in state.ledgers:
         span = window.span(ledger)
         if span is None or state.layout.is_trimmed(ledger):  # wholly acked, whatever is kept of it
             continue

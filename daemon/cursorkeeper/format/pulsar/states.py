@@ -73,7 +73,7 @@ def from_ack_state(state: AckState, *, form: Form = Form.LONG_ARRAY) -> Position
     """
     mark_delete = state.mark_delete
     acked: dict[int, BitMap] = {}
-    for ledger in sorted(state.ledgers):
+    for ledger in state.ledgers:
         if ledger < mark_delete.ledger or state.layout.is_trimmed(ledger):
             continue
         acks = state.ledgers[ledger]

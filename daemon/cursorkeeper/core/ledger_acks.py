@@ -1,0 +1,174 @@
+"""Serves the cursor's state: what is acked of each data ledger, small where there are many.
+
+A ledger that is worked with is an object with a bitmap. Most ledgers are left alone for long:
+`pack` turns them into rows of three columns, the holes in roaring's serialized form. An object is
+made again for whoever asks; a change is kept only of one that was taken by `own`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import field
+from itertools import islice
+from typing import Final
+
+from pyroaring import BitMap
+
+from cursorkeeper.core.budget import CONTAINER_BYTES, LEDGER_BYTES, containers_below
+from cursorkeeper.core.shape import component
+
+PACKED_BYTES_MAX: Final = 16_384
+"""Holes that take more stay a bitmap: what an object takes beside them does not show."""
+
+
+@component
+class LedgerAcks:
+    """One data ledger: acked = [0, high_water) minus holes."""
+
+    holes: BitMap = field(default_factory=BitMap)
+    high_water: int = 0
+    counted_bytes: int = 0
+    """What it took when it was counted last."""
+
+    def measured_bytes(self) -> int:
+        """About how much memory it takes now."""
+        holes = self.holes
+        return (
+            LEDGER_BYTES
+            + holes.__sizeof__()
+            + CONTAINER_BYTES * min(containers_below(self.high_water), len(holes))
+        )
+
+    def grow(self, high_water: int) -> None:
+        """Entries up to the new high water become known as un-acked."""
+        if high_water > self.high_water:
+            self.holes.add_range(self.high_water, high_water)
+            self.high_water = high_water
+
+    def ack(self, entries: BitMap) -> BitMap:
+        """Returns the newly acked ones; where all of them are, the set that was given."""
+        if not entries:
+            return entries
+        high_water = entries.max() + 1
+        if high_water > self.high_water:
+            self.grow(high_water)
+        fresh = entries if entries <= self.holes else entries & self.holes
+        # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB
+        # of bits
+        self.holes ^= fresh
+        return fresh
+
+    def ack_through(self, entry: int) -> None:
+        """Acks everything up to an entry."""
+        if entry < 0:
+            return
+        self.holes.remove_range(0, entry + 1)
+        self.high_water = max(self.high_water, entry + 1)
+
+    def first_unacked(self) -> int:
+        """The first entry that is not acked: a hole, or the high water."""
+        return self.holes.min() if self.holes else self.high_water
+
+    def is_acked(self, entry: int) -> bool:
+        """Whether one entry is acked."""
+        return entry < self.high_water and entry not in self.holes
+
+
+class LedgerTable:
+    """The ledgers of a state by id, ascending. See the module."""
+
+    __slots__ = ("_high_waters", "_ids", "_own", "_packed", "memory_bytes")
+
+    def __init__(self) -> None:
+        self._own: dict[int, LedgerAcks] = {}
+        """Those that may have changed since they were packed, in the order in which they were
+        taken.
+        """
+        self._ids = array("q")
+        self._high_waters = array("Q")
+        self._packed: list[bytes | LedgerAcks] = []
+        """Rows of all ledgers; of those in `_own` only the id is true."""
+        self.memory_bytes = 0
+        """What all ledgers took when each was counted last."""
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids.tolist())
+
+    def __contains__(self, ledger: int) -> bool:
+        return ledger in self._own or self._row(ledger) >= 0
+
+    def __getitem__(self, ledger: int) -> LedgerAcks:
+        acks = self.get(ledger)
+        if acks is None:
+            raise KeyError(ledger)
+        return acks
+
+    def __delitem__(self, ledger: int) -> None:
+        acks, at = self[ledger], self._row(ledger)
+        self.memory_bytes -= acks.counted_bytes
+        self._own.pop(ledger, None)
+        del self._ids[at], self._high_waters[at], self._packed[at]
+
+    def get(self, ledger: int) -> LedgerAcks | None:
+        """To be read only."""
+        acks = self._own.get(ledger)
+        if acks is None:
+            at = self._row(ledger)
+            return None if at < 0 else self._read(at)
+        return acks
+
+    def values(self) -> Iterator[LedgerAcks]:
+        return (acks for _, acks in self.items())
+
+    def items(self) -> Iterator[tuple[int, LedgerAcks]]:
+        return ((ledger, self[ledger]) for ledger in self)
+
+    def own(self, ledger: int) -> LedgerAcks:
+        """To be changed, until the next `pack`; made if it is not known."""
+        acks = self._own.get(ledger)
+        if acks is None:
+            at = self._row(ledger)
+            if at >= 0:
+                acks = self._read(at)
+            else:
+                acks, at = LedgerAcks(), ~at
+                self._ids.insert(at, ledger)
+                self._high_waters.insert(at, 0)
+                self._packed.insert(at, b"")
+            self._own[ledger] = acks
+            self._packed[at] = b""
+        return acks
+
+    def count(self, acks: LedgerAcks) -> None:
+        """Brings the count of memory up to date after a change of a ledger."""
+        now = acks.measured_bytes()
+        self.memory_bytes += now - acks.counted_bytes
+        acks.counted_bytes = now
+
+    def pack(self, own_max: int = 0) -> None:
+        """Leaves only so many objects, those that were taken last."""
+        for ledger in list(islice(self._own, max(0, len(self._own) - own_max))):
+            acks, at = self._own.pop(ledger), self._row(ledger)
+            self.count(acks)
+            self._high_waters[at] = acks.high_water
+            self._packed[at] = (
+                acks.holes.serialize() if acks.holes.__sizeof__() <= PACKED_BYTES_MAX else acks
+            )
+
+    def _row(self, ledger: int) -> int:
+        """Where it is; ~ where it would be, if it is not known."""
+        at = bisect_left(self._ids, ledger)
+        return at if at < len(self._ids) and self._ids[at] == ledger else ~at
+
+    def _read(self, at: int) -> LedgerAcks:
+        packed = self._packed[at]
+        if isinstance(packed, LedgerAcks):
+            return packed
+        acks = LedgerAcks(BitMap.deserialize(packed), self._high_waters[at])
+        acks.counted_bytes = acks.measured_bytes()
+        return acks

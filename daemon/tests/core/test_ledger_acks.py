@@ -1,0 +1,90 @@
+"""The table of ledgers says the same whatever of it is packed, and whenever."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from cursorkeeper.core.ledger_acks import PACKED_BYTES_MAX, LedgerTable
+from cursorkeeper.core.positions import LEDGER_ID_MAX
+
+IDS = st.sampled_from([0, 1, 5, 6, 1 << 40, LEDGER_ID_MAX])
+ACK = st.tuples(st.just("ack"), IDS, st.sets(st.integers(0, 200), min_size=1))
+STEPS = st.lists(
+    ACK
+    | st.tuples(st.just("pack"), st.integers(0, 3))
+    | st.tuples(st.just("delete"), IDS)
+    | st.tuples(st.just("own"), IDS),
+    max_size=30,
+)
+
+
+def described(table: LedgerTable) -> dict[int, set[int]]:
+    return {ledger: set(range(acks.high_water)) - set(acks.holes) for ledger, acks in table.items()}
+
+
+@given(STEPS)
+def test_packing_changes_nothing_that_is_seen(steps: list[tuple]) -> None:  # type: ignore[type-arg]
+    table = LedgerTable()
+    acked: dict[int, set[int]] = {}
+    for step in steps:
+        match step:
+            case "ack", ledger, entries:
+                acks = table.own(ledger)
+                fresh = acks.ack(BitMap(entries))
+                table.count(acks)
+                assert set(fresh) == entries - acked.get(ledger, set())
+                acked.setdefault(ledger, set()).update(entries)
+            case "own", ledger:
+                table.own(ledger)
+                acked.setdefault(ledger, set())
+            case "pack", own_max:
+                table.pack(own_max)
+            case "delete", ledger if ledger in acked:
+                del table[ledger], acked[ledger]
+        assert described(table) == acked
+        assert list(table) == sorted(acked) and len(table) == len(acked)
+    for ledger in (0, 2, LEDGER_ID_MAX):
+        assert (ledger in table) == (ledger in acked) == (table.get(ledger) is not None)
+
+
+@given(STEPS)
+def test_the_count_of_memory_is_of_what_is_held(steps: list[tuple]) -> None:  # type: ignore[type-arg]
+    table = LedgerTable()
+    for step in steps:
+        match step:
+            case "ack", ledger, entries:
+                table.own(ledger).ack(BitMap(entries))
+            case "delete", ledger if ledger in table:
+                del table[ledger]
+            case "pack", own_max:
+                table.pack(own_max)
+    table.pack()
+    assert table.memory_bytes == sum(acks.measured_bytes() for acks in table.values())
+    for ledger in table:
+        del table[ledger]
+    assert table.memory_bytes == 0
+
+
+def test_what_was_packed_goes_on_when_it_is_taken() -> None:
+    table = LedgerTable()
+    table.own(7).ack(BitMap([0, 2]))
+    table.pack()
+    table.own(7).ack(BitMap([1, 5]))
+    table.pack()
+    assert (set(table[7].holes), table[7].high_water) == ({3, 4}, 6)
+
+
+def test_holes_of_many_containers_stay_a_bitmap() -> None:
+    table = LedgerTable()
+    holes = table.own(7).holes = BitMap(range(1, PACKED_BYTES_MAX * 16, 2))
+    table.own(7).high_water = PACKED_BYTES_MAX * 16
+    table.pack()
+    assert table[7].holes is holes and table.own(7).holes is holes
+
+
+def test_an_unknown_ledger_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        LedgerTable()[7]
