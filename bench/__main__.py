@@ -24,7 +24,7 @@ from cursorkeeper.demo.stack import Standalone
 GROUPS: list[tuple[list[str], dict[str, Any] | None]] = [
     (["delta_bytes", "snapshot_bytes", "ack_message", "memory", "pulsar_codec"], None),
     (["latency", "receipt_latency", "throughput", "loads"], {"heap_mib": 512}),
-    (["many_cursors"], {"heap_mib": 1536}),
+    (["many_cursors", "idle_cursors"], {"heap_mib": 1536}),
     (["footers"], {"bookies": 1, "heap_mib": 768}),
     (["recovery"], {"heap_mib": 1024}),
     (["report"], {"bookies": 1, "heap_mib": 768}),
