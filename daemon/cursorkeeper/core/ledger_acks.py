@@ -47,6 +47,11 @@ class LedgerAcks:
             self.holes.add_range(self.high_water, high_water)
             self.high_water = high_water
 
+    def extend(self, holes: BitMap, high_water: int) -> None:
+        """Entries up to the new high water become known: acked, but for these holes."""
+        self.holes |= holes
+        self.high_water = high_water
+
     def ack(self, entries: BitMap) -> BitMap:
         """Returns the newly acked ones; where all of them are, the set that was given."""
         if not entries:

@@ -399,8 +399,7 @@ class AckState:
         for piece in self._pieces(acks, top, holes):
             self._ack(part.ledger, acks, piece - part.bitmap)
         if part.last >= top:
-            acks.holes |= bitmaps.between(part.bitmap, top, part.last)
-            acks.high_water = part.last + 1
+            acks.extend(bitmaps.between(part.bitmap, top, part.last), part.last + 1)
             self._count_compact(acks)
 
     def _join_partials(self, items: Iterable[tuple[PartialKey, Partial]]) -> None:
