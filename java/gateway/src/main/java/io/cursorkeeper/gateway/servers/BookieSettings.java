@@ -8,7 +8,6 @@ import java.net.InetAddress;
 import java.net.NetworkInterface;
 import java.nio.file.Path;
 import java.util.List;
-import org.apache.bookkeeper.bookie.SortedLedgerStorage;
 import org.apache.bookkeeper.conf.ServerConfiguration;
 
 /**
@@ -192,7 +191,7 @@ public record BookieSettings(
   }
 
   private static void small(ServerConfiguration config) {
-    config.setLedgerStorageClass(SortedLedgerStorage.class.getName());
+    config.setLedgerStorageClass(LedgerStorage.class.getName());
     config.setSkipListSizeLimit(SKIP_LIST_BYTES);
     config.setJournalMaxGroupWaitMSec(0);
     config.setJournalFlushWhenQueueEmpty(true);
