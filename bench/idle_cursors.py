@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grpc
 
-from bench.many_cursors import Cursor, Load, _cpu_s
+from bench.many_cursors import Cursor, Load, cpu_s
 from bench.rows import Row, show
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
@@ -70,9 +70,9 @@ async def _case(daemon: DaemonProcess, cursors: int, number: int) -> list[Row]:
     opened_s = load.now() - began
     await asyncio.sleep(SETTLE_S)
     each = (_resident_bytes(daemon.pid) - before) / cursors
-    cpu_s, began = _cpu_s(daemon.pid), load.now()
+    spent_s, began = cpu_s(daemon.pid), load.now()
     await asyncio.sleep(IDLE_S)
-    share = (_cpu_s(daemon.pid) - cpu_s) / (load.now() - began)
+    share = (cpu_s(daemon.pid) - spent_s) / (load.now() - began)
     longest_s = await _longest_answer_s(daemon.address)
     for task in load._tasks:
         task.cancel()

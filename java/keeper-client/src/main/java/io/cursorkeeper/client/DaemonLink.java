@@ -261,9 +261,7 @@ final class DaemonLink implements KeeperLink {
     int cursors = links.stream().mapToInt(Link::cursorCount).sum();
     Optional<String> problem =
         links.stream().filter(link -> !link.isUp()).findFirst().map(Link::problem);
-    status =
-        new LinkStatus(
-            problem.isEmpty(), home.keeper(), connects, cursors, 0, false, problem);
+    status = new LinkStatus(problem.isEmpty(), home.keeper(), connects, cursors, 0, false, problem);
     return problem.orElse("");
   }
 }

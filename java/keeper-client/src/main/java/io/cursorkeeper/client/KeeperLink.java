@@ -4,9 +4,9 @@ import java.util.concurrent.CompletableFuture;
 import java.util.function.Consumer;
 
 /**
- * A connection to one daemon, over time, or one to each of its workers: it dials, says Hello, dials again when a stream breaks,
- * and opens its cursors again. One per process and daemon is enough: the messages of many cursors
- * travel together. For any number of threads; no method waits.
+ * A connection to one daemon, over time, or one to each of its workers: it dials, says Hello, dials
+ * again when a stream breaks, and opens its cursors again. One per process and daemon is enough:
+ * the messages of many cursors travel together. For any number of threads; no method waits.
  */
 public interface KeeperLink extends AutoCloseable {
 

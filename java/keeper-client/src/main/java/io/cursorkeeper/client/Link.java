@@ -25,18 +25,12 @@ import java.util.HashMap;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
-import java.util.Optional;
 import java.util.Set;
-import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.Future;
-import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.ThreadLocalRandom;
-import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
-import java.util.concurrent.atomic.AtomicLong;
-import java.util.function.Consumer;
 
 /**
  * The stream to one worker of the daemon over time, and the turns of its cursors on it. The thread
@@ -272,8 +266,7 @@ final class Link {
     }
     streams = daemon.nextStream();
     channel =
-        OkHttpChannelBuilder.forTarget(
-                "dns:///" + address, InsecureChannelCredentials.create())
+        OkHttpChannelBuilder.forTarget("dns:///" + address, InsecureChannelCredentials.create())
             .executor(daemon::run)
             .proxyDetector(address -> null)
             .disableRetry()

@@ -18,7 +18,8 @@ final class Workers {
    */
   static int of(String topic, String subscription, int workers) {
     byte[] digest =
-        sha256().digest((quoted(topic) + "|" + quoted(subscription)).getBytes(StandardCharsets.UTF_8));
+        sha256()
+            .digest((quoted(topic) + "|" + quoted(subscription)).getBytes(StandardCharsets.UTF_8));
     long hash = ByteBuffer.wrap(digest).order(ByteOrder.LITTLE_ENDIAN).getLong();
     return (int) Long.remainderUnsigned(hash, workers);
   }

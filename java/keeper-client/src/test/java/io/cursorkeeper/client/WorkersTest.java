@@ -64,8 +64,7 @@ class WorkersTest {
       Recorder listener = new Recorder();
       listeners.add(listener);
       opening.add(
-          link.open(
-              OpenRequest.of(topic, "s").withLayout(List.of(DataLedger.open(12))), listener));
+          link.open(OpenRequest.of(topic, "s").withLayout(List.of(DataLedger.open(12))), listener));
     }
     opening.forEach(each -> cursors.add(get(each).cursor()));
   }
