@@ -70,6 +70,7 @@ final class DaemonLink implements KeeperLink {
     thread.setRemoveOnCancelPolicy(true);
     home = new Link(this, settings, settings.address());
     links = List.of(home);
+    home.begin();
   }
 
   // ---- for the program
@@ -227,6 +228,7 @@ final class DaemonLink implements KeeperLink {
       made.add(number == own ? home : new Link(this, settings, addressOf(now.get(number))));
     }
     links = List.copyOf(made);
+    links.stream().filter(link -> link != home).forEach(Link::begin);
     for (Link link : before) {
       for (Cursor cursor : link.cursors()) {
         link.remove(cursor);

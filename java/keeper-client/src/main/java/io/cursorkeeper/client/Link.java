@@ -90,10 +90,14 @@ final class Link {
     this.settings = settings;
     this.address = address;
     gapUntilNs = System.nanoTime();
-    daemon.run(this::dial);
   }
 
   // ---- for the daemon's link; of the thread
+
+  /** Dials. Not part of the making: the first Hello may come before the maker's next line. */
+  void begin() {
+    daemon.run(this::dial);
+  }
 
   void add(Cursor cursor) {
     cursors.add(cursor);
