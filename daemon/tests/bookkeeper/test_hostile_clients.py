@@ -359,6 +359,26 @@ ALL: list[Hostile] = [
 ]
 
 
+async def test_streams_that_wait_the_longest_to_append_give_way_first(
+    gateway: JavaProcess,
+) -> None:
+    """One that was opened a moment ago may be a daemon's, with its first entry on the way."""
+    async with asyncio.timeout(120), channel(gateway) as opened, AsyncExitStack() as stack:
+
+        def open_streams(count: int) -> list[Any]:
+            calls = [raw(opened, "Append", "stream_stream")(metadata=WRITER) for _ in range(count)]
+            for call in calls:
+                stack.callback(call.cancel)
+            return calls
+
+        await eventually(lambda: gauge(gateway, "streams") == 0)  # of tests before this one
+        old = open_streams(256)
+        await eventually(lambda: gauge(gateway, "streams") == 256)
+        new = open_streams(200)
+        await eventually(lambda: sum(call.done() for call in old) == 200)
+        assert not any(call.done() for call in new)
+
+
 @pytest.mark.parametrize("worst", ALL, ids=lambda worst: worst.__name__)
 async def test_a_well_behaved_clients_appends_flow_beside(
     gateway: JavaProcess, worst: Hostile

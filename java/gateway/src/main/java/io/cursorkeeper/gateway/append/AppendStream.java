@@ -29,6 +29,7 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
   private final ServerCallStreamObserver<AppendReply> replies;
   private final ReplyQueue queue = new ReplyQueue();
   private final Set<OpenLedger> bound = new HashSet<>();
+  private final long openedNanos = System.nanoTime();
 
   /** Waits for room in the window; null: none does. */
   private AppendMessage waiting;
@@ -57,22 +58,29 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
       open.forEach(AppendStream::look);
     }
 
-    /** Whether a new stream has a place. One that appends to no ledger gives up its own. */
-    @SuppressWarnings("ModifyCollectionInEnhancedForLoop") // It ends with the first one.
+    /**
+     * Whether a new stream has a place. One that appends to no ledger gives up its own, the oldest
+     * first: a stream that was opened a moment ago may have its first message on the way.
+     */
     private boolean hasPlace(AppendStream of) {
-      if (open.size() <= streamsMax) {
-        return true;
-      }
-      for (AppendStream other : open) {
-        if (other != of && other.isIdle() && open.remove(other)) {
-          other.refuse(
+      while (open.size() > streamsMax) {
+        AppendStream oldest =
+            open.stream()
+                .filter(other -> other != of && other.isIdle())
+                .min((one, other) -> Long.compare(one.openedNanos - other.openedNanos, 0))
+                .orElse(null);
+        if (oldest == null) {
+          return false;
+        }
+        if (open.remove(oldest)) {
+          oldest.refuse(
               LedgerFailure.later(
                   "TOO_MANY_STREAMS",
                   "it appended to no ledger while another stream waited for its place"));
           return true;
         }
       }
-      return false;
+      return true;
     }
   }
 
