@@ -87,7 +87,10 @@ class WorkerProcess:
             while line := await self.process.stdout.readline():
                 if not line.startswith(b"{"):
                     continue  # not ours: a library's
-                told = json.loads(line)
+                try:
+                    told = json.loads(line)
+                except ValueError:
+                    continue  # cut off by its end, or a library's after all
                 self._heard_at_s = asyncio.get_running_loop().time()
                 if "serving" in told:
                     self.says_serving = told["serving"]
@@ -158,7 +161,7 @@ class Supervisor:
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping, self._changed = asyncio.Event(), asyncio.Event()
         self._up = asyncio.Event()
-        """All served, once."""
+        """Set as soon as all workers have served at the same time, and never taken back."""
         self.failed: StartError | SettingsError | None = None
         """Why it does not come up."""
 

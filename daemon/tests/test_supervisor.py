@@ -4,14 +4,17 @@ workers do with real systems is in `end_to_end/test_workers.py`.
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cursorkeeper.settings import Settings
-from cursorkeeper.supervisor import _work, rest_s
+from cursorkeeper.supervisor import WorkerProcess, _work, rest_s
 from daemon.tests.test_readiness import QUICK_S, Run, runs  # noqa: F401
 
 TWO = ("--workers", "2", "--worker-port", "0")
@@ -82,6 +85,22 @@ def test_workers_end_when_the_supervisor_is_gone(runs: list[Run]) -> None:  # no
     while any(Path(f"/proc/{pid}/fd/0").exists() for pid in workers):
         assert time.monotonic() < deadline_s, "a worker outlasts the supervisor"
         time.sleep(0.01)
+
+
+def test_a_line_that_was_cut_off_is_passed_over() -> None:
+    """A worker that is killed while it writes must be started again like any other."""
+
+    async def heard() -> dict[str, Any]:
+        worker = WorkerProcess(_work(Settings.of(workers=2), 0, ["127.0.0.1:1"]), lambda: None)
+        worker.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            """print('a library: {'), print('{"reason": 3}'), print('{"ready": {"por')""",
+            stdout=asyncio.subprocess.PIPE,
+        )
+        return await worker.hear()
+
+    assert asyncio.run(heard()) == {"reason": 3}
 
 
 @pytest.mark.parametrize(
