@@ -24,7 +24,7 @@ from cursorkeeper.demo.stack.ports import free_port
 CASES = (1_000, 3_000)
 HEAP_MIB = 1536
 LOAD_S = 10.0
-"""Of load before the kill."""
+"""So long the load runs before the kill."""
 DEAD_S = 2.0
 POLL_S = 1.0
 GAUGES = ("oldest_unconfirmed_seconds", "appends_in_flight", "cursors_paused")
@@ -42,7 +42,7 @@ def gateway_of(stack: Standalone, folder: Path) -> JavaProcess:
 
 
 def zookeeper_writes(address: str) -> int:
-    """Transactions since its start."""
+    """How many transactions this ZooKeeper server has seen since its start."""
     host, port = address.split(":")
     with socket.create_connection((host, int(port))) as asked:
         asked.sendall(b"srvr")
@@ -61,7 +61,7 @@ class AfterKill(Load):
         self.back_at: list[float] = []
 
     def killed(self) -> None:
-        """From now on."""
+        """What was sent until now is what has to become durable again."""
         self._sent = {cursor.number: cursor.seq for cursor in self.cursors}
 
     def _durable(self, cursor: Cursor, seq: int) -> None:
@@ -71,7 +71,7 @@ class AfterKill(Load):
             self.back_at.append(self.now())
 
     def is_back(self) -> bool:
-        """All cursors are."""
+        """Whether everything sent before the kill is durable."""
         return not self._sent
 
 
@@ -166,7 +166,7 @@ async def _killed(
 
 
 async def _again(gateway: JavaProcess) -> float:
-    """When it is ready again."""
+    """Starts the gateway again a while after the kill; returns when it was ready."""
     await asyncio.sleep(DEAD_S)
     await asyncio.to_thread(gateway.start)
     return asyncio.get_running_loop().time()

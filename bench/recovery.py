@@ -46,7 +46,7 @@ class Opening:
     first_part_s: float
     state_end_s: float
     whole_s: float
-    """Until the state was there as a value."""
+    """Time from the Open until the source held the whole state as a value."""
     state_bytes: int
     messages: int
     before_bytes: int
@@ -55,7 +55,7 @@ class Opening:
 
 
 async def run(stack: Standalone) -> list[Row]:
-    """Takes about two minutes."""
+    """The benchmark ends by itself after about two minutes."""
     rows = []
     for share, ledgers in CASES:
         name = CursorName(f"persistent://bench/ns/recovery-{share}-{ledgers}", SUBSCRIPTION)

@@ -61,7 +61,7 @@ class Client:
         )
         """The connection that was asked for; its Hello says whether there are other workers."""
         self._links = [self._home]
-        """By the worker's number."""
+        """The connection to each worker, by the worker's number."""
         self._addresses: tuple[str, ...] = ()
         self.store = CursorStore(where, self._settings)
         """Questions about the daemon's cursors, whoever opened them."""

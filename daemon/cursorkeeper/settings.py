@@ -547,7 +547,7 @@ class Settings:
 
     @staticmethod
     def _shared() -> list[Setting]:
-        """All in `limits`."""
+        """The settings that the workers of a daemon divide among them: all are in `limits`."""
         return [one for one in SETTINGS.values() if one.is_shared]
 
     def _check_workers(self) -> None:

@@ -53,13 +53,13 @@ class LedgerAcks:
         self.high_water = high_water
 
     def ack(self, entries: BitMap) -> BitMap:
-        """Returns the newly acked ones; where all of them are, the set that was given."""
+        """Returns the newly acked ones, as a set of its own."""
         if not entries:
-            return entries
+            return BitMap()
         high_water = entries.max() + 1
         if high_water > self.high_water:
             self.grow(high_water)
-        fresh = entries if entries <= self.holes else entries & self.holes
+        fresh = entries & self.holes
         # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB
         # of bits
         self.holes ^= fresh
@@ -120,7 +120,7 @@ class LedgerTable:
         del self._ids[at], self._high_waters[at], self._packed[at]
 
     def get(self, ledger: int) -> LedgerAcks | None:
-        """To be read only."""
+        """The ledger, for reading: a change of it may be lost. None: it is not known."""
         acks = self._own.get(ledger)
         if acks is None:
             at = self._row(ledger)

@@ -109,7 +109,7 @@ class LedgerJoin:
     _out: Replayed
     _on_joined: OnJoined
     _joined: list[Delta | Segment] = field(default_factory=list)
-    """Not told yet."""
+    """What was joined since `_on_joined` was called last."""
     _crcs: dict[int, int] = field(default_factory=dict)
 
     def check_segments(self, base: SnapshotBase, end: SnapshotEnd) -> None:
