@@ -12,6 +12,7 @@ asyncio use `asyncio.to_thread`.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -35,6 +36,8 @@ broker's start. Nothing for benchmarks.
 """
 CLASS_PATHS_IN_REPOSITORY = Path(".build/brokers")
 STOP_MAX_S = 60.0
+_ERROR = re.compile(r"^\d{4}-\S+ ERROR .*(?:\n(?!\d{4}-).*)*", re.MULTILINE)
+_ERRORS_LOOK_BYTES, _ERRORS_MAX = 16 << 20, 8_000
 _POLL_S, _HEALTH_MAX_S, _ANSWER_MAX_S = 0.2, 10.0, 60.0
 _LEAN = {
     "functionsWorkerEnabled": "false",
@@ -149,9 +152,22 @@ class _PulsarProcess(ServerProcess):
 
     def _check_alive(self, process: subprocess.Popen[bytes], since: float) -> None:
         if process.poll() is not None:
-            raise self._failed(f"ended with status {process.returncode} before it was ready")
+            errors = self._errors()
+            raise self._failed(
+                f"ended with status {process.returncode} before it was ready"
+                + (f", after these errors:\n{errors}\n" if errors else "")
+            )
         if time.monotonic() - since > self._start_max_s:
             raise self._failed(f"was not ready within {self._start_max_s:.0f} s")
+
+    def _errors(self) -> str:
+        """What this start logged as errors, with their stack traces: the end of the log is of its
+        way down, which is longer.
+        """
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            text = log.read(_ERRORS_LOOK_BYTES).decode(errors="replace")
+        return "\n".join(_ERROR.findall(text))[:_ERRORS_MAX]
 
 
 class PulsarBroker(_PulsarProcess):
