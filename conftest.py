@@ -3,8 +3,14 @@
 Properties are checked with the same examples everywhere, whatever else was imported; `pytest
 --hypothesis-profile new-examples` looks for more (`PYTEST_ADDOPTS` for make). How long an example
 or its making takes says how busy a machine is, not whether a property holds.
+
+The order is: first the files that start processes or are slow, then all others. Beside each other,
+workers then end together: the last files are short.
 """
 
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
@@ -15,7 +21,16 @@ settings.register_profile(
     "same-examples", settings.get_profile("new-examples"), derandomize=True, database=None
 )
 settings.load_profile("same-examples")
+_LONG = ("jvm", "slow")
 
 # Hypothesis mixes numbers and texts into the examples that it finds in modules of ours, whichever
 # are imported by then.
 providers._get_local_constants = lambda: providers._local_constants
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a file stay together."""
+    long: set[Path] = {
+        item.path for item in items if any(item.get_closest_marker(mark) for mark in _LONG)
+    }
+    items.sort(key=lambda item: item.path not in long)

@@ -23,7 +23,7 @@ from tools.brokers.cluster import PulsarBroker
 QUEUE = 20
 """Messages that a consumer may have on their way to it."""
 WAITING_MAX = 40
-"""Calls; a call of a client with that queue acks about so many messages."""
+"""Calls; a call of a client acks at most as many messages as its queue takes."""
 CONF = {
     "dispatcherPauseOnAckStatePersistentEnabled": "true",
     "cursorKeeperWaitingAcksMax": str(WAITING_MAX),

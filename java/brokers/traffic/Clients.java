@@ -621,6 +621,7 @@ public final class Clients {
             .acknowledgmentGroupTime(1, TimeUnit.MILLISECONDS)
             .replicateSubscriptionState(with.containsKey("replicated"))
             .receiverQueueSize(number(with, "queue", 100))
+            .maxAcknowledgmentGroupSize(number(with, "queue", 100))
             .startMessageIdInclusive()
             .subscribe();
     int keep = number(with, "keep", 0);
