@@ -1,4 +1,4 @@
-"""One embedded stack and one daemon for the folder. Nothing is left behind."""
+"""One embedded stack for each file and one daemon for each test. Nothing is left behind."""
 
 from __future__ import annotations
 
