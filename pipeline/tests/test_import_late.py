@@ -271,21 +271,27 @@ async def test_what_an_import_has_open_is_not_the_same_whatever_it_holds() -> No
 
 
 class Slowly:
-    """A port whose appends are answered late."""
+    """A port whose appends are answered late, in their order."""
 
     def __init__(self, port: LedgerStore, seconds: float) -> None:
         self._port, self._seconds = port, seconds
+        self._last: asyncio.Future[None] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._port, name)
 
     def append(self, ledger: int, entry: int, data: bytes) -> asyncio.Future[None]:
+        before = self._last
+
         async def late() -> None:
             answer = self._port.append(ledger, entry, data)
             await asyncio.sleep(self._seconds)
+            if before is not None:
+                await asyncio.wait({before})
             await answer
 
-        return asyncio.ensure_future(late())
+        self._last = asyncio.ensure_future(late())
+        return self._last
 
 
 @pytest.mark.parametrize(
