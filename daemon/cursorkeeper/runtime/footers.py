@@ -24,6 +24,7 @@ from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.format import footer as codec
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.checks import ABSENT, FooterChecks
+from cursorkeeper.runtime.footer_requests import FooterReads, FooterWrites
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Stat, WatchCallback
@@ -79,6 +80,7 @@ class FooterStore:
     ) -> None:
         self._zk, self._encode, self._root = zookeeper, encode, root
         self.checks = FooterChecks(zookeeper)
+        self._reads, self._writes = FooterReads(zookeeper), FooterWrites(zookeeper)
         self._new_deployment, self._deployment = new_deployment, ""
 
     def path(self, name: CursorName) -> str:
@@ -134,12 +136,11 @@ class FooterStore:
         try:
             if sync:
                 await self._zk.sync(path)
-            try:
-                node = await self._zk.get(path, watch=watch)
-            except zk_errors.NoNode:
-                return ev.FooterRead(token, None, ABSENT)
+            node = await self._reads.read(path, watch)
         except zk_errors.ZooKeeperError as e:
             return ev.FooterReadFailed(token, str(e))
+        if node is None:
+            return ev.FooterRead(token, None, ABSENT)
         try:
             return ev.FooterRead(token, codec.decode(node.data, name, node.version), node.version)
         except DamageError as e:
@@ -161,10 +162,7 @@ class FooterStore:
         except RefusedError as e:
             return ev.FooterTooLarge(token, e.message)
         try:
-            if expected == ABSENT:
-                await self._create(path, data)
-                return ev.FooterWritten(token, 0)
-            return ev.FooterWritten(token, await self._zk.set(path, data, expected))
+            return ev.FooterWritten(token, await self._writes.write(path, data, expected))
         except (zk_errors.BadVersion, zk_errors.NodeExists):
             return ev.FooterBadVersion(token)
         except zk_errors.NoNode as e:
@@ -186,13 +184,6 @@ class FooterStore:
         except zk_errors.ZooKeeperError as e:
             return ev.FooterCheckUnknown(token, str(e))
         return ev.FooterChecked(token) if is_same else ev.FooterCheckFailed(token)
-
-    async def _create(self, path: str, data: bytes) -> None:
-        try:
-            await self._zk.create(path, data)
-        except zk_errors.NoNode:
-            await self._zk.ensure_path(path.rpartition("/")[0])
-            await self._zk.create(path, data)
 
     async def names(self, *, pause_s: float = 0.0) -> AsyncIterator[CursorName]:
         """Every cursor that has a footer, bucket by bucket, with a pause behind each. Raises

@@ -595,8 +595,10 @@ class CursorRunner:
         )
 
     async def _read(self, effect: fx.ReadFooter, _turn: Turn) -> ev.Event:
+        # a claim would use the watch up: it is set when the footer is looked at afterwards
+        watch = None if self.machine.state is State.CLAIMING else self._footer_changed
         return await self._services.footers.read(
-            self.name, effect.token, sync=effect.sync, watch=self._footer_changed
+            self.name, effect.token, sync=effect.sync, watch=watch
         )
 
     async def _read_chain(self, effect: fx.ReadChain, turn: Turn) -> ev.Event | None:

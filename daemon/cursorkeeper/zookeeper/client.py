@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from cursorkeeper.zookeeper import codec, ensure
+from cursorkeeper.zookeeper import codec, ensure, rearm
 from cursorkeeper.zookeeper.errors import ZooKeeperError, show_paths
 from cursorkeeper.zookeeper.session import Session
 from cursorkeeper.zookeeper.values import (
@@ -75,12 +75,15 @@ class ZooKeeperClient(Session):
         inside = [replace(op, path=self._chroot.inside(op.path)) for op in ops]
         return await self._send(codec.multi(inside)) if inside else []
 
-    async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
+    async def multi_read(
+        self, paths: Sequence[str], watches: Sequence[WatchCallback | None] = ()
+    ) -> list[Node | None]:
         inside = [self._chroot.inside(path) for path in paths]
         nodes: list[Node | None] = []
         paths_max = self.settings.multi_read_paths_max
         while len(nodes) < len(inside):
             part = self._multi_read_part(inside, len(nodes), paths_max)
+            await self._watch(part, watches[len(nodes) :])
             answer = await self._send(codec.multi_read(part))
             nodes += answer
             mean_bytes = max(
@@ -96,6 +99,16 @@ class ZooKeeperClient(Session):
         return nodes
 
     # --- pieces -----------------------------------------------------------------------------------
+
+    async def _watch(self, paths: list[str], watches: Sequence[WatchCallback | None]) -> None:
+        """Before they are read: nothing that happens after the read is missed."""
+        watched = [(p, w) for p, w in zip(paths, watches, strict=False) if w is not None]
+        for path, watch in watched:
+            # before it is asked for: what has changed since our last answer fires at once
+            self.watches.add(path, watch)
+        most = self.settings.set_watches_bytes_max
+        for request in rearm.requests((p for p, _ in watched), self._last_zxid, most):
+            await self._send(request)
 
     def _multi_read_part(self, paths: list[str], start: int, paths_max: int) -> list[str]:
         """The next paths that fit into one request, at least one."""

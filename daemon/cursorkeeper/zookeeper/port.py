@@ -112,12 +112,15 @@ class ZooKeeper(Protocol):
         """
         ...
 
-    async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
+    async def multi_read(
+        self, paths: Sequence[str], watches: Sequence[WatchCallback | None] = ()
+    ) -> list[Node | None]:
         """Read many nodes, None for a missing one, in the order asked. Raises Disconnected,
         AccessDenied.
 
         Split into several requests by count and size; each request is one instant, the whole is
-        not. ZooKeeper 3.6 or newer (op 22).
+        not. ZooKeeper 3.6 or newer (op 22). `watches`: none, or one for each path, as of `get`; of
+        a node that is missing it is called at once.
         """
         ...
 

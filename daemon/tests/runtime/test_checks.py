@@ -7,7 +7,8 @@ from __future__ import annotations
 import asyncio
 import random
 
-from cursorkeeper.runtime.checks import ABSENT, CHECKS_MAX, REQUESTS_MAX, FooterChecks
+from cursorkeeper.runtime.checks import ABSENT, FooterChecks
+from cursorkeeper.runtime.shared_requests import REQUESTS_MAX, TOGETHER_MAX
 from cursorkeeper.zookeeper.errors import OutcomeUnknown
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper, FakeZooKeeperServer
 from daemon.tests.fakes.zookeeper.faults import Delay, UnknownDone
@@ -46,7 +47,7 @@ async def test_many_that_ask_at_once_share_requests() -> None:
     checks = FooterChecks(zk)
     answers = await asyncio.gather(*(checks.check(f"/n{n}", 0) for n in range(1_000)))
     assert set(answers) == {True}
-    assert zk.sizes == [CHECKS_MAX] * 5 and zk.most == REQUESTS_MAX
+    assert zk.sizes == [TOGETHER_MAX] * 5 and zk.most == REQUESTS_MAX
 
 
 @virtual

@@ -648,11 +648,10 @@ class Simulation:
                 UnknownDone(0.1),
                 NotNow(),
             ):
-                zk.chance("set", plan.zk_chance / 7, fault)
-                zk.chance("create", plan.zk_chance / 7, fault)
-            zk.chance("get", plan.zk_chance / 4, UnknownNotDone())
-            for fault in (UnknownDone(), UnknownNotDone(), Late(0.05), Late(0.5)):
-                zk.chance("multi", plan.zk_chance / 4, fault)
+                for operation in ("set", "create", "multi"):
+                    zk.chance(operation, plan.zk_chance / 7, fault)
+            for operation in ("get", "multi_read"):
+                zk.chance(operation, plan.zk_chance / 4, UnknownNotDone())
             zk.chance("sync", plan.zk_chance / 4, NotNow())
 
     async def _source(self, source: Source) -> None:

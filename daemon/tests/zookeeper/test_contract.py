@@ -343,6 +343,47 @@ async def test_multi_read_of_long_paths(world: World) -> None:
     assert [node.data for node in nodes if node] == [b"last"] and nodes[-1] is not None
 
 
+async def test_multi_read_with_watches(world: World) -> None:
+    """In several requests: each watch is of its own path, and fires once; that of a node which is
+    missing fires at once.
+    """
+    settings = replace(SETTINGS, multi_read_paths_max=2, set_watches_bytes_max=100)
+    one, two = await world.client(), await world.client(settings=settings)
+    names = [f"/n{i}" for i in range(7)]
+    await one.multi([Create(name, b"") for name in names])
+    await two.sync("/")
+    await two.get(names[0])  # what this session has seen: nothing before it may fire
+    fired: list[str] = []
+    nodes = await two.multi_read(
+        [*names, "/none"],
+        [*(None if name == "/n3" else fired.append for name in names), fired.append],
+    )
+    assert [node is not None for node in nodes] == [True] * 7 + [False]
+    await until(lambda: fired)
+    assert fired == ["/none"]
+    await one.multi([SetData(name, b"1", 0) for name in names[1:]])
+    await until(lambda: len(fired) > 5)
+    assert set(fired) == {"/none", "/n1", "/n2", "/n4", "/n5", "/n6"}
+    await one.set("/n1", b"2", 1)
+    await one.delete("/n0", 0)
+    await until(lambda: len(fired) > 6)
+    assert fired[6:] == ["/n0"]
+
+
+async def test_a_watch_of_a_multi_read_misses_nothing_after_the_read(world: World) -> None:
+    one, two = await world.client(), await world.client()
+    await one.multi([Create("/a", b"0"), Create("/b", b"0")])
+    await two.sync("/")
+    for version in range(20):
+        fired: list[str] = []
+        write = asyncio.create_task(one.set("/a", b"", version))
+        node, _ = await two.multi_read(["/a", "/b"], [fired.append, None])
+        assert node is not None
+        if node.version == version:
+            await until(lambda fired=fired: fired)
+        await write
+
+
 # --- two clients ----------------------------------------------------------------------------------
 
 

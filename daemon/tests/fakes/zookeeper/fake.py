@@ -17,6 +17,7 @@ Invariant: `port.ZooKeeper`, checked by the same contract suite as the client.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -140,12 +141,23 @@ class FakeZooKeeper(FakeSession):
 
         return await self._request("multi", ops[0].path, at_server)
 
-    async def multi_read(self, paths: Sequence[str]) -> list[Node | None]:
-        inside = [self._chroot.inside(path) for path in paths]
+    async def multi_read(
+        self, paths: Sequence[str], watches: Sequence[WatchCallback | None] = ()
+    ) -> list[Node | None]:
+        inside = [
+            (self._chroot.inside(path), watches[at] if watches else None)
+            for at, path in enumerate(paths)
+        ]
 
-        def read(part: list[str], _: int) -> list[Node | None]:
+        def read(part: list[tuple[str, WatchCallback | None]], _: int) -> list[Node | None]:
             tree = self._read_from()
-            return [tree.get(path) if tree.mzxid(path) is not None else None for path in part]
+            nodes = [tree.get(path) if tree.mzxid(path) is not None else None for path, _ in part]
+            for (path, watch), node in zip(part, nodes, strict=True):
+                if node is not None:
+                    self._watch(path, watch, node.stat.mzxid)
+                elif watch is not None:
+                    asyncio.get_running_loop().call_soon(watch, self._chroot.outside(path))
+            return nodes
 
         nodes: list[Node | None] = []
         for start in range(0, len(inside), self.settings.multi_read_paths_max):
