@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -29,6 +30,43 @@ def test_an_unknown_version_and_one_that_was_not_resolved(tmp_path: Path) -> Non
         class_path("1.0")
     with pytest.raises(StackError, match="make broker-classes"):
         class_path(VERSIONS[0], tmp_path / "tools/brokers/cluster.py")
+
+
+class Scripted(PulsarBroker):
+    """Plays one shell script at each start; healthy while that runs."""
+
+    def __init__(self, folder: Path, *scripts: str) -> None:
+        super().__init__(PulsarCluster(folder, "127.0.0.1:1"))
+        self.scripts = list(scripts)
+
+    def _spawn(self, log: BinaryIO) -> subprocess.Popen[bytes]:
+        return spawn_tied(["sh", "-c", self.scripts.pop(0)], log, self.folder)
+
+    def _is_healthy(self) -> bool:
+        return not self.scripts
+
+
+FOUND_NOTHING = r"""
+echo '2026-11-24T10:59:58,001 INFO  PulsarService - it starts'
+echo '2026-11-24T10:59:58,002 ERROR PulsarService - Failed to start Pulsar service: gone'
+echo 'org.apache.pulsar.metadata.api.MetadataStoreException$NotFoundException: gone'
+echo '2026-11-24T10:59:59,003 INFO  PulsarService - Closed'
+exit 1
+"""
+
+
+def test_a_broker_that_met_its_predecessor_is_started_once_more(tmp_path: Path) -> None:
+    broker = Scripted(tmp_path, FOUND_NOTHING, "sleep 90")
+    with pytest.warns(UserWarning, match=r"(?s)started once more: .*Failed to start"):
+        broker.start()
+    assert broker.running
+    broker.kill()
+    broker = Scripted(tmp_path, FOUND_NOTHING, FOUND_NOTHING, "sleep 90")
+    with pytest.warns(UserWarning), pytest.raises(StackError, match="NotFoundException: gone\n"):
+        broker.start()
+    other = FOUND_NOTHING.replace("NotFoundException", "NotHere").replace("Metadata", "Other")
+    with pytest.raises(StackError, match=r"(?s)after these errors:\n2026-.*OtherStoreException"):
+        Scripted(tmp_path, other, "sleep 90").start()
 
 
 def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
