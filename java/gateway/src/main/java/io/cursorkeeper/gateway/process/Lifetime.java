@@ -51,7 +51,7 @@ public final class Lifetime {
               // Asked by id every time: the handle of a process also knows whether the id was given
               // to another one.
               ProcessHandle parent = ProcessHandle.of(parentPid).orElse(null);
-              while (parent != null && parent.isAlive()) {
+              while (parent != null && !isGone(parent, ProcessHandle.current())) {
                 try {
                   Thread.sleep(PARENT_POLL_MS);
                 } catch (InterruptedException stopping) {
@@ -64,6 +64,14 @@ public final class Lifetime {
             "parent-watch");
     watch.setDaemon(true);
     watch.start();
+  }
+
+  /**
+   * A process that cannot be looked at, because no file can be opened, is not alive for Java, nor
+   * are we then: that tells nothing about the other one.
+   */
+  static boolean isGone(ProcessHandle other, ProcessHandle self) {
+    return !other.isAlive() && self.isAlive();
   }
 
   /** Blocks the main thread for as long as the process lives. */
