@@ -16,8 +16,8 @@ import signal
 import sys
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ import numpy as np
 
 from bench.rows import Row, quantile
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.demo.stack import LocalCluster, Standalone
 from cursorkeeper_client import Acks, LedgerAcks
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import ack_batch, encode_acks, source_message_of
@@ -51,6 +51,9 @@ CASES = (
     ("uniform", 10_000, 2),
 )
 """Pattern, cursors, workers of the daemon."""
+ONE_PROCESS_MAX = 3_000
+HEAP_MIB = 768
+"""Of each bookie and the gateway where they are processes of their own."""
 LOAD_S = 20.0
 TAIL_S = 10.0
 
@@ -60,10 +63,14 @@ async def run(
 ) -> list[Row]:
     """Each case on a daemon and cursors of its own."""
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for number, (pattern, cursors, workers) in enumerate(cases):
-            several = ("--workers", str(workers), "--worker-port", "0") if workers > 1 else ()
-            daemon = DaemonProcess(Path(folder), stack.gateway, stack.zookeeper, several)
+    for number, (pattern, cursors, workers) in enumerate(cases):
+        with tempfile.TemporaryDirectory() as folder, _systems(Path(folder), stack, cursors) as at:
+            several = (
+                ("--workers", str(workers), "--worker-port", "0", "--cursors-max", str(2 * cursors))
+                if workers > 1
+                else ()
+            )
+            daemon = DaemonProcess(Path(folder), *at, several)
             await daemon.start()
             case = f"{cursors} cursors, {pattern}" + (f", {workers} workers" if several else "")
             try:
@@ -71,6 +78,18 @@ async def run(
             finally:
                 await daemon.stop(60)
     return rows
+
+
+@contextmanager
+def _systems(folder: Path, stack: Standalone, cursors: int) -> Iterator[tuple[str, str]]:
+    """Gateway and ZooKeeper. A bookie keeps a file open for each ledger: those of ten thousand
+    cursors do not find room in one process for three of them.
+    """
+    if cursors <= ONE_PROCESS_MAX:
+        yield stack.gateway, stack.zookeeper
+    else:
+        with LocalCluster(folder / "cluster", heap_mib=HEAP_MIB) as apart:
+            yield apart.gateway, apart.zookeeper_address
 
 
 @asynccontextmanager

@@ -35,7 +35,7 @@ from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.admission import Lane, Pace
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.ledgers import LedgerPolicy, Scarcity
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper.runtime.runner import (
@@ -274,6 +274,7 @@ class Keeper:
             telemetry,
             self._clock,
             self._lanes,
+            Scarcity(),
             self._spawn,
             self._append_sent,
             self._append_answered,

@@ -1,9 +1,10 @@
-"""How cursor ledgers are created: quorums, custom metadata, and the smaller ensemble when bookies
-are missing.
+"""How cursor ledgers are created: quorums, custom metadata, the smaller ensemble when bookies are
+missing, and who asks when too few are left for any ledger.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -12,8 +13,12 @@ from cursorkeeper.bookkeeper.port import Digest, LedgerSpec, LedgerStore
 from cursorkeeper.core.footer import FORMAT_NATIVE
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.shape import frozen
+from cursorkeeper_client.back_off import BackOff
 
 APPLICATION = b"cursorkeeper"
+NOT_ENOUGH_BOOKIES = "NOT_ENOUGH_BOOKIES"
+ASKED_AGAIN_MIN_S, ASKED_AGAIN_MAX_S = 0.05, 0.8
+"""While there are too few bookies one request asks so often whether there are enough again."""
 
 
 @frozen
@@ -42,6 +47,44 @@ class LedgerPolicy:
         return LedgerSpec(
             self.ack_quorum, self.ack_quorum, self.ack_quorum, self.digest, self.password
         )
+
+
+class Scarcity:
+    """Too few bookies for a new ledger are too few for everybody's. So one cursor asks now and
+    then, and the others are told what it was told: ten thousand that ask every two seconds keep
+    busy what they wait for.
+    """
+
+    def __init__(self) -> None:
+        self._reason: str | None = None
+        self._ask_at_s = 0.0
+        self._is_asked = False
+        self._back_off = BackOff(ASKED_AGAIN_MIN_S, ASKED_AGAIN_MAX_S)
+
+    def told(self) -> str | None:
+        """Why no ledger can be created, as BookKeeper said a moment ago. None: ask. Whoever asks
+        next is told, until there is an answer or it is time to ask again.
+        """
+        if self._reason is None:
+            return None
+        now = asyncio.get_running_loop().time()
+        if now < self._ask_at_s:
+            return self._reason
+        self._is_asked, self._ask_at_s = True, now + ASKED_AGAIN_MAX_S
+        return None
+
+    def failed(self, error: bk.GatewayError) -> None:
+        """A request failed, for this reason or another one. Of many that were on their way at once
+        the first counts.
+        """
+        if error.reason == NOT_ENOUGH_BOOKIES and (self._reason is None or self._is_asked):
+            self._reason, self._is_asked = str(error), False
+            self._ask_at_s = asyncio.get_running_loop().time() + self._back_off.next_s()
+
+    def created(self) -> None:
+        """There are enough."""
+        self._reason = None
+        self._back_off.reset()
 
 
 def custom_metadata(
@@ -77,6 +120,6 @@ async def create(
     try:
         return await ledgers.create(policy.full, metadata), False
     except bk.GatewayRetry as e:
-        if not policy.shrink or e.reason != "NOT_ENOUGH_BOOKIES" or policy.smallest == policy.full:
+        if not policy.shrink or e.reason != NOT_ENOUGH_BOOKIES or policy.smallest == policy.full:
             raise
     return await ledgers.create(policy.smallest, metadata), True

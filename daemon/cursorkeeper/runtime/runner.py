@@ -28,7 +28,7 @@ from cursorkeeper.runtime import ledgers as ledger_calls
 from cursorkeeper.runtime.admission import Age, Lane, Pace, Turn
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.ledgers import LedgerPolicy, Scarcity
 from cursorkeeper.runtime.listener import NOBODY, Listener
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper.zookeeper import errors as zk
@@ -157,6 +157,7 @@ class Services:
     telemetry: Telemetry
     clock: PatientClock
     lanes: Lanes
+    scarcity: Scarcity
     spawn: Callable[[Coroutine[Any, Any, None]], None]
     sent: Callable[[], int]
     """An append takes a place of the daemon's window: which one."""
@@ -655,6 +656,10 @@ class CursorRunner:
             raise Unwanted
 
     async def _create(self, effect: fx.CreateLedger, _turn: Turn) -> ev.Event:
+        scarcity = self._services.scarcity
+        why_not = scarcity.told()
+        if why_not is not None:
+            return ev.LedgerCreateFailed(effect.token, why_not)
         try:
             deployment, ledgers = (
                 await self._services.footers.deployment(),
@@ -672,8 +677,12 @@ class CursorRunner:
             ledger, self.shrunk_ledger = await ledger_calls.create(
                 ledgers, self._services.policy, metadata
             )
-        except (bk.GatewayError, zk.ZooKeeperError) as e:
+        except bk.GatewayError as e:
+            scarcity.failed(e)
             return ev.LedgerCreateFailed(effect.token, str(e))
+        except zk.ZooKeeperError as e:
+            return ev.LedgerCreateFailed(effect.token, str(e))
+        scarcity.created()
         self._services.telemetry.moved()
         return ev.LedgerCreated(effect.token, ledger)
 

@@ -25,10 +25,9 @@ from cursorkeeper.bookkeeper import GatewayRefused, GatewayRetry, GatewayRoll, L
 from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper.demo.stack import JavaProcess
+from cursorkeeper.demo.stack import JavaProcess, LocalCluster
 from cursorkeeper.demo.stack.ports import free_port
 from daemon.tests.support.frozen import freeze, thaw
-from daemon.tests.support.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from cursorkeeper.demo.stack import LocalCluster
 from daemon.tests.end_to_end.conftest import Daemons
 from daemon.tests.end_to_end.workload import Driver, check, driving, recovered
-from daemon.tests.support.local_cluster import LocalCluster
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -17,12 +17,11 @@ from urllib.request import urlopen
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import JavaProcess, Standalone
+from cursorkeeper.demo.stack import JavaProcess, LocalCluster, Standalone
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.readiness import TELL_INTERVAL_S
 from daemon.tests.end_to_end.audited import WROTE
 from daemon.tests.end_to_end.workload import driving
-from daemon.tests.support.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.jvm
 

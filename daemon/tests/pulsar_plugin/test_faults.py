@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from cursorkeeper.demo.stack import LocalCluster
 from daemon.tests.pulsar_plugin.field import NAMESPACE, Field, field, kill, start
 from daemon.tests.pulsar_plugin.outage import page_of
-from daemon.tests.support.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.jvm
 VERSION = "5.0.0-M1"

@@ -21,6 +21,7 @@ from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.runtime.admission import STUCK_FACTOR, Lane, Pace, Turn
 from cursorkeeper.runtime.chain import RETRY_MAX_S
 from cursorkeeper.runtime.keeper import ROOM_MIN, Keeper, KeeperLimits
+from cursorkeeper.runtime.ledgers import ASKED_AGAIN_MAX_S
 from cursorkeeper.runtime.patience import PatientClock
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import Recorder, Source, World, acks
@@ -288,6 +289,32 @@ async def test_inline_states_are_written_at_the_daemons_pace() -> None:
         await one.durable()
     assert 4.7 <= now() - began < 6.0
     assert sum(one.machine.counters.inline_backstops for one in made) == 30
+
+
+@virtual
+async def test_cursors_without_bookies_do_not_all_ask_for_ledgers() -> None:
+    """Two hundred cursors need ledgers while too few bookies are left, for half a minute. Each is
+    paused in time, few of them ask, and when the bookies are back all are durable soon.
+    """
+    world = World(limits=Limits(inline_state_max_bytes=0))
+    keeper = await world.keeper()
+    made = await sources(keeper, 200)
+    world.bookkeeper.bookies_up = 0
+    before = world.bookkeeper.creates_asked
+    for one in made:
+        one.ack(acks(DATA, 1))
+    await asyncio.sleep(2.5)
+    assert all(one.told.pauses for one in made)
+    at_first = world.bookkeeper.creates_asked - before
+    await asyncio.sleep(30)
+    # with the full ensemble and with the smallest
+    assert world.bookkeeper.creates_asked - before - at_first <= 2 * (30 / ASKED_AGAIN_MAX_S + 2)
+    world.bookkeeper.bookies_up = 3
+    began = now()
+    for one in made:
+        await one.durable()
+    assert now() - began < Limits().retry_max_ms / 1000 + ASKED_AGAIN_MAX_S + 1
+    assert not any(one.told.ended for one in made) and keeper.failures == []
 
 
 @virtual

@@ -4,12 +4,19 @@ wanted and smaller.
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
 
 from cursorkeeper.bookkeeper.errors import GatewayRetry, Outcome
-from cursorkeeper.runtime.ledgers import LedgerPolicy, create, custom_metadata
+from cursorkeeper.runtime.ledgers import (
+    ASKED_AGAIN_MAX_S,
+    LedgerPolicy,
+    Scarcity,
+    create,
+    custom_metadata,
+)
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper, FakeGateway
 from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.runtime.virtual import virtual
@@ -57,3 +64,52 @@ async def test_otherwise_nothing_is_created(policy: LedgerPolicy, error: Gateway
     with pytest.raises(GatewayRetry, match=error.reason):
         await create(gateway, policy, METADATA)
     assert not bookkeeper.ledgers
+
+
+@virtual
+async def test_where_bookies_are_missing_one_asks_and_the_others_are_told() -> None:
+    """Of a thousand who try again every two seconds: what is asked in half a minute, and how soon
+    it is noticed that there are enough again.
+    """
+    scarcity, asked, told = Scarcity(), 0, 0
+    for _ in range(15):
+        for _ in range(1_000):
+            why_not = scarcity.told()
+            if why_not is None:
+                asked += 1
+                scarcity.failed(missing_bookies())
+            else:
+                assert "NOT_ENOUGH_BOOKIES" in why_not
+                told += 1
+            await asyncio.sleep(0.002)
+    assert told == 15_000 - asked and asked <= 30 / ASKED_AGAIN_MAX_S + 6
+    await asyncio.sleep(ASKED_AGAIN_MAX_S)
+    assert scarcity.told() is None and scarcity.told() is not None
+    scarcity.created()
+    assert scarcity.told() is None and scarcity.told() is None
+
+
+@virtual
+async def test_who_asked_and_never_answers_is_asked_again_by_another() -> None:
+    scarcity = Scarcity()
+    scarcity.failed(missing_bookies())
+    await asyncio.sleep(ASKED_AGAIN_MAX_S)
+    assert scarcity.told() is None and scarcity.told() is not None
+    await asyncio.sleep(ASKED_AGAIN_MAX_S)
+    assert scarcity.told() is None
+
+
+@virtual
+async def test_another_failure_is_of_one_request_alone() -> None:
+    scarcity = Scarcity()
+    scarcity.failed(GatewayRetry("TIMEOUT", Outcome.UNKNOWN))
+    assert scarcity.told() is None
+
+
+@virtual
+async def test_failures_on_their_way_at_once_count_as_one() -> None:
+    scarcity = Scarcity()
+    for _ in range(64):
+        scarcity.failed(missing_bookies())
+    await asyncio.sleep(0.06)
+    assert scarcity.told() is None

@@ -14,7 +14,7 @@ import pytest_asyncio
 from cursorkeeper.bookkeeper import GatewayError, GatewayRetry, LedgerSpec, Outcome
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
-from daemon.tests.support.local_cluster import LocalCluster
+from cursorkeeper.demo.stack import LocalCluster
 
 pytestmark = pytest.mark.jvm
 OURS = {"application": b"cursorkeeper"}

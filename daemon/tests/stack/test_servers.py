@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.demo.stack import JavaProcess
+from cursorkeeper.demo.stack import JavaProcess, LocalCluster
 from cursorkeeper.demo.stack.ports import free_port
-from daemon.tests.support.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.jvm
 

@@ -40,6 +40,8 @@ class FakeBookKeeper:
         self.ledgers: dict[int, FakeLedger] = {}
         self.processes: list[FakeProcess] = []
         self.acks_stalled = False
+        self.creates_asked = 0
+        """Whether or not there were enough bookies."""
         self._next_ledger = 0
         self._instances = 0
 

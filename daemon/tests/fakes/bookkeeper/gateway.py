@@ -136,6 +136,7 @@ class FakeGateway:
     async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
         def do() -> int:
             self._access.may_create(custom_metadata)
+            self.store.creates_asked += 1
             if not self.store.can_create(spec):
                 text = f"{spec.ensemble} needed, {self.store.bookies_up} writable"
                 raise GatewayRetry(

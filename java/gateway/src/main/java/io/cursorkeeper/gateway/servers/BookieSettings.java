@@ -17,6 +17,7 @@ import org.apache.bookkeeper.conf.ServerConfiguration;
  *
  * @param host address to bind and to be known by, unless there is an advertised one
  * @param advertisedAddress name to be known by while it listens everywhere; empty: the host
+ * @param bookiesOfProcess so many share the files that the system allows this process
  */
 public record BookieSettings(
     Path folder,
@@ -30,7 +31,8 @@ public record BookieSettings(
     int entryLogMib,
     int journalMib,
     int gcIntervalMs,
-    boolean readOnly) {
+    boolean readOnly,
+    int bookiesOfProcess) {
 
   private static final int DISK_USAGE_THRESHOLD_PERCENT = 99;
   private static final int DISK_CHECK_INTERVAL_MS = 10_000;
@@ -81,13 +83,22 @@ public record BookieSettings(
 
   /**
    * Each ledger has an index file, and one that is appended to while its file is closed costs its
-   * bookie an open and a close at every append. So as many stay open as three bookies of one
-   * process may have and leave a quarter of what the system allows, up to BookKeeper's own 20,000.
+   * bookie an open and a close at every append. So as many stay open as leave a quarter of what the
+   * system allows the process, up to BookKeeper's own 20,000. A bookie that finds no file left to
+   * open turns read-only for good.
    */
-  private static final int OPEN_INDEX_FILES_MIN = 1_000;
+  private static final int OPEN_INDEX_FILES_MIN = 16;
 
   private static final int OPEN_INDEX_FILES_MAX = 20_000;
-  private static final int OPEN_FILES_PER_INDEX_FILE = 4;
+
+  /** Where the system does not say how many files it allows. */
+  private static final int OPEN_INDEX_FILES_UNKNOWN = 1_000;
+
+  /**
+   * BookKeeper keeps this many for each that it is allowed: as many for writes, and twice as many
+   * for reads, which may be of other ledgers.
+   */
+  static final int FILES_FOR_ONE_ALLOWED = 3;
 
   private static final int JOURNAL_STEP_MIB = 4;
 
@@ -106,12 +117,13 @@ public record BookieSettings(
         flags.integer("journal-mib", 1, 2_048),
         // Compaction, every hour, must not come more often.
         flags.integer("gc-interval-ms", 100, 3_600_000),
-        flags.yes("read-only"));
+        flags.yes("read-only"),
+        1);
   }
 
-  /** A bookie for this machine alone. */
+  /** A bookie for this machine alone, one of so many in this process. */
   public static BookieSettings local(
-      Path folder, int port, String metadataServiceUri, int zooKeeperTimeoutMs) {
+      Path folder, int port, String metadataServiceUri, int zooKeeperTimeoutMs, int bookies) {
     return new BookieSettings(
         folder,
         port,
@@ -124,7 +136,8 @@ public record BookieSettings(
         ENTRY_LOG_MIB,
         JOURNAL_MIB,
         GC_INTERVAL_MS,
-        false);
+        false,
+        bookies);
   }
 
   public BookieSettings {
@@ -150,6 +163,7 @@ public record BookieSettings(
     address(config);
     disk(config);
     small(config);
+    config.setOpenFileLimit(openIndexFiles());
     return config;
   }
 
@@ -197,7 +211,6 @@ public record BookieSettings(
     config.setJournalFlushWhenQueueEmpty(true);
     config.setWriteBufferBytes(WRITE_BUFFER_BYTES);
     config.setPageLimit(INDEX_PAGES);
-    config.setOpenFileLimit(openIndexFiles());
     config.setServerNumIOThreads(1);
     config.setNumAddWorkerThreads(1);
     config.setNumReadWorkerThreads(1);
@@ -208,14 +221,14 @@ public record BookieSettings(
     config.setHttpServerEnabled(false);
   }
 
-  private static int openIndexFiles() {
-    long files =
-        ManagementFactory.getOperatingSystemMXBean() instanceof UnixOperatingSystemMXBean system
-            ? system.getMaxFileDescriptorCount()
-            : 0;
+  private int openIndexFiles() {
+    if (!(ManagementFactory.getOperatingSystemMXBean()
+        instanceof UnixOperatingSystemMXBean system)) {
+      return OPEN_INDEX_FILES_UNKNOWN;
+    }
+    long mine = system.getMaxFileDescriptorCount() * 3 / 4 / bookiesOfProcess;
     return (int)
         Math.max(
-            OPEN_INDEX_FILES_MIN,
-            Math.min(OPEN_INDEX_FILES_MAX, files / OPEN_FILES_PER_INDEX_FILE));
+            OPEN_INDEX_FILES_MIN, Math.min(OPEN_INDEX_FILES_MAX, mine / FILES_FOR_ONE_ALLOWED));
   }
 }

@@ -76,7 +76,8 @@ public final class Standalone {
               DataFolder.of(folder.resolve("bookie-" + number)),
               ports.of("bookie-" + number, 0),
               uri,
-              settings.zooKeeperTimeoutMs()));
+              settings.zooKeeperTimeoutMs(),
+              bookies));
     }
     List<BookieNode> nodes = together(wanted, lifetime);
     lifetime.add("bookies", () -> nodes.parallelStream().forEach(BookieNode::stop));

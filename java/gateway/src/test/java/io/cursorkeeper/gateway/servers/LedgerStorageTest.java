@@ -1,11 +1,18 @@
 package io.cursorkeeper.gateway.servers;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.sun.management.UnixOperatingSystemMXBean;
 import io.netty.buffer.ByteBuf;
 import io.netty.buffer.ByteBufAllocator;
 import io.netty.buffer.Unpooled;
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import org.apache.bookkeeper.bookie.Bookie;
 import org.apache.bookkeeper.bookie.BookieResources;
@@ -20,6 +27,7 @@ import org.junit.jupiter.api.io.TempDir;
 
 class LedgerStorageTest {
   private static final int LEDGERS = 20;
+  private static final int ALLOWED = 3;
 
   @TempDir Path folder;
 
@@ -44,10 +52,60 @@ class LedgerStorageTest {
     storage.shutdown();
   }
 
+  /** What the number of index files of a bookie is divided by. */
+  @Test
+  void threeIndexFilesAreOpenForEachThatIsAllowed() throws Exception {
+    SortedLedgerStorage storage = withIndexFilesOpen(new LedgerStorage(), ALLOWED);
+    storage.flush();
+    for (long ledger = 0; ledger < LEDGERS / 2; ledger++) {
+      storage.getEntry(ledger, 2).release();
+    }
+    assertTrue(openIndexFiles() > ALLOWED, "reads keep files of their own");
+    assertTrue(openIndexFiles() <= BookieSettings.FILES_FOR_ONE_ALLOWED * ALLOWED);
+    storage.shutdown();
+  }
+
+  @Test
+  void threeBookiesOfAProcessLeaveItFiles() throws Exception {
+    UnixOperatingSystemMXBean system =
+        assertInstanceOf(
+            UnixOperatingSystemMXBean.class, ManagementFactory.getOperatingSystemMXBean());
+    int allowed =
+        BookieSettings.local(folder, 1, "zk+hierarchical://127.0.0.1:1/ledgers", 10_000, 3)
+            .configuration()
+            .getOpenFileLimit();
+    long open = 3L * BookieSettings.FILES_FOR_ONE_ALLOWED * allowed;
+    assertTrue(open <= system.getMaxFileDescriptorCount() * 3 / 4);
+  }
+
+  private long openIndexFiles() throws IOException {
+    long open = 0;
+    try (DirectoryStream<Path> files = Files.newDirectoryStream(Path.of("/proc/self/fd"))) {
+      for (Path file : files) {
+        open += indexFile(file) ? 1 : 0;
+      }
+    }
+    return open;
+  }
+
+  private boolean indexFile(Path open) {
+    try {
+      Path file = Files.readSymbolicLink(open);
+      return file.startsWith(folder) && file.toString().endsWith(".idx");
+    } catch (IOException closedMeanwhile) {
+      return false;
+    }
+  }
+
   private <S extends SortedLedgerStorage> S withOneIndexFileOpen(S storage) throws Exception {
+    return withIndexFilesOpen(storage, 1);
+  }
+
+  private <S extends SortedLedgerStorage> S withIndexFilesOpen(S storage, int allowed)
+      throws Exception {
     ServerConfiguration config = new ServerConfiguration();
     config.setLedgerDirNames(new String[] {folder.toString()});
-    config.setOpenFileLimit(1);
+    config.setOpenFileLimit(allowed);
     config.setAllowLoopback(true);
     config.setDiskUsageThreshold(0.99f);
     config.setDiskUsageWarnThreshold(0.98f);

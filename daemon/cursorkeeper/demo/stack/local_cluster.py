@@ -30,8 +30,11 @@ class LocalCluster:
         gateways: int = 1,
         session_ms: int = 4_000,
         start_max_s: float = 180.0,
+        heap_mib: int = 128,
     ) -> None:
         self.data_dir, self._start_max_s = data_dir, start_max_s
+        self._heap_mib = heap_mib
+        """Of a bookie, and of a gateway."""
         self._session = ["--zookeeper-timeout-ms", str(session_ms)]
         port = free_port()
         self.zookeeper_address = f"127.0.0.1:{port}"
@@ -100,7 +103,7 @@ class LocalCluster:
             name,
             "bookie",
             [*where, "--metadata-service-uri", self.metadata_service_uri, *self._session],
-            128,
+            self._heap_mib,
         )
 
     def _gateway(self, number: int) -> JavaProcess:
@@ -111,7 +114,7 @@ class LocalCluster:
             self.metadata_service_uri,
             *self._session,
         ]
-        return self._process(f"gateway-{number + 1}", "gateway", arguments, 128)
+        return self._process(f"gateway-{number + 1}", "gateway", arguments, self._heap_mib)
 
     def _process(self, name: str, command: str, arguments: list[str], heap_mib: int) -> JavaProcess:
         log = self.data_dir / f"{name}.log"
