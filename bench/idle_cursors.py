@@ -23,6 +23,8 @@ from cursorkeeper_client._proto import acks_pb2 as pb
 CASES = (2_000, 10_000)
 OPEN_MAX_S = 900.0
 SETTLE_S = 5.0
+FIRST_LOOK_S = 65.0
+"""After an opening the daemon reads each footer once more, spread over `footer_poll_s`."""
 IDLE_S = 30.0
 ASKED_S, ASK_GAP_S = 15.0, 0.01
 """For the longest answer, the daemon is asked a question of no cost so often, after the CPU was
@@ -64,18 +66,18 @@ async def _case(daemon: DaemonProcess, cursors: int, number: int) -> list[Row]:
             create=True,
             takeover=True,
         )
-        load._put(pb.SourceMessage(open_cursor=opening).SerializeToString())
+        cursor.stream.put(pb.SourceMessage(open_cursor=opening).SerializeToString())
     await load.until(lambda: all(cursor.is_open for cursor in load.cursors), OPEN_MAX_S)
     assert all(cursor.is_open for cursor in load.cursors)
     opened_s = load.now() - began
     await asyncio.sleep(SETTLE_S)
     each = (_resident_bytes(daemon.pid) - before) / cursors
+    await asyncio.sleep(FIRST_LOOK_S)
     spent_s, began = cpu_s(daemon.pid), load.now()
     await asyncio.sleep(IDLE_S)
     share = (cpu_s(daemon.pid) - spent_s) / (load.now() - began)
     longest_s = await _longest_answer_s(daemon.address)
-    for task in load._tasks:
-        task.cancel()
+    load.leave()
     case = f"{cursors:,} cursors, idle"
     return [
         Row("idle_cursors", case, "opened", opened_s, "s"),

@@ -231,6 +231,11 @@ class FooterStore:
         """What is read from now on is no older than this. Raises ZooKeeperError."""
         await self._zk.sync(self._root)
 
+    async def stats(self, names: Sequence[CursorName]) -> list[Stat | None]:
+        """What ZooKeeper says of their znodes; None: there is none. Raises ZooKeeperError."""
+        nodes = await self._zk.multi_read([self.path(name) for name in names])
+        return [None if node is None else node.stat for node in nodes]
+
     async def read_stored(self, names: Sequence[CursorName]) -> list[Stored]:
         """Footers in bulk, with what ZooKeeper says of their znodes. Raises ZooKeeperError."""
         found: list[Stored] = []

@@ -50,6 +50,7 @@ from cursorkeeper.runtime.runner import (
 )
 from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.runtime.timers import Timers
+from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 
 DELETES_WAIT_MAX_S = 2.0
@@ -77,10 +78,12 @@ INTAKE_MIN_S, INTAKE_MAX_S, INTAKE_SHARE = 0.005, 2.0, 4.0
 """How long messages are taken in without a pause before cursors append again: so many times as long
 as they appended before.
 """
-POLL_GAP_S, POLL_GAPS_MIN = 0.1, 16
+POLL_GAP_S, POLL_GAPS_MIN, POLL_LOOKS_MAX = 0.5, 16, 500
 """The slow poll looks at some cursors so often: between every so many seconds and so many times in
-its period.
+its period. At so many at most, which are one request.
 """
+NEVER = -1
+"""No znode was last changed then."""
 
 
 @dataclass(slots=True)
@@ -313,9 +316,9 @@ class Keeper:
         self._waiting: defaultdict[CursorName, dict[int, Waiting]] = defaultdict(dict)
         """By the number of who waits."""
         self._poll: asyncio.Task[None] | None = None
-        self._polling: deque[CursorRunner] = deque()
-        """The slow poll's next one first; those that have ended are dropped when it comes to
-        them.
+        self._polling: deque[tuple[CursorRunner, int]] = deque()
+        """The slow poll's next one first, with the zxid of the last change that it saw; those that
+        have ended are dropped when it comes to them.
         """
         self.draining = False
         self.failures: list[BaseException] = []
@@ -685,7 +688,7 @@ class Keeper:
         if name in self.cursors:
             self._forget(self.cursors[name])
         self.cursors[name] = runner
-        self._polling.append(runner)
+        self._polling.append((runner, NEVER))
         return runner
 
     def _forget(self, runner: CursorRunner) -> None:
@@ -956,23 +959,45 @@ class Keeper:
         the full ensemble.
         """
         loop, period_s = asyncio.get_running_loop(), self.keeper_limits.footer_poll_s
-        due, unshrink_at = 0.0, loop.time() + period_s
+        due, begun_with, ends = 0.0, 0, loop.time() + period_s
         while True:
-            gap_s = min(
-                max(period_s / max(1, len(self.cursors)), POLL_GAP_S), period_s / POLL_GAPS_MIN
-            )
+            # those that end on the way make it no slower for the others
+            count = max(len(self.cursors), begun_with)
+            gap_s = min(max(period_s / max(1, count), POLL_GAP_S), period_s / POLL_GAPS_MIN)
             await asyncio.sleep(gap_s)
-            due = min(due + len(self.cursors) * gap_s / period_s, len(self.cursors))
-            while due > 0.999 and self._polling:
-                runner = self._polling.popleft()
-                if self.cursors.get(runner.name) is runner:
-                    self._polling.append(runner)
-                    due -= 1
-                    runner.dispatch(ev.FooterChanged())
-            if loop.time() >= unshrink_at:
-                unshrink_at = loop.time() + period_s
+            due = min(due + count * gap_s / period_s, count)
+            due -= await self._look(min(int(due + 0.001), POLL_LOOKS_MAX))
+            if loop.time() >= ends:
+                ends, begun_with = loop.time() + period_s, len(self.cursors)
                 if any(r.shrunk_ledger for r in self.cursors.values()):
                     await self._unshrink()
+
+    async def _look(self, most: int) -> int:
+        """Looks when the footers of so many cursors were last changed. One that was changed since
+        the last look, or is looked at for the first time, is its machine's to read; the others cost
+        a line of a shared answer. Returns how many were looked at: none where ZooKeeper is away.
+        """
+        looked: list[tuple[CursorRunner, int]] = []
+        while len(looked) < most and self._polling:
+            runner, seen = self._polling.popleft()
+            if self.cursors.get(runner.name) is runner:
+                looked.append((runner, seen))
+        if not looked:
+            return 0
+        try:
+            stats = await self.footers.stats([runner.name for runner, _ in looked])
+        except zk.ZooKeeperError:
+            self._polling.extendleft(reversed(looked))
+            return 0
+        except BaseException:
+            self._polling.extend(looked)
+            raise
+        for (runner, seen), stat in zip(looked, stats, strict=True):
+            changed = NEVER if stat is None else stat.mzxid
+            self._polling.append((runner, changed))
+            if changed != seen or stat is None:
+                runner.dispatch(ev.FooterChanged())
+        return len(looked)
 
     async def _unshrink(self) -> None:
         try:

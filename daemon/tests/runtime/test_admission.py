@@ -710,19 +710,47 @@ async def test_a_stop_is_not_held_up_by_cursors_that_cannot_be_opened() -> None:
 
 @virtual
 async def test_the_slow_poll_is_spread_over_its_period() -> None:
+    """Each cursor is read once, because nobody knows what was missed; after that only when its
+    znode has changed.
+    """
     world = World(keeper_limits=KeeperLimits(footer_poll_s=10.0))
     keeper = await world.keeper()
-    await sources(keeper, 50)
-    began, most = sum(r.machine.turn._tokens for r in keeper.cursors.values()), 0
+    made = await sources(keeper, 50)
+
+    def asked() -> dict[CursorName, int]:
+        return {name: r.machine.turn._tokens for name, r in keeper.cursors.items()}
+
+    began, most = asked(), 0
     for _ in range(100):
-        before = sum(r.machine.turn._tokens for r in keeper.cursors.values())
+        before = sum(asked().values())
         await asyncio.sleep(0.1)
-        most = max(most, sum(r.machine.turn._tokens for r in keeper.cursors.values()) - before)
+        most = max(most, sum(asked().values()) - before)
     assert most <= 5
-    await asyncio.sleep(11)
-    assert sum(r.machine.turn._tokens for r in keeper.cursors.values()) - began >= 2 * 50, (
-        "each of them twice"
-    )
+    await asyncio.sleep(1.0)
+    once = asked()
+    assert all(once[name] > began[name] for name in began), "each of them"
+    await asyncio.sleep(25.0)
+    assert asked() == once
+    made[7].ack(acks(DATA, 1))
+    await made[7].durable()
+    before = asked()
+    await asyncio.sleep(11.0)
+    assert [name for name, tokens in asked().items() if tokens > before[name]] == [made[7].name]
+
+
+@virtual
+async def test_the_slow_poll_waits_for_zookeeper_and_goes_on_where_it_was() -> None:
+    world = World(keeper_limits=KeeperLimits(footer_poll_s=10.0))
+    world.zookeeper.faults.watch_drop_probability = 1.0
+    keeper = await world.keeper("first")
+    made = await sources(keeper, 20)
+    await asyncio.sleep(15.0)
+    keeper.footers._zk.disconnect(for_s=5.0)  # type: ignore[attr-defined]
+    await sources(await world.keeper("other"), 20)
+    await asyncio.sleep(4.5)
+    assert not any(one.told.ended for one in made)
+    await asyncio.sleep(12.0)
+    assert all(one.told.ended == "deposed" for one in made)
 
 
 def turns() -> int:

@@ -125,6 +125,18 @@ async def test_a_deposed_owner_learns_it_from_the_slow_poll_if_its_watch_is_lost
 
 
 @virtual
+async def test_it_learns_it_so_after_many_looks_that_found_nothing_new() -> None:
+    world = World()
+    world.zookeeper.faults.watch_drop_probability = 1.0
+    first = await source(world, "first")
+    await confirmed(first, 1)
+    await asyncio.sleep(500)
+    await source(world, "other")
+    assert not first.told.ended
+    await first.told.until(lambda: first.told.ended == "deposed", limit_s=65.0)
+
+
+@virtual
 async def test_not_found() -> None:
     world = World()
     made = await source(world, create=False)
