@@ -226,7 +226,7 @@ public record BookieSettings(
         instanceof UnixOperatingSystemMXBean system)) {
       return OPEN_INDEX_FILES_UNKNOWN;
     }
-    long mine = system.getMaxFileDescriptorCount() * 3 / 4 / bookiesOfProcess;
+    long mine = system.getMaxFileDescriptorCount() / 4 * 3 / bookiesOfProcess;
     return (int)
         Math.max(
             OPEN_INDEX_FILES_MIN, Math.min(OPEN_INDEX_FILES_MAX, mine / FILES_FOR_ONE_ALLOWED));

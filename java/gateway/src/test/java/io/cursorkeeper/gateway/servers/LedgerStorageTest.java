@@ -75,7 +75,7 @@ class LedgerStorageTest {
             .configuration()
             .getOpenFileLimit();
     long open = 3L * BookieSettings.FILES_FOR_ONE_ALLOWED * allowed;
-    assertTrue(open <= system.getMaxFileDescriptorCount() * 3 / 4);
+    assertTrue(open <= system.getMaxFileDescriptorCount() / 4 * 3);
   }
 
   private long openIndexFiles() throws IOException {
