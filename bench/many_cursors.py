@@ -53,7 +53,7 @@ CASES = (
 """Pattern, cursors, workers of the daemon."""
 ONE_PROCESS_MAX = 3_000
 HEAP_MIB = 768
-"""Of each bookie and the gateway where they are processes of their own."""
+"""What each bookie and the gateway may take where they are processes of their own."""
 LOAD_S = 20.0
 TAIL_S = 10.0
 
@@ -82,13 +82,13 @@ async def run(
 
 @contextmanager
 def _systems(folder: Path, stack: Standalone, cursors: int) -> Iterator[tuple[str, str]]:
-    """Gateway and ZooKeeper. A bookie keeps a file open for each ledger: those of ten thousand
-    cursors do not find room in one process for three of them.
+    """Yields the addresses of gateway and ZooKeeper. A bookie keeps a file open for each ledger:
+    those of ten thousand cursors do not find room in one process for three of them.
     """
     if cursors <= ONE_PROCESS_MAX:
         yield stack.gateway, stack.zookeeper
     else:
-        with LocalCluster(folder / "cluster", heap_mib=HEAP_MIB) as apart:
+        with LocalCluster(folder / "cluster", session_ms=30_000, heap_mib=HEAP_MIB) as apart:
             yield apart.gateway, apart.zookeeper_address
 
 

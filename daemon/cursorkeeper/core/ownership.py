@@ -85,6 +85,8 @@ class Ownership:
     """The footer may have changed since it was read last."""
     look_token: int = 0
     """Of the read that looks; 0: none is on its way."""
+    has_failed_to_look: bool = False
+    """The last read that looked was not answered: what it should have seen is not known yet."""
     _is_synced: bool = False
 
     def __post_init__(self) -> None:
@@ -310,9 +312,9 @@ class Ownership:
         return bool(token) and token == self.look_token
 
     def on_looked(self, footer: Footer | None) -> None:
-        self.look_token = 0
+        self.look_token, self.has_failed_to_look = 0, False
         if self.owner(footer) is Owner.NOT_KNOWN:
             self._look(sync=True)
 
     def on_look_failed(self) -> None:
-        self.look_token = 0  # the next poll asks again
+        self.look_token, self.has_failed_to_look = 0, True  # the next poll asks again

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import itertools
 import random
 import threading
-from collections import defaultdict, deque
-from collections.abc import Coroutine
+from collections import defaultdict
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,6 +53,7 @@ from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.runtime.timers import Timers
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper.zookeeper.values import Stat
 
 DELETES_WAIT_MAX_S = 2.0
 """How long a close waits for deletions of dropped ledgers; what is left then is garbage
@@ -79,9 +81,11 @@ INTAKE_MIN_S, INTAKE_MAX_S, INTAKE_SHARE = 0.005, 2.0, 4.0
 as they appended before.
 """
 POLL_GAP_S, POLL_GAPS_MIN, POLL_LOOKS_MAX = 0.5, 16, 500
-"""The slow poll looks at some cursors so often: between every so many seconds and so many times in
-its period. At so many at most, which are one request.
+"""The slow poll looks at those whose time has come: every so many seconds, or so many times in its
+period where that is shorter. It looks at so many at most each time.
 """
+POLL_SPREAD = 0.618
+"""Of a period, times the number of the cursor: those that open together are looked at apart."""
 NEVER = -1
 """No znode was last changed then."""
 
@@ -316,9 +320,9 @@ class Keeper:
         self._waiting: defaultdict[CursorName, dict[int, Waiting]] = defaultdict(dict)
         """By the number of who waits."""
         self._poll: asyncio.Task[None] | None = None
-        self._polling: deque[tuple[CursorRunner, int]] = deque()
-        """The slow poll's next one first, with the zxid of the last change that it saw; those that
-        have ended are dropped when it comes to them.
+        self._polling: list[tuple[float, int, int, CursorRunner]] = []
+        """A heap: when the slow poll looks at each cursor, its number, and the zxid of the last
+        change that it saw; those that have ended are dropped when it comes to them.
         """
         self.draining = False
         self.failures: list[BaseException] = []
@@ -688,7 +692,8 @@ class Keeper:
         if name in self.cursors:
             self._forget(self.cursors[name])
         self.cursors[name] = runner
-        self._polling.append((runner, NEVER))
+        first_s = self.keeper_limits.footer_poll_s * (POLL_SPREAD * self._claims % 1.0)
+        self._look_again(first_s, runner, NEVER)
         return runner
 
     def _forget(self, runner: CursorRunner) -> None:
@@ -959,45 +964,53 @@ class Keeper:
         the full ensemble.
         """
         loop, period_s = asyncio.get_running_loop(), self.keeper_limits.footer_poll_s
-        due, begun_with, ends = 0.0, 0, loop.time() + period_s
+        unshrink_at = loop.time() + period_s
         while True:
-            # those that end on the way make it no slower for the others
-            count = max(len(self.cursors), begun_with)
-            gap_s = min(max(period_s / max(1, count), POLL_GAP_S), period_s / POLL_GAPS_MIN)
-            await asyncio.sleep(gap_s)
-            due = min(due + count * gap_s / period_s, count)
-            due -= await self._look(min(int(due + 0.001), POLL_LOOKS_MAX))
-            if loop.time() >= ends:
-                ends, begun_with = loop.time() + period_s, len(self.cursors)
+            await asyncio.sleep(min(POLL_GAP_S, period_s / POLL_GAPS_MIN))
+            await self._look()
+            if loop.time() >= unshrink_at:
+                unshrink_at = loop.time() + period_s
                 if any(r.shrunk_ledger for r in self.cursors.values()):
                     await self._unshrink()
 
-    async def _look(self, most: int) -> int:
-        """Looks when the footers of so many cursors were last changed. One that was changed since
-        the last look, or is looked at for the first time, is its machine's to read; the others cost
-        a line of a shared answer. Returns how many were looked at: none where ZooKeeper is away.
+    def _look_again(self, in_s: float, runner: CursorRunner, seen: int) -> None:
+        at = asyncio.get_running_loop().time() + in_s
+        heapq.heappush(self._polling, (at, runner.number, seen, runner))
+
+    async def _look(self) -> None:
+        """Looks when the footers of those whose time has come were last changed. One that was
+        changed since the last look, that could not be read then, or that is looked at for the first
+        time, is its machine's to read; the others share an answer.
         """
-        looked: list[tuple[CursorRunner, int]] = []
-        while len(looked) < most and self._polling:
-            runner, seen = self._polling.popleft()
+        due: list[tuple[CursorRunner, int]] = []
+        now, period_s = asyncio.get_running_loop().time(), self.keeper_limits.footer_poll_s
+        while self._polling and self._polling[0][0] <= now and len(due) < POLL_LOOKS_MAX:
+            _, _, seen, runner = heapq.heappop(self._polling)
             if self.cursors.get(runner.name) is runner:
-                looked.append((runner, seen))
-        if not looked:
-            return 0
+                due.append((runner, seen))
+        if not due:
+            return
+        stats: Sequence[Stat | None]
         try:
-            stats = await self.footers.stats([runner.name for runner, _ in looked])
-        except zk.ZooKeeperError:
-            self._polling.extendleft(reversed(looked))
-            return 0
-        except BaseException:
-            self._polling.extend(looked)
-            raise
-        for (runner, seen), stat in zip(looked, stats, strict=True):
+            stats = await self.footers.stats([runner.name for runner, _ in due])
+        except zk.Refused:
+            # for what one of them is: each asks for itself, and nobody is passed over for it
+            stats = [None] * len(due)
+        except BaseException as e:
+            for runner, seen in due:
+                self._look_again(POLL_GAP_S, runner, seen)
+            if not isinstance(e, zk.ZooKeeperError):
+                raise
+            return
+        news: list[CursorRunner] = []
+        for (runner, seen), stat in zip(due, stats, strict=True):
             changed = NEVER if stat is None else stat.mzxid
-            self._polling.append((runner, changed))
-            if changed != seen or stat is None:
-                runner.dispatch(ev.FooterChanged())
-        return len(looked)
+            self._look_again(period_s, runner, changed)
+            failed = runner.machine.ownership.has_failed_to_look
+            if stat is None or changed != seen or failed:
+                news.append(runner)
+        for runner in news:
+            runner.dispatch(ev.FooterChanged())
 
     async def _unshrink(self) -> None:
         try:

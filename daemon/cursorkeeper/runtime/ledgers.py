@@ -19,6 +19,8 @@ APPLICATION = b"cursorkeeper"
 NOT_ENOUGH_BOOKIES = "NOT_ENOUGH_BOOKIES"
 ASKED_AGAIN_MIN_S, ASKED_AGAIN_MAX_S = 0.05, 0.8
 """While there are too few bookies one request asks so often whether there are enough again."""
+TOLD_MAX_S = 5.0
+"""What was said longer ago is told to nobody. A cursor that tries again comes sooner."""
 
 
 @frozen
@@ -57,17 +59,19 @@ class Scarcity:
 
     def __init__(self) -> None:
         self._reason: str | None = None
-        self._ask_at_s = 0.0
+        self._ask_at_s = self._said_at_s = 0.0
         self._is_asked = False
         self._back_off = BackOff(ASKED_AGAIN_MIN_S, ASKED_AGAIN_MAX_S)
 
     def told(self) -> str | None:
-        """Why no ledger can be created, as BookKeeper said a moment ago. None: ask. Whoever asks
-        next is told, until there is an answer or it is time to ask again.
+        """Why no ledger can be created, as BookKeeper said a moment ago. None: ask. Whoever comes
+        next is told the same as before, until there is an answer or it is time to ask again.
         """
+        now = asyncio.get_running_loop().time()
+        if now > self._said_at_s + TOLD_MAX_S:
+            self.created()
         if self._reason is None:
             return None
-        now = asyncio.get_running_loop().time()
         if now < self._ask_at_s:
             return self._reason
         self._is_asked, self._ask_at_s = True, now + ASKED_AGAIN_MAX_S
@@ -79,10 +83,11 @@ class Scarcity:
         """
         if error.reason == NOT_ENOUGH_BOOKIES and (self._reason is None or self._is_asked):
             self._reason, self._is_asked = str(error), False
-            self._ask_at_s = asyncio.get_running_loop().time() + self._back_off.next_s()
+            self._said_at_s = asyncio.get_running_loop().time()
+            self._ask_at_s = self._said_at_s + self._back_off.next_s()
 
     def created(self) -> None:
-        """There are enough."""
+        """There are enough again, or what was said of them is too old."""
         self._reason = None
         self._back_off.reset()
 

@@ -226,6 +226,11 @@ class CursorRunner:
         return self.machine.name
 
     @property
+    def number(self) -> int:
+        """In the order in which the daemon began with its cursors."""
+        return self._number
+
+    @property
     def is_ended(self) -> bool:
         return self.machine.is_ended
 

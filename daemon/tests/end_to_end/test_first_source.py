@@ -23,7 +23,7 @@ ROOT = PAGE.parents[2]
 LIMIT_S = 600.0
 READY = (
     'until .venv/bin/cursorkeeper health --address "$CURSORKEEPER_LISTEN" > /dev/null 2>&1; '
-    "do sleep 0.5; done"
+    "do kill -0 $daemon; sleep 0.5; done"
 )
 
 

@@ -21,7 +21,7 @@ from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from daemon.tests.fakes.bookkeeper.operation import Operation
-from daemon.tests.fakes.zookeeper.faults import Late, UnknownDone, UnknownNotDone
+from daemon.tests.fakes.zookeeper.faults import Late, NotNow, UnknownDone, UnknownNotDone
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import NAME, Recorder, Source, World, acks, closed, opened
 
@@ -119,9 +119,9 @@ async def test_a_deposed_owner_learns_it_from_the_slow_poll_if_its_watch_is_lost
     first = await source(world, "first")
     await confirmed(first, 1)
     await source(world, "other")
-    await asyncio.sleep(50)
+    await asyncio.sleep(30)
     assert not first.told.ended
-    await first.told.until(lambda: first.told.ended == "deposed", limit_s=15.0)
+    await first.told.until(lambda: first.told.ended == "deposed", limit_s=31.0)
 
 
 @virtual
@@ -133,7 +133,22 @@ async def test_it_learns_it_so_after_many_looks_that_found_nothing_new() -> None
     await asyncio.sleep(500)
     await source(world, "other")
     assert not first.told.ended
-    await first.told.until(lambda: first.told.ended == "deposed", limit_s=65.0)
+    await first.told.until(lambda: first.told.ended == "deposed", limit_s=61.0)
+
+
+@virtual
+async def test_it_learns_it_though_the_read_after_a_look_has_failed() -> None:
+    world = World()
+    world.zookeeper.faults.watch_drop_probability = 1.0
+    first = await source(world, "first")
+    await confirmed(first, 1)
+    await asyncio.sleep(100)
+    await source(world, "other")
+    await asyncio.sleep(50)
+    world.zookeeper.faults.next("get", NotNow(), NAME.path())
+    await asyncio.sleep(50)
+    assert not first.told.ended and not world.zookeeper.faults._script, "its read has failed"
+    await first.told.until(lambda: first.told.ended == "deposed", limit_s=25.0)
 
 
 @virtual

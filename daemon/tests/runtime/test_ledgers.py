@@ -12,6 +12,7 @@ import pytest
 from cursorkeeper.bookkeeper.errors import GatewayRetry, Outcome
 from cursorkeeper.runtime.ledgers import (
     ASKED_AGAIN_MAX_S,
+    TOLD_MAX_S,
     LedgerPolicy,
     Scarcity,
     create,
@@ -113,3 +114,25 @@ async def test_failures_on_their_way_at_once_count_as_one() -> None:
         scarcity.failed(missing_bookies())
     await asyncio.sleep(0.06)
     assert scarcity.told() is None
+
+
+@virtual
+async def test_what_was_said_long_ago_is_told_to_nobody() -> None:
+    """Whoever asked last has ended meanwhile: nothing said that there are enough again."""
+    scarcity = Scarcity()
+    scarcity.failed(missing_bookies())
+    await asyncio.sleep(TOLD_MAX_S + 0.1)
+    assert [scarcity.told() for _ in range(3)] == [None] * 3
+    scarcity.failed(missing_bookies())
+    assert scarcity.told() is not None, "and it begins anew"
+
+
+@virtual
+async def test_where_the_answer_does_not_come_all_ask_again() -> None:
+    scarcity = Scarcity()
+    scarcity.failed(missing_bookies())
+    for _ in range(60):
+        await asyncio.sleep(0.1)
+        if scarcity.told() is None:
+            scarcity.failed(GatewayRetry("TIMEOUT", Outcome.UNKNOWN))
+    assert scarcity.told() is None and scarcity.told() is None

@@ -34,7 +34,7 @@ class LocalCluster:
     ) -> None:
         self.data_dir, self._start_max_s = data_dir, start_max_s
         self._heap_mib = heap_mib
-        """Of a bookie, and of a gateway."""
+        """What each bookie and each gateway may take."""
         self._session = ["--zookeeper-timeout-ms", str(session_ms)]
         port = free_port()
         self.zookeeper_address = f"127.0.0.1:{port}"

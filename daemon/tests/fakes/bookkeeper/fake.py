@@ -41,7 +41,7 @@ class FakeBookKeeper:
         self.processes: list[FakeProcess] = []
         self.acks_stalled = False
         self.creates_asked = 0
-        """Whether or not there were enough bookies."""
+        """So often a ledger was asked for, whether or not there were enough bookies."""
         self._next_ledger = 0
         self._instances = 0
 

@@ -72,6 +72,7 @@ class FakeZooKeeper(FakeSession):
         inside = self._chroot.inside(path)
 
         def at_server(_: int) -> Node:
+            self.server.check_readable([inside])
             node = self._read_from().get(inside)
             self._watch(inside, watch, node.stat.mzxid)
             return node
@@ -150,6 +151,7 @@ class FakeZooKeeper(FakeSession):
         ]
 
         def read(part: list[tuple[str, WatchCallback | None]], _: int) -> list[Node | None]:
+            self.server.check_readable(path for path, _ in part)
             tree = self._read_from()
             nodes = [tree.get(path) if tree.mzxid(path) is not None else None for path, _ in part]
             for (path, watch), node in zip(part, nodes, strict=True):

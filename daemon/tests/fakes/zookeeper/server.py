@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from cursorkeeper.zookeeper.errors import SessionExpired
+from cursorkeeper.zookeeper.errors import AccessDenied, SessionExpired
 from daemon.tests.fakes.zookeeper.tree import FakeTree
 
 T = TypeVar("T")
@@ -45,6 +45,14 @@ class FakeServer:
         self._random = random_source
         self._sessions: dict[int, _Session] = {}
         self._followers: dict[Follower, None] = {}
+        self.forbidden: set[str] = set()
+        """Nodes whose ACL lets nobody read them, without a chroot."""
+
+    def check_readable(self, paths: Iterable[str]) -> None:
+        """One that may not be read denies the whole request."""
+        for path in paths:
+            if path in self.forbidden:
+                raise AccessDenied(path=path)
 
     def follow(self, follower: Follower) -> None:
         self._followers[follower] = None

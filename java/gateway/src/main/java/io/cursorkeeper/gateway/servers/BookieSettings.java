@@ -91,7 +91,7 @@ public record BookieSettings(
 
   private static final int OPEN_INDEX_FILES_MAX = 20_000;
 
-  /** Where the system does not say how many files it allows. */
+  /** This many where the system does not say how many files it allows. */
   private static final int OPEN_INDEX_FILES_UNKNOWN = 1_000;
 
   /**
@@ -226,7 +226,11 @@ public record BookieSettings(
         instanceof UnixOperatingSystemMXBean system)) {
       return OPEN_INDEX_FILES_UNKNOWN;
     }
-    long mine = system.getMaxFileDescriptorCount() / 4 * 3 / bookiesOfProcess;
+    long allowed = system.getMaxFileDescriptorCount();
+    if (allowed <= 0) {
+      return OPEN_INDEX_FILES_UNKNOWN;
+    }
+    long mine = allowed / 4 * 3 / bookiesOfProcess;
     return (int)
         Math.max(
             OPEN_INDEX_FILES_MIN, Math.min(OPEN_INDEX_FILES_MAX, mine / FILES_FOR_ONE_ALLOWED));
