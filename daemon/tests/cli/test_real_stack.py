@@ -48,12 +48,15 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 
 
 class Daemon:
-    """`cursorkeeper run`, settings partly from a file."""
+    """`cursorkeeper run`, settings partly from a file. A cursor whose source has left stays open,
+    however long a busy machine takes for what a test looks at next.
+    """
 
     def __init__(self, stack: Standalone, folder: Path, *flags: str) -> None:
         config = folder / "daemon.toml"
         config.write_text(
             'listen = "127.0.0.1:0"\nmetrics_listen = ""\ninline_state_max_bytes = 0\n'
+            "detached_cursor_max_ms = 3_600_000\n"
         )
         command = [
             *PROGRAM,
