@@ -407,6 +407,13 @@ class CursorMachine:
         self.life.stop()
 
     @property
+    def has_failed_to_look(self) -> bool:
+        """Whether its footer has changed is not known: the last read that was to see it was not
+        answered.
+        """
+        return self.ownership.has_failed_to_look
+
+    @property
     def is_leaving(self) -> bool:
         """It is on its way out, or will be as soon as it is open: whoever wants the cursor waits
         for the end.

@@ -1006,8 +1006,7 @@ class Keeper:
         for (runner, seen), stat in zip(due, stats, strict=True):
             changed = NEVER if stat is None else stat.mzxid
             self._look_again(period_s, runner, changed)
-            failed = runner.machine.ownership.has_failed_to_look
-            if stat is None or changed != seen or failed:
+            if stat is None or changed != seen or runner.machine.has_failed_to_look:
                 news.append(runner)
         for runner in news:
             runner.dispatch(ev.FooterChanged())
