@@ -755,11 +755,12 @@ async def test_the_slow_poll_waits_for_zookeeper_and_goes_on_where_it_was() -> N
 
 @virtual
 async def test_a_footer_that_may_not_be_read_keeps_no_other_from_the_slow_poll() -> None:
+    """Two hundred in ten seconds: some ten are looked at together."""
     world = World(keeper_limits=KeeperLimits(footer_poll_s=10.0))
     world.zookeeper.faults.watch_drop_probability = 1.0
-    made = await sources(await world.keeper("first"), 20)
+    made = await sources(await world.keeper("first"), 200)
     await asyncio.sleep(15.0)
-    await sources(await world.keeper("other"), 20)
+    await sources(await world.keeper("other"), 200)
     world.zookeeper.forbidden.add(made[3].name.path())
     await asyncio.sleep(11.0)
     assert [one for one in made if one.told.ended != "deposed"] == [made[3]]
