@@ -133,6 +133,7 @@ format-java:
 
 test: setup check test-java interop-classes broker-classes test-plugin $(SPARK_CLASSES)
 	@touch $(JAR) $(PLUGIN)
+	$(BIN)/python -m tools.class_archive
 	$(SIDE_BY_SIDE)
 	$(ONE_WITH_SPARK)
 

@@ -19,14 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.rows import Row, show
-from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.demo.stack import BOTH_COMPILERS, Standalone
 
 GROUPS: list[tuple[list[str], dict[str, Any] | None]] = [
     (["delta_bytes", "snapshot_bytes", "ack_message", "memory", "pulsar_codec"], None),
-    (["latency", "receipt_latency", "throughput", "loads"], {"heap_mib": 512}),
+    (
+        ["latency", "receipt_latency", "throughput", "loads"],
+        {"heap_mib": 512, "java_options": BOTH_COMPILERS},
+    ),
     (["many_cursors", "idle_cursors"], {"heap_mib": 1536}),
-    (["footers"], {"bookies": 1, "heap_mib": 768}),
-    (["recovery"], {"heap_mib": 1024}),
+    (["footers"], {"bookies": 1, "heap_mib": 768, "java_options": BOTH_COMPILERS}),
+    (["recovery"], {"heap_mib": 1024, "java_options": BOTH_COMPILERS}),
     (["report"], {"bookies": 1, "heap_mib": 768}),
     (["pipeline"], {"heap_mib": 768}),
 ]

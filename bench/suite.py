@@ -47,7 +47,7 @@ from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.core.values import Delta
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.demo.stack import BOTH_COMPILERS, Standalone
 from cursorkeeper.demo.workload import BadCase
 from cursorkeeper.runtime.ledgers import APPLICATION, LedgerPolicy
 
@@ -69,7 +69,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._stack = Standalone(folder / "stack", heap_mib=HEAP_MIB)
+        self._stack = Standalone(folder / "stack", heap_mib=HEAP_MIB, java_options=BOTH_COMPILERS)
         self.daemons = 0
 
     def started(self) -> Standalone:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cursorkeeper.demo.processes import DaemonProcess, LineProcess
-from cursorkeeper.demo.stack import JavaProcess, Standalone
+from cursorkeeper.demo.stack import BOTH_COMPILERS, JavaProcess, Standalone
 from cursorkeeper.demo.stack.ports import free_port
 from tools.brokers.cluster import PulsarBroker, PulsarCluster, class_path
 from tools.brokers.play import find_plugin, plugin_conf
@@ -125,7 +125,7 @@ async def field(version: str) -> AsyncIterator[Field]:
         folder = Path(name)
         plugin = Path(shutil.copy(plugin, folder))  # one may build meanwhile
         load, clusters, gateway = Load(version, folder), [], None
-        stack = Standalone(folder / "stack", bookies=2, heap_mib=768)
+        stack = Standalone(folder / "stack", bookies=2, heap_mib=768, java_options=BOTH_COMPILERS)
         daemon: DaemonProcess | None = None
         try:
             await asyncio.gather(asyncio.to_thread(stack.start), load.start())

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.rows import Row
 from cursorkeeper.demo.processes import DaemonProcess, LineProcess
-from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.demo.stack import BOTH_COMPILERS, Standalone
 from daemon.tests.pulsar_plugin.jar import class_path
 
 FULL_ENTRIES, LEDGER_ENTRIES, FULL_TIMES = 11_111_112, 50_000, 7
@@ -34,7 +34,7 @@ _OPENS = ("java.nio", "jdk.internal.misc", "java.io")
 async def _daemon() -> AsyncIterator[tuple[Path, Standalone, DaemonProcess]]:
     with tempfile.TemporaryDirectory(prefix="cursorkeeper-bench-") as name:
         folder = Path(name)
-        stack = Standalone(folder / "stack", bookies=2, heap_mib=768)
+        stack = Standalone(folder / "stack", bookies=2, heap_mib=768, java_options=BOTH_COMPILERS)
         try:
             await asyncio.to_thread(stack.start)
             daemon = DaemonProcess(folder, stack.gateway, stack.zookeeper)

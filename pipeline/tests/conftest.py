@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.demo.stack import QUICK, Standalone
 from pipeline.tests import workers
 from pipeline.tests.spark_jvm import LONG_JVM, QUICK_JVM
 from pipeline.tests.warm_workers import warm_python
-from tools.brokers.cluster import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -31,10 +31,6 @@ from cursorkeeper.demo.stack.process import ServerProcess
 VERSIONS = ("4.0.7", "4.2.4", "5.0.0-M1")
 """Those of `java/brokers/`."""
 DEFAULT_VERSION = "4.2.4"
-QUICK = ("-XX:TieredStopAtLevel=1",)
-"""For processes that live for a minute: the quick compiler alone, which halves the CPU time of a
-broker's start. Nothing for benchmarks.
-"""
 CLASS_PATHS_IN_REPOSITORY = Path(".build/brokers")
 STOP_MAX_S = 60.0
 _ERROR = re.compile(r"^\d{4}-\S+ ERROR .*(?:\n(?!\d{4}-).*)*", re.MULTILINE)

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper.demo.stack import QUICK
 from cursorkeeper.demo.stage import Stage
-from tools.brokers.cluster import QUICK, PulsarBroker, PulsarCluster
+from tools.brokers.cluster import PulsarBroker, PulsarCluster
 from tools.brokers.report import Half, Report
 from tools.brokers.traffic import Consumed, Counted, Produced, Topic, compiled, last_line
 

@@ -17,8 +17,9 @@ from typing import TypeVar
 import msgspec
 
 from cursorkeeper.demo.processes import LineProcess
+from cursorkeeper.demo.stack import QUICK
 from cursorkeeper.demo.stack.errors import StackError
-from tools.brokers.cluster import QUICK, class_path
+from tools.brokers.cluster import class_path
 
 T = TypeVar("T")
 SOURCE = Path(__file__).resolve().parents[2] / "java/brokers/traffic/Traffic.java"

@@ -12,10 +12,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.demo.stack import QUICK, Standalone
 from cursorkeeper_client.ack_stream.connection import SourceConnection
 from daemon.tests.cli.test_real_stack import Daemon, json_lines, tool
-from tools.brokers.cluster import QUICK, PulsarBroker, PulsarCluster
+from tools.brokers.cluster import PulsarBroker, PulsarCluster
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 ONE_BOOKIE = {

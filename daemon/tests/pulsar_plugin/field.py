@@ -21,11 +21,11 @@ from http import HTTPStatus
 from pathlib import Path
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import LocalCluster
+from cursorkeeper.demo.stack import QUICK, LocalCluster
 from cursorkeeper.demo.stack.standalone import Standalone
 from daemon.tests.pulsar_plugin.clients import Clients
 from daemon.tests.pulsar_plugin.jar import jar_of
-from tools.brokers.cluster import QUICK, PulsarBroker, PulsarCluster
+from tools.brokers.cluster import PulsarBroker, PulsarCluster
 from tools.brokers.play import plugin_conf
 
 NAMESPACE = "public/default"

@@ -8,8 +8,8 @@ import asyncio
 import subprocess
 from pathlib import Path
 
+from cursorkeeper.demo.stack import QUICK
 from daemon.tests.pulsar_plugin.jar import class_path
-from tools.brokers.cluster import QUICK
 
 RUN_MAX_S = 400
 

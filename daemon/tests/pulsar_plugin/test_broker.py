@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess, LineProcess
-from cursorkeeper.demo.stack import StackError, Standalone
+from cursorkeeper.demo.stack import QUICK, StackError, Standalone
 from daemon.tests.pulsar_plugin.jar import JAR, LINES, jar_of
 from daemon.tests.pulsar_plugin.one_topic import CONF, MESSAGES, consumed, traffic
 from daemon.tests.support.frozen import freeze, thaw
-from tools.brokers.cluster import QUICK, PulsarBroker, PulsarCluster
+from tools.brokers.cluster import PulsarBroker, PulsarCluster
 from tools.brokers.play import plugin_conf
 from tools.brokers.traffic import Counted, Produced, Topic
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.demo.stack import QUICK, Standalone
 from daemon.tests.pulsar_plugin.jar import JAR, LINES
 from daemon.tests.pulsar_plugin.one_topic import CONF, MESSAGES, consumed, traffic
-from tools.brokers.cluster import QUICK, PulsarBroker, PulsarCluster
+from tools.brokers.cluster import PulsarBroker, PulsarCluster
 from tools.brokers.traffic import Counted, Produced, Topic
 
 pytestmark = pytest.mark.jvm
