@@ -53,6 +53,8 @@ class Ending:
     _proof: Proof
     _intake: Intake
     _covered: Covered = field(default_factory=Covered)
+    _has_restarted: bool = False
+    """The first new acks after the claim were looked at."""
     _inlined_s: float | None = None
     """When the backstop was tried last."""
     _asked_token: int | None = None
@@ -141,6 +143,8 @@ class Ending:
             pass
         elif self._life.state is State.CLOSING:
             self._drive_close()
+        elif self._is_restart:
+            self._write_restart_state()
         elif is_paused:
             at = self._backstop_at_s
             if at is not None and self._turn.now >= at:
@@ -200,6 +204,37 @@ class Ending:
             if waits and self._ownership.fencing.wanted is None and self._form.is_stuck
             else None
         )
+
+    @property
+    def _is_restart(self) -> bool:
+        """This owner has claimed ledgers of the owners before it, and has acks to write for the
+        first time. Where something of what they left is damaged, it stays where it is.
+        """
+        ownership = self._ownership
+        return (
+            not self._has_restarted
+            and ownership.has_only_claimed
+            and bool(ownership.chain)
+            and not (ownership.damaged or ownership.names_pulsar)
+            and self._life.state is State.READY
+            and self._flow.progress.has_unbound
+            and self._writer.is_without_ledger
+            and not self._snapshots.wants_ledger
+        )
+
+    def _write_restart_state(self) -> None:
+        """A small state goes into the footer with the acks: that takes one request of ZooKeeper
+        where a new ledger takes four, and one of BookKeeper; and the ledgers of the owners before
+        go.
+        """
+        self._flow.absorb()
+        if not self._flow.carried:
+            return  # nothing is new
+        self._has_restarted = True
+        base = self._form.restart_base()
+        if base is not None:
+            self._turn.counters.restart_states += 1
+            self._propose_inline(base, FooterState.OPEN, Purpose.INLINE)
 
     # ---- the whole state in the footer
 

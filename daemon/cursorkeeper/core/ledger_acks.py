@@ -1,8 +1,9 @@
 """Serves the cursor's state: what is acked of each data ledger, small where there are many.
 
 A ledger that is worked with is an object with a bitmap. Most ledgers are left alone for long:
-`pack` turns them into rows of three columns, the holes in roaring's serialized form. An object is
-made again for whoever asks; a change is kept only of one that was taken by `own`.
+`pack` turns them into rows, the holes in roaring's serialized form, with what is often asked in
+columns beside it. An object is made again for whoever asks; a change is kept only of one that was
+taken by `own`.
 """
 
 from __future__ import annotations
@@ -84,7 +85,15 @@ class LedgerAcks:
 class LedgerTable:
     """The ledgers of a state by id, ascending. See the module."""
 
-    __slots__ = ("_high_waters", "_ids", "_own", "_packed", "memory_bytes")
+    __slots__ = (
+        "_counted_bytes",
+        "_high_waters",
+        "_hole_counts",
+        "_ids",
+        "_own",
+        "_packed",
+        "memory_bytes",
+    )
 
     def __init__(self) -> None:
         self._own: dict[int, LedgerAcks] = {}
@@ -93,8 +102,10 @@ class LedgerTable:
         """
         self._ids = array("q")
         self._high_waters = array("Q")
+        self._hole_counts = array("Q")
+        self._counted_bytes = array("Q")
         self._packed: list[bytes | LedgerAcks] = []
-        """Rows of all ledgers; of those in `_own` only the id is true."""
+        """Rows of all ledgers; of those in `_own` all but the id is 0 or empty."""
         self.memory_bytes = 0
         """What all ledgers took when each was counted last."""
 
@@ -117,7 +128,9 @@ class LedgerTable:
         acks, at = self[ledger], self._row(ledger)
         self.memory_bytes -= acks.counted_bytes
         self._own.pop(ledger, None)
-        del self._ids[at], self._high_waters[at], self._packed[at]
+        for column in (self._ids, self._high_waters, self._hole_counts, self._counted_bytes):
+            del column[at]
+        del self._packed[at]
 
     def get(self, ledger: int) -> LedgerAcks | None:
         """The ledger, for reading: a change of it may be lost. None: it is not known."""
@@ -126,6 +139,24 @@ class LedgerTable:
             at = self._row(ledger)
             return None if at < 0 else self._read(at)
         return acks
+
+    def high_water(self, ledger: int) -> int:
+        """Of one ledger; 0: it is not known."""
+        acks = self._own.get(ledger)
+        if acks is not None:
+            return acks.high_water
+        at = self._row(ledger)
+        return 0 if at < 0 else self._high_waters[at]
+
+    @property
+    def entry_count(self) -> int:
+        """Entries below the high waters of all ledgers."""
+        return sum(self._high_waters) + sum(a.high_water for a in self._own.values())
+
+    @property
+    def hole_count(self) -> int:
+        """Holes of all ledgers."""
+        return sum(self._hole_counts) + sum(len(a.holes) for a in self._own.values())
 
     def values(self) -> Iterator[LedgerAcks]:
         return (acks for _, acks in self.items())
@@ -143,10 +174,11 @@ class LedgerTable:
             else:
                 acks, at = LedgerAcks(), ~at
                 self._ids.insert(at, ledger)
-                self._high_waters.insert(at, 0)
+                for column in (self._high_waters, self._hole_counts, self._counted_bytes):
+                    column.insert(at, 0)
                 self._packed.insert(at, b"")
             self._own[ledger] = acks
-            self._packed[at] = b""
+            self._put(at, b"", 0, 0, 0)
         return acks
 
     def count(self, acks: LedgerAcks) -> None:
@@ -160,10 +192,16 @@ class LedgerTable:
         for ledger in list(islice(self._own, max(0, len(self._own) - own_max))):
             acks, at = self._own.pop(ledger), self._row(ledger)
             self.count(acks)
-            self._high_waters[at] = acks.high_water
-            self._packed[at] = (
-                acks.holes.serialize() if acks.holes.__sizeof__() <= PACKED_BYTES_MAX else acks
-            )
+            holes, is_small = acks.holes, acks.holes.__sizeof__() <= PACKED_BYTES_MAX
+            row = holes.serialize() if is_small else acks
+            self._put(at, row, acks.high_water, len(holes), acks.counted_bytes)
+
+    def _put(
+        self, at: int, row: bytes | LedgerAcks, high_water: int, holes: int, counted_bytes: int
+    ) -> None:
+        self._packed[at] = row
+        self._high_waters[at], self._hole_counts[at] = high_water, holes
+        self._counted_bytes[at] = counted_bytes
 
     def _row(self, ledger: int) -> int:
         """Where it is; ~ where it would be, if it is not known."""
@@ -174,6 +212,5 @@ class LedgerTable:
         packed = self._packed[at]
         if isinstance(packed, LedgerAcks):
             return packed
-        acks = LedgerAcks(BitMap.deserialize(packed), self._high_waters[at])
-        acks.counted_bytes = acks.measured_bytes()
-        return acks
+        holes = BitMap.deserialize(packed)
+        return LedgerAcks(holes, self._high_waters[at], self._counted_bytes[at])

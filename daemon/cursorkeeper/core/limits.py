@@ -87,6 +87,11 @@ class CursorLimits:
     inline_state_max_bytes: int = setting(
         32 * KIB, "A state up to this size (before base64) is closed into its footer; 0: never."
     )
+    restart_state_max_bytes: int = setting(
+        8 * KIB,
+        "The first new acks after a restart go with the whole state into the footer, in place of "
+        "a new ledger, if the state is no larger than this (before base64); 0: never.",
+    )
     chain_ledgers_max: int = setting(32, "A longer chain starts a snapshot.", 1, 10_000)
     chain_ledgers_hard_max: int = setting(
         64, "A longer chain is NOT_PERSISTABLE until a snapshot shortened it.", 2, 10_000

@@ -414,6 +414,11 @@ class CursorMachine:
         return self.ownership.has_failed_to_look
 
     @property
+    def has_only_claimed(self) -> bool:
+        """Nothing that this owner was told is in the footer yet, or named by it."""
+        return self.ownership.has_only_claimed
+
+    @property
     def is_leaving(self) -> bool:
         """It is on its way out, or will be as soon as it is open: whoever wants the cursor waits
         for the end.
@@ -487,6 +492,12 @@ class CursorMachine:
     def footer(self) -> Footer | None:
         """The committed one, as far as is known."""
         return self.ownership.committed
+
+    @property
+    def known_footer(self) -> tuple[Footer, int] | None:
+        """The committed one and the version of the znode that it made; None: there is none yet."""
+        commit = self.ownership.commit
+        return None if commit.committed is None else (commit.committed, commit.version)
 
     @property
     def name(self) -> CursorName:

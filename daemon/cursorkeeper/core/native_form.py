@@ -178,11 +178,17 @@ class NativeForm:
 
     def inline_base(self) -> Base | None:
         """The whole state for the footer; None: it is too large for it, or for a limit."""
-        ownership, acks, bytes_max = (
-            self._ownership,
-            self._flow.acks,
-            self._turn.limits.inline_state_max_bytes,
-        )
+        return self._base_up_to(self._turn.limits.inline_state_max_bytes)
+
+    def restart_base(self) -> Base | None:
+        """The whole state for the footer in place of a new ledger; None: it is too large for
+        that.
+        """
+        limits = self._turn.limits
+        return self._base_up_to(min(limits.restart_state_max_bytes, limits.inline_state_max_bytes))
+
+    def _base_up_to(self, bytes_max: int) -> Base | None:
+        ownership, acks = self._ownership, self._flow.acks
         if whole_state_bytes_estimate(acks) > bytes_max:
             return None
         state = whole_state(acks)

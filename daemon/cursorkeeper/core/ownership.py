@@ -56,6 +56,10 @@ class Owner(Enum):
     ENDED = "it is somebody else's, or gone: this machine has ended"
 
 
+CLAIM_WRITE = 1
+"""The number of the footer write that claims."""
+
+
 @component
 class Ownership:
     _turn: Turn
@@ -119,13 +123,18 @@ class Ownership:
             any(map(is_pulsar, parts)),
         )
 
+    @property
+    def has_only_claimed(self) -> bool:
+        """The committed footer says nothing of this owner but that it is one."""
+        return self.committed is not None and self.committed.write == CLAIM_WRITE
+
     def next_write(self) -> int:
         self.write += 1
         return self.write
 
     def begin_writes(self) -> int:
         """The first write of an epoch."""
-        self.write = 1
+        self.write = CLAIM_WRITE
         return self.write
 
     def next_sequence(self) -> int:

@@ -113,9 +113,9 @@ class SnapshotPlan:
 def whole_state(state: AckState) -> Segment:
     """Everything in one segment: for the inline base, whose limit the caller checks."""
     areas = [
-        EntryRange(ledger, 0, a.high_water - 1)
-        for ledger, a in state.ledgers.items()
-        if a.high_water
+        EntryRange(ledger, 0, high_water - 1)
+        for ledger in state.ledgers
+        if (high_water := state.ledgers.high_water(ledger))
     ]
     return Segment(
         state.mark_delete,
@@ -140,9 +140,20 @@ def whole_state_bytes_estimate(state: AckState) -> int:
 def take_slice(area: EntryRange, state: AckState) -> Slice:
     """One range as a bitmap: of holes or of acks, whichever is smaller."""
     acks = state.ledgers[area.ledger]
-    holes = bitmaps.between(acks.holes, area.first, area.last)
-    acked = bitmaps.span(area.first, area.last) - holes
+    if area.first == 0 and area.last == acks.high_water - 1:
+        holes = acks.holes.copy()
+    else:
+        holes = bitmaps.between(acks.holes, area.first, area.last)
+    entries = area.last - area.first + 1
+    if entries <= CONTAINER and 2 * len(holes) > entries:
+        # of about as many runs, and of fewer members
+        acked = bitmaps.span(area.first, area.last) - holes
+        acked.run_optimize()
+        return Slice(area.ledger, area.first, area.last, False, acked)
     holes.run_optimize()
+    if entries <= CONTAINER:
+        return Slice(area.ledger, area.first, area.last, True, holes)
+    acked = bitmaps.span(area.first, area.last) - holes
     acked.run_optimize()
     if _stored_bytes(holes) <= _stored_bytes(acked):
         return Slice(area.ledger, area.first, area.last, True, holes)

@@ -114,9 +114,8 @@ class AckState:
         """What it takes to reach these (ledger, high water)."""
         more = 0
         for ledger, high_water in high_waters:
-            acks = self.ledgers.get(ledger)
-            more += growth_bytes(acks.high_water if acks else 0, high_water) + (
-                0 if acks else LEDGER_BYTES
+            more += growth_bytes(self.ledgers.high_water(ledger), high_water) + (
+                0 if ledger in self.ledgers else LEDGER_BYTES
             )
         return more
 
@@ -147,14 +146,13 @@ class AckState:
     @property
     def hole_count(self) -> int:
         """Un-acked entries below the high water of their ledgers."""
-        return sum(len(a.holes) for a in self.ledgers.values())
+        return self.ledgers.hole_count
 
     @property
     def span(self) -> int:
         """Entries between mark-delete and the high waters: what a snapshot has to describe."""
-        total = sum(a.high_water for a in self.ledgers.values())
-        own = self.ledgers.get(self.mark_delete.ledger)
-        return total - (min(self.mark_delete.entry + 1, own.high_water) if own else 0)
+        below = min(self.mark_delete.entry + 1, self.ledgers.high_water(self.mark_delete.ledger))
+        return self.ledgers.entry_count - below
 
     @property
     def partial_count(self) -> int:

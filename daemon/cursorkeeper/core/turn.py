@@ -38,6 +38,8 @@ class Counters:
     rolls: int = 0
     late_events: int = 0
     inline_backstops: int = 0
+    restart_states: int = 0
+    """States written into the footer with the first new acks after a restart."""
     partial_acks_ignored: int = 0
     """Acks of batch indexes while they are not kept."""
     acks_beyond_end: int = 0

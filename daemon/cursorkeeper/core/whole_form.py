@@ -311,6 +311,10 @@ class WholeForm:
         info = self._states.inline(self._flow.acks, self._turn.limits.inline_state_max_bytes)
         return PulsarBase(info, self._ownership.epoch) if info is not None else None
 
+    def restart_base(self) -> Base | None:
+        """None: where every flush writes the whole state, the first one needs no other way."""
+        return None
+
     def note(self) -> Footer | None:
         ownership = self._ownership
         if self._is_stored_whole:

@@ -118,6 +118,11 @@ class Writer:
         )
 
     @property
+    def is_without_ledger(self) -> bool:
+        """There is none, and none is asked for."""
+        return self.phase is WriterPhase.IDLE
+
+    @property
     def is_truncated(self) -> bool:
         """A part of the whole was taken and is not durable yet."""
         return any(o.truncated is not None for o in (*self.outbox, *self.unconfirmed.values()))

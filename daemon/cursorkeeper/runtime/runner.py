@@ -48,6 +48,8 @@ SETTLING_S = 5.0
 """An opened cursor whose first acks come within this time needs its first ledger as part of being
 opened.
 """
+DELETION_WAITS_MAX, DELETION_WAIT_S = 60, 0.5
+"""How often, and how long each time, a deletion lets cursors that wait to be opened go first."""
 FAILED = (ev.FooterReadFailed, ev.FooterWriteUnknown, ev.LedgerEndFailed, ev.LedgerCreateFailed)
 """It will be asked again."""
 KINDS: dict[type, str] = {
@@ -466,9 +468,7 @@ class CursorRunner:
             return True
         first = m.progress.oldest_unconfirmed_s
         is_first = (
-            m.state in (State.READY, State.ROLLING)
-            and not m.counters.rolls
-            and not self._is_retrying
+            m.state in (State.READY, State.ROLLING) and m.has_only_claimed and not self._is_retrying
         )
         return (
             is_first
@@ -535,10 +535,15 @@ class CursorRunner:
         return self.machine.counters.inline_backstops > before
 
     def _delete_in_turn(self, ledger: int) -> None:
-        lane = self._services.lanes.deletions
+        lane, openings = self._services.lanes.deletions, self._services.lanes.openings
 
         async def run(turn: Turn) -> None:
             try:
+                # nobody waits for a deletion: those who wait to be opened go first
+                for _ in range(DELETION_WAITS_MAX):
+                    if not openings:
+                        break
+                    await asyncio.sleep(DELETION_WAIT_S)
                 await self._delete(ledger)
             finally:
                 turn.end()
@@ -601,10 +606,16 @@ class CursorRunner:
         )
 
     async def _read(self, effect: fx.ReadFooter, _turn: Turn) -> ev.Event:
-        # a claim would use the watch up: it is set when the footer is looked at afterwards
-        watch = None if self.machine.state is State.CLAIMING else self._footer_changed
-        return await self._services.footers.read(
-            self.name, effect.token, sync=effect.sync, watch=watch
+        read = self._services.footers.read
+        if self.machine.state is State.CLAIMING:
+            # the claim would use a watch up: it is set when the footer is looked at afterwards
+            return await read(self.name, effect.token, sync=effect.sync)
+        return await read(
+            self.name,
+            effect.token,
+            sync=effect.sync,
+            watch=self._footer_changed,
+            known=self.machine.known_footer,
         )
 
     async def _read_chain(self, effect: fx.ReadChain, turn: Turn) -> ev.Event | None:

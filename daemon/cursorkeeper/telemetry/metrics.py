@@ -59,6 +59,7 @@ SUMMED = (
     "snapshots",
     "rolls",
     "inline_backstops",
+    "restart_states",
     "partial_acks_ignored",
     "acks_beyond_end",
     "limit_crossings",

@@ -137,7 +137,7 @@ async def test_an_open_with_takeover_waits_for_the_proof_and_then_shows_everythi
     machine = again.machine
     assert (machine.acks.is_acked(DATA, 2), machine.acks.is_acked(DATA, 1)) == (True, not reset)
     assert machine.generation == (2 if reset else 1)
-    assert b.told.ended == "deposed"
+    await until(lambda: b.told.ended == "deposed")
     again.ack(acks(DATA, 3))
     await again.durable()
     await no_failures(world)

@@ -56,6 +56,7 @@ async def test_one_writes_sets_and_the_other_does_not(inline: bool) -> None:
             snapshot_cost_ratio=0.0,
             snapshot_interval_min_s=0.0,
             inline_state_max_bytes=32 << 10,
+            restart_state_max_bytes=0,
         )
     )
     acked = BitMap(range(1))

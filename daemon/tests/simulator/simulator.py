@@ -62,6 +62,7 @@ COUNTED = (
     "snapshots_aborted",
     "rolls",
     "inline_backstops",
+    "restart_states",
     "flushes",
     "dropped_batches",
     "late_events",

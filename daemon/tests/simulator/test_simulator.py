@@ -26,6 +26,7 @@ COVERED = (
     "snapshots_aborted",
     "rolls",
     "inline_backstops",
+    "restart_states",
     "collected",
     "crashes",
     "dropped_batches",
