@@ -46,8 +46,15 @@ def test_packing_changes_nothing_that_is_seen(steps: list[tuple]) -> None:  # ty
                 del table[ledger], acked[ledger]
         assert described(table) == acked
         assert list(table) == sorted(acked) and len(table) == len(acked)
+        found = dict(table.items())
+        assert {ledger: table.high_water(ledger) for ledger in table} == {
+            ledger: acks.high_water for ledger, acks in found.items()
+        }
+        assert table.hole_count == sum(len(acks.holes) for acks in found.values())
+        assert table.entry_count == sum(acks.high_water for acks in found.values())
     for ledger in (0, 2, LEDGER_ID_MAX):
         assert (ledger in table) == (ledger in acked) == (table.get(ledger) is not None)
+        assert ledger in acked or table.high_water(ledger) == 0
 
 
 @given(STEPS)

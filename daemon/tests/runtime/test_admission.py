@@ -23,6 +23,8 @@ from cursorkeeper.runtime.chain import RETRY_MAX_S
 from cursorkeeper.runtime.keeper import ROOM_MIN, Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import ASKED_AGAIN_MAX_S
 from cursorkeeper.runtime.patience import PatientClock
+from cursorkeeper.runtime.runner import DELETION_WAIT_S, DELETION_WAITS_MAX
+from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import Recorder, Source, World, acks
 
@@ -342,6 +344,34 @@ async def test_openings_take_turns() -> None:
     )
     await until(lambda: all(told.machine is not None for told in recorders))
     assert lane.at_work == 0
+
+
+@pytest.mark.parametrize("stall_s", [10.0, 100.0])
+@virtual
+async def test_deletions_let_cursors_that_wait_to_be_opened_go_first(stall_s: float) -> None:
+    world = World(keeper_limits=KeeperLimits(openings_at_once_max=1))
+    keeper = await world.keeper()
+    source = Source(keeper)
+    await source.open()
+    source.ack(acks(DATA, 1))
+    await source.durable()
+    runner, ledger = keeper.cursors[source.name], source.machine.chain[0].ledger
+    zookeeper = keeper.footers._zk
+    assert isinstance(zookeeper, FakeZooKeeper)
+    zookeeper.stall(stall_s)
+    waiting = [Source(keeper, named(number)) for number in range(STUCK_FACTOR + 2)]
+    opening = [asyncio.ensure_future(one.open()) for one in waiting]
+    await asyncio.sleep(3)
+    began = now()
+    runner._delete_in_turn(ledger)
+    await asyncio.sleep(5)
+    assert ledger in world.bookkeeper.ledgers, "somebody waits to be opened"
+    await until(lambda: ledger not in world.bookkeeper.ledgers, 60.0)
+    assert now() - began <= DELETION_WAITS_MAX * DELETION_WAIT_S + 1, "nor does it wait for ever"
+    keeper.abandon()
+    for task in opening:
+        task.cancel()
+    await asyncio.gather(*opening, return_exceptions=True)
 
 
 @virtual

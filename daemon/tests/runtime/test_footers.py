@@ -60,3 +60,21 @@ async def test_what_is_read_behind_a_sync_is_no_older_than_the_sync() -> None:
     assert isinstance(shown, ev.FooterRead) and shown.footer is not None and shown.footer.epoch == 1
     shown = await footers.read(NAME, 2, sync=True)
     assert isinstance(shown, ev.FooterRead) and shown.footer is not None and shown.footer.epoch == 2
+
+
+@virtual
+async def test_a_footer_that_is_known_is_told_of_its_version_only() -> None:
+    world = World()
+    made = Source(await world.keeper())
+    await made.open()
+    known = made.machine.known_footer
+    assert known is not None
+    session = world.zookeeper.session()
+    await session.start()
+    footers = FooterStore(session, EncodeSettings())
+    shown = await footers.read(NAME, 1, sync=False, known=known)
+    assert isinstance(shown, ev.FooterRead) and shown.footer is known[0]
+    await Source(await world.keeper("other")).open()
+    shown = await footers.read(NAME, 2, sync=True, known=known)
+    assert isinstance(shown, ev.FooterRead) and shown.footer is not None
+    assert (shown.footer.epoch, shown.version) == (2, known[1] + 1)
