@@ -21,7 +21,9 @@ def make() -> Path:
         options = [f"-XX:ArchiveClassesAtExit={made}", "-Xlog:disable"]
         with Standalone(Path(folder) / "stack", java_options=options):
             pass
-        archive.write_bytes(made.read_bytes())
+        beside = archive.with_suffix(".new")
+        beside.write_bytes(made.read_bytes())
+        beside.replace(archive)
     return archive
 
 

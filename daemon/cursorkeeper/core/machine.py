@@ -494,12 +494,6 @@ class CursorMachine:
         return self.ownership.committed
 
     @property
-    def known_footer(self) -> tuple[Footer, int] | None:
-        """The committed one and the version of the znode that it made; None: there is none yet."""
-        commit = self.ownership.commit
-        return None if commit.committed is None else (commit.committed, commit.version)
-
-    @property
     def name(self) -> CursorName:
         return self.turn.name
 

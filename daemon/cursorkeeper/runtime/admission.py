@@ -17,6 +17,8 @@ Age = tuple[float, int]
 STUCK_FACTOR = 12
 """So many times its places a lane has at work when nothing of it is answered."""
 
+NO_PLACE = 0
+"""Of a turn that did not come yet: places are numbered from 1."""
 UNUSED_MAX = 32
 """So many who let their turn go are asked before the loop looks at everything else."""
 
@@ -105,7 +107,7 @@ class Turn:
     else waiting.
     """
 
-    def __init__(self, lane: Lane, place: int) -> None:
+    def __init__(self, lane: Lane, place: int = NO_PLACE) -> None:
         self._lane, self._place = lane, place
 
     def end(self) -> None:
@@ -124,6 +126,42 @@ class Turn:
 
         self._lane.enter(age, begin)
         self._place = await turn
+
+
+class Calm:
+    """Work that nobody waits for lets everybody who waits for a lane go first, for so long at most.
+    One timer looks for all of it.
+    """
+
+    def __init__(self, lane: Lane, wait_max_s: float = 30.0, look_s: float = 0.5) -> None:
+        self._lane, self._wait_max_s, self._look_s = lane, wait_max_s, look_s
+        self._came = asyncio.Event()
+        self._ends_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def wait(self) -> None:
+        """Until nobody waits for the lane."""
+        if self._timer is None:
+            if not len(self._lane):
+                return
+            self._came.clear()
+            self._ends_at = asyncio.get_running_loop().time() + self._wait_max_s
+            self._arm()
+        await self._came.wait()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._look_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if len(self._lane) and asyncio.get_running_loop().time() < self._ends_at:
+            self._arm()
+        else:
+            self._came.set()
 
 
 class Pace:

@@ -127,16 +127,10 @@ class FooterStore:
         return self._deployment
 
     async def read(
-        self,
-        name: CursorName,
-        token: int,
-        *,
-        sync: bool,
-        watch: WatchCallback | None = None,
-        known: tuple[Footer, int] | None = None,
+        self, name: CursorName, token: int, *, sync: bool, watch: WatchCallback | None = None
     ) -> ev.Event:
         """FooterRead, FooterUnreadable or FooterReadFailed. `watch`: the same function every time,
-        or watches pile up. `known`: the footer of a version, which the bytes need not tell again.
+        or watches pile up.
         """
         path = self.path(name)
         try:
@@ -147,8 +141,6 @@ class FooterStore:
             return ev.FooterReadFailed(token, str(e))
         if node is None:
             return ev.FooterRead(token, None, ABSENT)
-        if known is not None and node.version == known[1]:
-            return ev.FooterRead(token, *known)
         try:
             return ev.FooterRead(token, codec.decode(node.data, name, node.version), node.version)
         except DamageError as e:

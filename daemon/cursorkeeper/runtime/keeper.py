@@ -34,7 +34,7 @@ from cursorkeeper.core.table import LIVE, OPENING
 from cursorkeeper.core.turn import Counters
 from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format.record import EncodeSettings
-from cursorkeeper.runtime.admission import Lane, Pace
+from cursorkeeper.runtime.admission import Calm, Lane, Pace
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy, Scarcity
 from cursorkeeper.runtime.listener import Listener
@@ -265,11 +265,13 @@ class Keeper:
         self.state_writer = state_writer
         self.footers = FooterStore(zookeeper, encode, root=root)
         self._clock = PatientClock()
+        openings = Lane(keeper_limits.openings_at_once_max)
         self._lanes = Lanes(
-            Lane(keeper_limits.openings_at_once_max),
+            openings,
             Lane(keeper_limits.ledger_requests_at_once_max),
             Lane(keeper_limits.footer_requests_at_once_max),
             Lane(keeper_limits.ledger_requests_at_once_max),
+            Calm(openings),
             Pace(keeper_limits.inline_states_per_s_max),
         )
         self._intake, self._spare = Intake(), Spare()

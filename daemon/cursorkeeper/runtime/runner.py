@@ -25,7 +25,7 @@ from cursorkeeper.core.values import Delta, OpenRecord, RawEntry, Segment, Snaps
 from cursorkeeper.format import record
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime import ledgers as ledger_calls
-from cursorkeeper.runtime.admission import Age, Lane, Pace, Turn
+from cursorkeeper.runtime.admission import Age, Calm, Lane, Pace, Turn
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.ledgers import LedgerPolicy, Scarcity
@@ -48,8 +48,6 @@ SETTLING_S = 5.0
 """An opened cursor whose first acks come within this time needs its first ledger as part of being
 opened.
 """
-DELETION_WAITS_MAX, DELETION_WAIT_S = 60, 0.5
-"""How often, and how long each time, a deletion lets cursors that wait to be opened go first."""
 FAILED = (ev.FooterReadFailed, ev.FooterWriteUnknown, ev.LedgerEndFailed, ev.LedgerCreateFailed)
 """It will be asked again."""
 KINDS: dict[type, str] = {
@@ -142,12 +140,16 @@ class Lanes:
     footers: Lane
     """Reads and writes of footers of cursors that are open."""
     deletions: Lane
+    calm: Calm
+    """Nobody waits to be opened."""
     inline_states: Pace
 
     def close(self) -> None:
         """Nobody's turn comes any more."""
-        for lane in (self.openings, self.ledgers, self.footers, self.deletions, self.inline_states):
+        for lane in (self.openings, self.ledgers, self.footers, self.deletions):
             lane.close()
+        self.calm.close()
+        self.inline_states.close()
 
 
 @frozen
@@ -335,7 +337,7 @@ class CursorRunner:
                 self._admit(lanes.openings, effect, self._read_chain)
             case fx.DeleteLedgers():
                 for ledger in effect.ledgers:
-                    self._delete_in_turn(ledger)
+                    self._services.spawn(self._delete_in_turn(ledger))
             case fx.AskInlineTurn():
                 lanes.inline_states.ask(self._age, lambda: self._take_inline_turn(effect.token))
             case _:
@@ -459,9 +461,9 @@ class CursorRunner:
 
     @property
     def _is_settling(self) -> bool:
-        """It is being opened, or was just now and has acks that wait for its first ledger: until
-        that is named, its source waits as it does for an opening, and those that come after it are
-        not to be opened before.
+        """It is being opened, or was just now and has acks that wait for its first footer write,
+        which names a ledger or holds the state: until then its source waits as it does for an
+        opening, and those that come after it are not to be opened before.
         """
         m = self.machine
         if m.state in OPENING:
@@ -534,26 +536,16 @@ class CursorRunner:
         self.dispatch(ev.InlineTurn(token))
         return self.machine.counters.inline_backstops > before
 
-    def _delete_in_turn(self, ledger: int) -> None:
-        lane, openings = self._services.lanes.deletions, self._services.lanes.openings
-
-        async def run(turn: Turn) -> None:
-            try:
-                # nobody waits for a deletion: those who wait to be opened go first
-                for _ in range(DELETION_WAITS_MAX):
-                    if not openings:
-                        break
-                    await asyncio.sleep(DELETION_WAIT_S)
-                await self._delete(ledger)
-            finally:
-                turn.end()
-
-        def begin(place: int) -> bool:
+    async def _delete_in_turn(self, ledger: int) -> None:
+        """When nobody waits to be opened: nobody waits for a deletion."""
+        await self._services.lanes.calm.wait()
+        turn = Turn(self._services.lanes.deletions)
+        await turn.again((self._services.clock(), self._number))
+        try:
             if not self._stopped:
-                self._services.spawn(run(Turn(lane, place)))
-            return not self._stopped
-
-        lane.enter((self._services.clock(), self._number), begin)
+                await self._delete(ledger)
+        finally:
+            turn.end()
 
     def _append(self, effect: fx.Append) -> None:
         loop = asyncio.get_running_loop()
@@ -606,16 +598,10 @@ class CursorRunner:
         )
 
     async def _read(self, effect: fx.ReadFooter, _turn: Turn) -> ev.Event:
-        read = self._services.footers.read
-        if self.machine.state is State.CLAIMING:
-            # the claim would use a watch up: it is set when the footer is looked at afterwards
-            return await read(self.name, effect.token, sync=effect.sync)
-        return await read(
-            self.name,
-            effect.token,
-            sync=effect.sync,
-            watch=self._footer_changed,
-            known=self.machine.known_footer,
+        # a claim would use the watch up: it is set when the footer is looked at afterwards
+        watch = None if self.machine.state is State.CLAIMING else self._footer_changed
+        return await self._services.footers.read(
+            self.name, effect.token, sync=effect.sync, watch=watch
         )
 
     async def _read_chain(self, effect: fx.ReadChain, turn: Turn) -> ev.Event | None:

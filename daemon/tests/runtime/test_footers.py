@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from cursorkeeper.core import events as ev
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.footers import ABSENT, FooterStore
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.runtime.virtual import virtual
-from daemon.tests.support.world import NAME, Source, World
+from daemon.tests.support.world import NAME, Source, World, acks
 
 
 class ParentsVanish:
@@ -63,18 +65,26 @@ async def test_what_is_read_behind_a_sync_is_no_older_than_the_sync() -> None:
 
 
 @virtual
-async def test_a_footer_that_is_known_is_told_of_its_version_only() -> None:
+async def test_a_znode_that_was_made_anew_is_somebody_elses_though_its_version_is_the_same() -> (
+    None
+):
     world = World()
-    made = Source(await world.keeper())
-    await made.open()
-    known = made.machine.known_footer
-    assert known is not None
+    a = Source(await world.keeper("a"))
+    await a.open()
+    a.ack(acks(10, 1))
+    await a.durable()
+    zookeeper = a.keeper.footers._zk
+    assert isinstance(zookeeper, FakeZooKeeper)
+    zookeeper.stall(3.0)
     session = world.zookeeper.session()
     await session.start()
-    footers = FooterStore(session, EncodeSettings())
-    shown = await footers.read(NAME, 1, sync=False, known=known)
-    assert isinstance(shown, ev.FooterRead) and shown.footer is known[0]
-    await Source(await world.keeper("other")).open()
-    shown = await footers.read(NAME, 2, sync=True, known=known)
-    assert isinstance(shown, ev.FooterRead) and shown.footer is not None
-    assert (shown.footer.epoch, shown.version) == (2, known[1] + 1)
+    version = world.zookeeper.tree.get(NAME.path()).stat.version
+    await session.delete(NAME.path(), version)
+    b = Source(await world.keeper("b"))
+    await b.open()
+    b.ack(acks(10, 5))
+    await b.durable()
+    assert world.zookeeper.tree.get(NAME.path()).stat.version == version
+    await asyncio.sleep(60)
+    assert a.told.ended == "deposed"
+    assert not b.told.ended and b.machine.acks.is_acked(10, 5)

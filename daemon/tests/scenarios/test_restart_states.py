@@ -5,7 +5,8 @@ go into the footer with the whole state, and the ledgers of the owners before go
 from __future__ import annotations
 
 from cursorkeeper.core import effects as fx
-from cursorkeeper.core.footer import InlineBase
+from cursorkeeper.core import events as ev
+from cursorkeeper.core.footer import InlineBase, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.table import State
 from daemon.tests.support.machine_bench import DATA, Bench, Owner
@@ -116,17 +117,35 @@ def test_a_cursor_without_ledgers_gets_its_first_one_as_ever() -> None:
 
 
 def test_what_is_damaged_stays_where_it_is() -> None:
+    """The snapshot that mends it fails at first: until it is there, nothing of it may go."""
     bench = Bench(Limits(snapshot_bytes_min=1 << 30))
     a = bench.opened("A")
     a.ack(*range(0, 3_000, 3))
     a.go()
     a.snapshot()
     a.go()
-    assert a.machine.counters.snapshots == 1
     base = bench.footer.base
-    bench.damaged.add((base.ledger, base.first_entry))  # type: ignore[union-attr]
-    b = bench.opened("B")
-    assert b.state is State.READY
+    assert isinstance(base, SnapshotBase)
+    bench.damaged.add((base.ledger, base.first_entry))
+    b = bench.owner("B").start()
+    b.unknown(b.hold(fx.Append))
+    assert b.machine.ownership.damaged
     seq = b.ack(1)
-    b.go()
+    b.go(horizon_s=300)
     assert b.durable == seq and not b.machine.counters.restart_states
+    bench.ask()
+
+
+def test_acks_that_come_while_a_ledger_is_created_wait_for_it() -> None:
+    bench = Bench()
+    b = _restarted(bench)
+    b.machine.snapshots.start("test")
+    b.step(ev.Tick(0))
+    create = b.hold(fx.CreateLedger)
+    seq = b.ack(1)
+    b.go(horizon_s=1)
+    assert not b.machine.counters.restart_states and b.durable < seq
+    b.do(create)
+    b.go()
+    assert b.durable == seq
+    bench.ask()
