@@ -223,8 +223,8 @@ class Ending:
         )
 
     def _write_restart_state(self) -> None:
-        """A small state goes into the footer with the acks: that takes one request of ZooKeeper
-        where a new ledger takes four, and one of BookKeeper; and the ledgers of the owners before
+        """A small state goes into the footer with the acks: one footer write in place of a new
+        ledger, an append, and the footer write that names it; and the ledgers of the owners before
         go.
         """
         self._flow.absorb()

@@ -155,7 +155,6 @@ class LedgerTable:
 
     @property
     def hole_count(self) -> int:
-        """Holes of all ledgers."""
         return sum(self._hole_counts) + sum(len(a.holes) for a in self._own.values())
 
     def values(self) -> Iterator[LedgerAcks]:

@@ -39,7 +39,7 @@ class Counters:
     late_events: int = 0
     inline_backstops: int = 0
     restart_states: int = 0
-    """States written into the footer with the first new acks after a restart."""
+    """Footer writes sent with the whole state and the first new acks after a restart."""
     partial_acks_ignored: int = 0
     """Acks of batch indexes while they are not kept."""
     acks_beyond_end: int = 0
