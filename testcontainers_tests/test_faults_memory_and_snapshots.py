@@ -5,6 +5,7 @@ memory.
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -32,6 +33,7 @@ SLOW_GATEWAY_MS = 40
 CASE = BadCase(entries=15_000_000, ledgers=1_500)
 FLOOD_CURSORS, FLOOD_BATCHES = 24, 4
 MEMORY_SMALL, MEMORY_ENOUGH = "128m", "1500m"
+SIGKILLED = 128 + signal.SIGKILL
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +119,8 @@ async def test_the_daemon_runs_out_of_memory(stack: ContainerStack, accept: Acce
     await stack.add(other)
     with faults.paused(*stack.bookies):
         await until(lambda: daemon.status == "exited", "the daemon was killed for want of memory")
-    assert daemon.was_out_of_memory and daemon.exit_code == 137
+    # Docker's own word for it, OOMKilled, comes from another event and may come after the end or never
+    assert daemon.exit_code == SIGKILLED, "nobody but the kernel sends that signal here"
     # what an operator does
     daemon.docker.update(mem_limit=MEMORY_ENOUGH, memswap_limit=MEMORY_ENOUGH)
     await asyncio.to_thread(daemon.start_again)

@@ -183,11 +183,6 @@ class Node:
         return str(self.docker.status)
 
     @property
-    def was_out_of_memory(self) -> bool:
-        """Whether the kernel killed it for want of memory."""
-        return bool(self.docker.attrs["State"]["OOMKilled"])
-
-    @property
     def ip(self) -> str:
         """In its network, of now."""
         assert self.network is not None
