@@ -139,7 +139,8 @@ test: setup check test-java interop-classes broker-classes test-plugin $(SPARK_C
 
 # Each worker has a stack (and, for the pipeline, a Spark session) of its own; a module's tests stay together, so that what they share is
 # started once. Files are handed out in their order (conftest.py): by itself, xdist begins with those of the most tests.
-SIDE_BY_SIDE = $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+# One worker more than cores: tests of daemons wait for disks, sessions and processes that start.
+SIDE_BY_SIDE = $(PYTEST) -n $(shell expr $(WORKERS) + 1) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 # Of the pipeline's, one worker has all that needs Spark: one session for all of them (pipeline/tests/workers.py).
 ONE_WITH_SPARK = $(PYTEST) -n $(WORKERS) --max-worker-restart 1 pipeline/tests
 test-pipeline: setup $(VENV)/.spark $(JAR) $(SPARK_CLASSES)

@@ -119,7 +119,7 @@ async def test_the_daemon_runs_out_of_memory(stack: ContainerStack, accept: Acce
     await stack.add(other)
     with faults.paused(*stack.bookies):
         await until(lambda: daemon.status == "exited", "the daemon was killed for want of memory")
-    # Docker's own word for it, OOMKilled, comes from another event and may come after the end or never
+    # Docker's own word for it, OOMKilled, is another event: it may come after the end, or never
     assert daemon.exit_code == SIGKILLED, "nobody but the kernel sends that signal here"
     # what an operator does
     daemon.docker.update(mem_limit=MEMORY_ENOUGH, memswap_limit=MEMORY_ENOUGH)

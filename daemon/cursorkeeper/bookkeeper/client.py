@@ -24,6 +24,7 @@ from cursorkeeper.bookkeeper.errors import (
 from cursorkeeper.bookkeeper.port import (
     TO_LAST_CONFIRMED,
     Digest,
+    FencedEnd,
     GatewayInfo,
     LedgerEnd,
     LedgerInfo,
@@ -164,13 +165,17 @@ class GatewayClient:
                 reply.stopped_by,
             )
 
-    async def fence(self, ledger: int) -> LedgerEnd:
-        request = pb.FenceRequest(ledger_id=ledger, password=self._settings.password)
+    async def fence(self, ledger: int, *, entries_bytes_max: int = 0) -> FencedEnd:
+        request = pb.FenceRequest(
+            ledger_id=ledger,
+            password=self._settings.password,
+            entries_bytes_max=entries_bytes_max,
+        )
         reply = await self._call(
             self._service.Fence, request, self._settings.fence_timeout_s, ledger
         )
         self._queue.forget(ledger)
-        return LedgerEnd(reply.last_entry_id, reply.length)
+        return FencedEnd(reply.last_entry_id, reply.length, tuple(reply.entries))
 
     async def close_ledger(self, ledger: int) -> LedgerEnd:
         reply = await self._call(

@@ -69,6 +69,14 @@ class LedgerEnd(NamedTuple):
     length: int
 
 
+class FencedEnd(NamedTuple):
+    """As `LedgerEnd`. `entries`: all of them, or none: who asked for them and got none reads."""
+
+    last_entry: int
+    length: int
+    entries: tuple[bytes, ...] = ()
+
+
 class SeenEnd(NamedTuple):
     """Where a ledger ends for a reader. `last_add_confirmed` -1 = nothing is seen; it is the last
     entry if the ledger is closed.
@@ -197,9 +205,9 @@ class LedgerStore(Protocol):
         """
         ...
 
-    async def fence(self, ledger: int) -> LedgerEnd:
+    async def fence(self, ledger: int, *, entries_bytes_max: int = 0) -> FencedEnd:
         """Recovery open: stops every writer, decides the last entry, closes. Repeating it gives the
-        same end.
+        same end. With its entries, if they have at most so many bytes and can be had at once.
         """
         ...
 

@@ -36,6 +36,7 @@ from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.admission import Calm, Lane, Pace
 from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.runtime.kept_entries import KeptEntries
 from cursorkeeper.runtime.ledgers import LedgerPolicy, Scarcity
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.patience import PatientClock
@@ -284,6 +285,7 @@ class Keeper:
             self._clock,
             self._lanes,
             Scarcity(),
+            KeptEntries(),
             self._spawn,
             self._append_sent,
             self._append_answered,

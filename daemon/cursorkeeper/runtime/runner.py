@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from cursorkeeper.bookkeeper import errors as bk
-from cursorkeeper.bookkeeper.port import LedgerStore
+from cursorkeeper.bookkeeper.port import FencedEnd, LedgerEnd, LedgerStore
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
@@ -28,6 +28,7 @@ from cursorkeeper.runtime import ledgers as ledger_calls
 from cursorkeeper.runtime.admission import Age, Calm, Lane, Pace, Turn
 from cursorkeeper.runtime.chain import ChainReader
 from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.runtime.kept_entries import LEDGER_BYTES_MAX, KeptEntries
 from cursorkeeper.runtime.ledgers import LedgerPolicy, Scarcity
 from cursorkeeper.runtime.listener import NOBODY, Listener
 from cursorkeeper.runtime.patience import PatientClock
@@ -162,6 +163,7 @@ class Services:
     clock: PatientClock
     lanes: Lanes
     scarcity: Scarcity
+    kept_entries: KeptEntries
     spawn: Callable[[Coroutine[Any, Any, None]], None]
     sent: Callable[[], int]
     """An append takes a place of the daemon's window: which one."""
@@ -425,6 +427,7 @@ class CursorRunner:
 
     def tell_ended(self) -> None:
         """Tells whoever waits for this end, once."""
+        self._services.kept_entries.take(self._number)
         for question in list(self._asked):
             self._answer(question, Gone(self.machine.waited_s(question, self._services.clock())))
         waiting, self.on_ended = self.on_ended, []
@@ -636,6 +639,7 @@ class CursorRunner:
             budget=budget,
             rest=rest,
             on_joined=tell,
+            known=self._services.kept_entries.take(self._number),
         )
         try:
             found = await reader.read(effect.token, effect.footer)
@@ -691,7 +695,8 @@ class CursorRunner:
     async def _end(self, effect: fx.FenceLedger | fx.CloseLedger, _turn: Turn) -> ev.Event:
         token, ledger = effect.token, effect.ledger
         try:
-            ledgers, end = await self._services.own_ledgers(), None
+            ledgers = await self._services.own_ledgers()
+            end: LedgerEnd | FencedEnd | None = None
             if isinstance(effect, fx.CloseLedger):
                 try:
                     end = await ledgers.close_ledger(ledger)
@@ -700,11 +705,22 @@ class CursorRunner:
                 except bk.GatewayError:
                     pass  # recovery gives the same end, or a later one
             if end is None:
-                end = await ledgers.fence(ledger)
+                end = await self._fence(ledgers, ledger)
             self._services.telemetry.moved()
             return ev.LedgerEnded(token, ledger, end.last_entry)
         except (bk.GatewayError, zk.ZooKeeperError) as e:
             return ev.LedgerEndFailed(token, ledger, isinstance(e, bk.NoSuchLedger), str(e))
+
+    async def _fence(self, ledgers: LedgerStore, ledger: int) -> FencedEnd:
+        """Of an opening also what its chain will want. A repetition asks for the end alone: an
+        answer that did not come in time may have waited for entries.
+        """
+        if self.machine.state not in OPENING or self._is_retrying:
+            return await ledgers.fence(ledger)
+        end = await ledgers.fence(ledger, entries_bytes_max=LEDGER_BYTES_MAX)
+        if self.machine.state in OPENING:
+            self._services.kept_entries.keep(self._number, ledger, end.last_entry, end.entries)
+        return end
 
     async def _delete(self, ledger: int) -> None:
         back_off = BackOff(0.1, 12.8)

@@ -170,7 +170,7 @@ async def test_an_unconfirmed_read_of_an_empty_or_closed_ledger_is_as_any_other(
 async def test_an_empty_ledger_still_tells_its_end(store: LedgerStore) -> None:
     ledger = await store.create(SPEC, OURS)
     assert await chunks(store, ledger) == [ReadChunk(0, (), -1, False)]
-    assert await store.fence(ledger) == (-1, 0)
+    assert await store.fence(ledger, entries_bytes_max=1_000) == (-1, 0, ())
     assert await chunks(store, ledger) == [ReadChunk(0, (), -1, True)]
 
 
@@ -192,6 +192,20 @@ async def test_fencing_keeps_everything_acknowledged_and_stops_the_writer(
     second = await failure(store.append(ledger, 11, b"later"))
     assert isinstance(second, GatewayFenced | GatewayRoll) and second.outcome is Outcome.NOT_DONE
     assert await payloads(store, ledger) == [payload(e) for e in range(10)]
+
+
+async def test_a_fence_gives_the_entries_of_a_small_ledger_to_who_asks(store: LedgerStore) -> None:
+    ledger = await written(store, 10)
+    whole = tuple(payload(e) for e in range(10))
+    size = sum(map(len, whole))
+    assert await store.fence(ledger, entries_bytes_max=size) == (9, size, whole)
+    assert await store.fence(ledger) == (9, size, ())
+    assert await store.fence(ledger, entries_bytes_max=size - 1) == (9, size, ())
+
+
+async def test_a_fence_gives_no_entries_of_a_ledger_with_many(store: LedgerStore) -> None:
+    ledger = await written(store, 65)
+    assert await store.fence(ledger, entries_bytes_max=1 << 20) == (64, 65 * len(payload(0)), ())
 
 
 async def test_a_fence_among_appends_loses_nothing_acknowledged(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cursorkeeper.bookkeeper import errors as bk
-from cursorkeeper.bookkeeper.port import LedgerEnd, ReadChunk
+from cursorkeeper.bookkeeper.port import FencedEnd, ReadChunk
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import FooterState
 from cursorkeeper.core.limits import Limits
@@ -594,9 +594,9 @@ async def test_cursors_that_cannot_be_recovered_do_not_keep_others_from_opening(
     keeper = await world.keeper()
     fence = keeper.ledgers.fence
 
-    async def slow(ledger: int) -> LedgerEnd:
+    async def slow(ledger: int, *, entries_bytes_max: int = 0) -> FencedEnd:
         if ledger not in bad:
-            return await fence(ledger)
+            return await fence(ledger, entries_bytes_max=entries_bytes_max)
         await asyncio.sleep(10)
         raise bk.GatewayRetry("LEDGER_RECOVERY", bk.Outcome.UNKNOWN, ledger=ledger)
 
@@ -652,6 +652,7 @@ async def test_a_reader_whose_cursor_ended_in_the_queue_reads_nothing_more() -> 
     world = World(keeper_limits=KeeperLimits(openings_at_once_max=1))
     [one] = await _left_open(world, 1)
     keeper = await world.keeper()
+    world.bookkeeper.faults.fence_without_entries = 1.0
     reads = list[float]()
 
     def failing(ledger: int, *_: Any, **__: Any) -> AsyncIterator[ReadChunk]:

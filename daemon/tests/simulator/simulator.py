@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from cursorkeeper.bookkeeper import errors as bk
-from cursorkeeper.bookkeeper.port import LedgerEnd, LedgerSpec
+from cursorkeeper.bookkeeper.port import FencedEnd, LedgerEnd, LedgerSpec
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
@@ -398,11 +398,11 @@ class NodeGateway:
     async def create(self, spec: LedgerSpec, custom_metadata: dict[str, bytes]) -> int:
         return await self._through(self.inner.create(spec, custom_metadata))
 
-    async def fence(self, ledger: int) -> LedgerEnd:
+    async def fence(self, ledger: int, *, entries_bytes_max: int = 0) -> FencedEnd:
         wait_s = self.recovers_at_s - asyncio.get_running_loop().time()
         if wait_s > 0:
             await asyncio.sleep(wait_s)
-        return await self._through(self.inner.fence(ledger))
+        return await self._through(self.inner.fence(ledger, entries_bytes_max=entries_bytes_max))
 
     async def close_ledger(self, ledger: int) -> LedgerEnd:
         return await self._through(self.inner.close_ledger(ledger))
@@ -624,6 +624,7 @@ class Simulation:
         plan, faults, zk = self.plan, self.bookkeeper.faults, self.server.faults
         faults.delay_max_s = plan.latency_s
         faults.ack_delay_max_s = plan.latency_s
+        faults.fence_without_entries = 0.3
         for fault in Fault:
             faults.chance[(Operation.APPEND, fault)] = plan.append_chance / 4
         for operation in (

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cursorkeeper.bookkeeper.port import LedgerEnd, LedgerState
+from cursorkeeper.bookkeeper.port import FencedEnd, LedgerState
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core import machine
@@ -127,9 +127,13 @@ def rule_5_generation_of_a_deleted_cursor_restarts(patch: pytest.MonkeyPatch) ->
 
 @mutant
 def rule_6_claimer_does_not_fence(patch: pytest.MonkeyPatch) -> None:
-    async def fence(self: simulator.NodeGateway, ledger: int) -> LedgerEnd:
+    async def fence(
+        self: simulator.NodeGateway, ledger: int, *, entries_bytes_max: int = 0
+    ) -> FencedEnd:
         found = self.inner.store.ledger(ledger)
-        return found.end if found.state is LedgerState.CLOSED else LedgerEnd(found.visible_end, 0)
+        return FencedEnd(
+            found.end.last_entry if found.state is LedgerState.CLOSED else found.visible_end, 0
+        )
 
     patch.setattr(simulator.NodeGateway, "fence", fence)
 

@@ -48,6 +48,8 @@ class Faults:
     ack_delay_min_s: float = 0.0
     ack_delay_max_s: float = 0.0
     chance: dict[tuple[Operation, Fault], float] = field(default_factory=dict)
+    fence_without_entries: float = 0.0
+    """How probable it is that a fence does not give the entries that it was asked for."""
     _next: dict[Operation, deque[Planned | None]] = field(default_factory=dict)
 
     def refuse(

@@ -23,6 +23,7 @@ from cursorkeeper.bookkeeper.errors import (
 )
 from cursorkeeper.bookkeeper.port import (
     TO_LAST_CONFIRMED,
+    FencedEnd,
     GatewayInfo,
     LedgerEnd,
     LedgerInfo,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 _READER_MAY = frozenset({Operation.READ, Operation.METADATA, Operation.LIST, Operation.DESCRIBE})
 _CHUNK_BYTES = 1 << 20
+FENCED_ENTRIES_MAX = 64
 
 T = TypeVar("T")
 
@@ -222,8 +224,8 @@ class FakeGateway:
             at, told = at + len(payloads), True
             await asyncio.sleep(self.store.faults.delay_s(self.store.rng))
 
-    async def fence(self, ledger: int) -> LedgerEnd:
-        def do() -> LedgerEnd:
+    async def fence(self, ledger: int, *, entries_bytes_max: int = 0) -> FencedEnd:
+        def do() -> FencedEnd:
             found = self.store.ledger(ledger)
             self._access.may_fence(ledger, found.custom_metadata)
             if found.state is not LedgerState.CLOSED and not self.store.can_recover(found):
@@ -231,13 +233,25 @@ class FakeGateway:
                 raise GatewayRetry(
                     "LEDGER_RECOVERY", Outcome.UNKNOWN, ledger=ledger, bookkeeper_code=-10
                 )
-            return found.recover(self.store.rng)
+            end = found.recover(self.store.rng)
+            return FencedEnd(*end, self._few_entries(found, entries_bytes_max))
 
         def half_done() -> None:
             if ledger in self.store.ledgers and self.store.rng.random() < 0.5:
                 self.store.ledgers[ledger].begin_recovery()
 
         return await self._call(Operation.FENCE, ledger, do, half_done)
+
+    def _few_entries(self, found: FakeLedger, bytes_max: int) -> tuple[bytes, ...]:
+        """As the real one it may always answer without them."""
+        few = len(found.entries) <= FENCED_ENTRIES_MAX and found.end.length <= bytes_max
+        chance = self.store.faults.fence_without_entries
+        if not few or (chance and self.store.rng.random() < chance):
+            return ()
+        try:
+            return tuple(map(found.payload, range(len(found.entries))))
+        except GatewayError:
+            return ()
 
     async def close_ledger(self, ledger: int) -> LedgerEnd:
         await self._call(Operation.CLOSE, ledger, lambda: None)

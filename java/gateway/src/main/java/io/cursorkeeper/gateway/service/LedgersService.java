@@ -1,6 +1,7 @@
 package io.cursorkeeper.gateway.service;
 
 import com.google.protobuf.ByteString;
+import com.google.protobuf.UnsafeByteOperations;
 import io.cursorkeeper.gateway.append.AppendMessage;
 import io.cursorkeeper.gateway.append.AppendStream;
 import io.cursorkeeper.gateway.append.OpenLedgers;
@@ -31,6 +32,8 @@ import io.cursorkeeper.ledgers.v1.ReadRequest;
 import io.grpc.Status;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
@@ -41,6 +44,8 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 import org.apache.bookkeeper.client.api.BKException;
 import org.apache.bookkeeper.client.api.BookKeeper;
+import org.apache.bookkeeper.client.api.LedgerEntries;
+import org.apache.bookkeeper.client.api.LedgerEntry;
 import org.apache.bookkeeper.client.api.ReadHandle;
 
 /**
@@ -49,6 +54,11 @@ import org.apache.bookkeeper.client.api.ReadHandle;
  */
 final class LedgersService extends LedgersGrpc.LedgersImplBase {
   private static final int CUSTOM_METADATA_BYTES_MAX = 256 << 10;
+
+  /** A fence gives the entries of a ledger that has no more than these. */
+  private static final int FENCED_ENTRIES_MAX = 64;
+
+  private static final long FENCED_BYTES_MAX = 64 << 10;
 
   private final BookKeeper client;
   private final Access access;
@@ -223,6 +233,7 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void fence(FenceRequest request, StreamObserver<FenceReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
+    ReadBudget budget = reads.get(who.role() == Role.WRITER).budget;
     call.answer(
         caller,
         Operation.FENCE,
@@ -238,17 +249,57 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
                             .withRecovery(true)
                             .withPassword(request.getPassword().toByteArray())
                             .execute())
-                .thenApply(
+                .thenCompose(
                     handle -> {
-                      FenceReply reply =
-                          FenceReply.newBuilder()
-                              .setLastEntryId(handle.getLastAddConfirmed())
-                              .setLength(handle.getLength())
-                              .build();
-                      handle.closeAsync();
                       metrics.add(Metrics.Counter.FENCES, 1);
-                      return reply;
+                      return fewEntries(handle, request.getEntriesBytesMax(), budget)
+                          .thenApply(
+                              entries -> {
+                                handle.closeAsync();
+                                return FenceReply.newBuilder()
+                                    .setLastEntryId(handle.getLastAddConfirmed())
+                                    .setLength(handle.getLength())
+                                    .addAllEntries(entries)
+                                    .build();
+                              });
                     }));
+  }
+
+  // All entries of a closed ledger, or none if they are many or cannot be had now: who wants them
+  // then reads, and learns why.
+  private CompletableFuture<List<ByteString>> fewEntries(
+      ReadHandle handle, int wantedBytesMax, ReadBudget budget) {
+    long bytesMax = Math.min(Integer.toUnsignedLong(wantedBytesMax), FENCED_BYTES_MAX);
+    long last = handle.getLastAddConfirmed();
+    long length = handle.getLength();
+    if (last < 0 || last >= FENCED_ENTRIES_MAX || length > bytesMax || !budget.take(length)) {
+      return CompletableFuture.completedFuture(List.of());
+    }
+    CompletableFuture<LedgerEntries> reading;
+    try {
+      reading = handle.readAsync(0, last);
+    } catch (RuntimeException failure) {
+      reading = CompletableFuture.failedFuture(failure);
+    }
+    return reading.handle(
+        (entries, failure) -> {
+          budget.giveBack(length);
+          if (failure != null) {
+            return List.of();
+          }
+          try (entries) {
+            List<ByteString> payloads = new ArrayList<>();
+            long bytes = 0;
+            for (LedgerEntry entry : entries) {
+              ByteString payload = UnsafeByteOperations.unsafeWrap(entry.getEntryBytes());
+              payloads.add(payload);
+              bytes += payload.size();
+            }
+            metrics.add(Metrics.Counter.READ_ENTRIES, payloads.size());
+            metrics.add(Metrics.Counter.READ_BYTES, bytes);
+            return bytes > bytesMax ? List.of() : payloads;
+          }
+        });
   }
 
   @Override
