@@ -39,6 +39,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
@@ -59,6 +60,9 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   private static final int FENCED_ENTRIES_MAX = 64;
 
   private static final long FENCED_BYTES_MAX = 64 << 10;
+
+  /** A takeover does not wait longer for entries that come late. */
+  private static final long FENCED_READ_MAX_MS = 1_000;
 
   private final BookKeeper client;
   private final Access access;
@@ -266,7 +270,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   }
 
   // All entries of a closed ledger, or none if they are many or cannot be had now: who wants them
-  // then reads, and learns why.
+  // then reads, and learns why. The room is given back when the bookies have answered, or would
+  // have had to.
   private CompletableFuture<List<ByteString>> fewEntries(
       ReadHandle handle, int wantedBytesMax, ReadBudget budget) {
     long bytesMax = Math.min(Integer.toUnsignedLong(wantedBytesMax), FENCED_BYTES_MAX);
@@ -281,25 +286,27 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     } catch (RuntimeException failure) {
       reading = CompletableFuture.failedFuture(failure);
     }
-    return reading.handle(
-        (entries, failure) -> {
-          budget.giveBack(length);
-          if (failure != null) {
-            return List.of();
-          }
-          try (entries) {
-            List<ByteString> payloads = new ArrayList<>();
-            long bytes = 0;
-            for (LedgerEntry entry : entries) {
-              ByteString payload = UnsafeByteOperations.unsafeWrap(entry.getEntryBytes());
-              payloads.add(payload);
-              bytes += payload.size();
-            }
-            metrics.add(Metrics.Counter.READ_ENTRIES, payloads.size());
-            metrics.add(Metrics.Counter.READ_BYTES, bytes);
-            return bytes > bytesMax ? List.of() : payloads;
-          }
-        });
+    return reading
+        .handle(
+            (entries, failure) -> {
+              budget.giveBack(length);
+              if (failure != null) {
+                return List.<ByteString>of();
+              }
+              try (entries) {
+                List<ByteString> payloads = new ArrayList<>();
+                long bytes = 0;
+                for (LedgerEntry entry : entries) {
+                  ByteString payload = UnsafeByteOperations.unsafeWrap(entry.getEntryBytes());
+                  payloads.add(payload);
+                  bytes += payload.size();
+                }
+                metrics.add(Metrics.Counter.READ_ENTRIES, payloads.size());
+                metrics.add(Metrics.Counter.READ_BYTES, bytes);
+                return bytes > bytesMax ? List.<ByteString>of() : payloads;
+              }
+            })
+        .completeOnTimeout(List.of(), FENCED_READ_MAX_MS, TimeUnit.MILLISECONDS);
   }
 
   @Override
