@@ -427,7 +427,7 @@ class CursorRunner:
 
     def tell_ended(self) -> None:
         """Tells whoever waits for this end, once."""
-        self._services.kept_entries.take(self._number)
+        self._services.kept_entries.drop(self._number)
         for question in list(self._asked):
             self._answer(question, Gone(self.machine.waited_s(question, self._services.clock())))
         waiting, self.on_ended = self.on_ended, []
@@ -639,12 +639,14 @@ class CursorRunner:
             budget=budget,
             rest=rest,
             on_joined=tell,
-            known=self._services.kept_entries.take(self._number),
+            known=self._services.kept_entries.of(self._number),
         )
         try:
             found = await reader.read(effect.token, effect.footer)
         except Unwanted:
             return None
+        finally:
+            self._services.kept_entries.drop(self._number)
         if isinstance(found, ev.ChainRead) and found.unfinished:
             # of a flush that was cut off: nothing of it was ever confirmed
             first, count = found.unfinished[0], len(found.unfinished)
@@ -712,10 +714,8 @@ class CursorRunner:
             return ev.LedgerEndFailed(token, ledger, isinstance(e, bk.NoSuchLedger), str(e))
 
     async def _fence(self, ledgers: LedgerStore, ledger: int) -> FencedEnd:
-        """Of an opening also what its chain will want. A repetition asks for the end alone: an
-        answer that did not come in time may have waited for entries.
-        """
-        if self.machine.state not in OPENING or self._is_retrying:
+        """Of an opening also what its chain will want."""
+        if self.machine.state not in OPENING:
             return await ledgers.fence(ledger)
         end = await ledgers.fence(ledger, entries_bytes_max=LEDGER_BYTES_MAX)
         if self.machine.state in OPENING:

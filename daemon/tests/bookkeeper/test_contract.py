@@ -198,7 +198,10 @@ async def test_a_fence_gives_the_entries_of_a_small_ledger_to_who_asks(store: Le
     ledger = await written(store, 10)
     whole = tuple(payload(e) for e in range(10))
     size = sum(map(len, whole))
-    assert await store.fence(ledger, entries_bytes_max=size) == (9, size, whole)
+    async with asyncio.timeout(60):
+        while not (end := await store.fence(ledger, entries_bytes_max=size)).entries:
+            pass  # it may always answer without them: a busy machine's bookies take their time
+    assert end == (9, size, whole)
     assert await store.fence(ledger) == (9, size, ())
     assert await store.fence(ledger, entries_bytes_max=size - 1) == (9, size, ())
 

@@ -246,6 +246,24 @@ async def appends_whose_answers_nobody_takes(gateway: JavaProcess, stack: AsyncE
         stack.callback(task.cancel)
 
 
+async def fences_whose_entries_nobody_takes(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+    """Of 15 KB each, and the peer lets nothing be sent."""
+    ledger = await ledger_of(gateway, 15, 1_000)
+    request = pb.FenceRequest(ledger_id=ledger, entries_bytes_max=MIB).SerializeToString()
+    message = struct.pack(">BI", 0, len(request)) + request
+    host, port = address(gateway).split(":")
+    for _ in range(8):
+        _, writer = await asyncio.open_connection(host, int(port))
+        stack.callback(writer.close)
+        writer.write(MAGIC + _frame(4, 0, 0, INITIAL_WINDOW + bytes(4)))
+        for number in range(1, 401, 2):
+            writer.write(_frame(1, 4, number, _headers(SERVICE + "Fence")))
+            writer.write(_frame(0, 1, number, message))
+        await writer.drain()
+    await eventually(lambda: gauge(gateway, "reply_bytes") > 7 * MIB)
+    assert gauge(gateway, "reply_bytes") < 9 * MIB, "half of a sixteenth of the memory"
+
+
 async def connections_and_streams_without_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:
     host, port = address(gateway).split(":")
     for _ in range(300):
@@ -349,6 +367,7 @@ ALL: list[Hostile] = [
     messages_of_millions,
     messages_that_never_end,
     appends_whose_answers_nobody_takes,
+    fences_whose_entries_nobody_takes,
     connections_and_streams_without_end,
     requests_that_never_end,
     watchers_of_long_names,
@@ -398,6 +417,8 @@ async def test_a_well_behaved_clients_appends_flow_beside(
     print(f"{worst.__name__}: the slowest of {APPENDS} appends took {slowest_s * 1000:.0f} ms")
     assert await health(gateway) == SERVING
     assert gateway.running, gateway.log_tail()
+    for room in ("reply_bytes", "read_bytes"):
+        await eventually(lambda room=room: gauge(gateway, room) == 0)  # type: ignore[misc]
 
 
 def gauge(gateway: JavaProcess, name: str) -> int:
@@ -556,7 +577,10 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     )
 
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(4, 0, 0, b"")
+MAGIC = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE = MAGIC + _frame(4, 0, 0, b"")
+INITIAL_WINDOW = b"\x00\x04"
+"""The setting that says how much may be sent on a stream."""
 
 
 def _headers(path: str) -> bytes:

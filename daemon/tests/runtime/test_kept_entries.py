@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cursorkeeper.bookkeeper.port import FencedEnd, ReadChunk
+from cursorkeeper.core import events as ev
 from cursorkeeper.core.table import State
-from cursorkeeper.runtime.kept_entries import LEDGER_BYTES_MAX, KeptEntries
+from cursorkeeper.runtime.keeper import KeeperLimits
+from cursorkeeper.runtime.kept_entries import ENTRY_BYTES, KeptEntries
 from daemon.tests.fakes.bookkeeper.faults import Fault
 from daemon.tests.fakes.bookkeeper.ledger import Damage
 from daemon.tests.fakes.bookkeeper.operation import Operation
-from daemon.tests.runtime.virtual import virtual
-from daemon.tests.support.world import Source, World, acks
+from daemon.tests.runtime.virtual import until, virtual
+from daemon.tests.support.world import NAME, Recorder, Source, World, acks
 
 DATA = 10
 Calls = list[tuple[int, int, tuple[bytes, ...]]]
@@ -29,13 +35,22 @@ async def killed_after(world: World, *entries: int) -> int:
     return ledger
 
 
-async def reopened(world: World, *entries: int) -> Source:
-    made = Source(await world.keeper("second"))
+async def reopened(world: World, *entries: int) -> list[int]:
+    """The ledgers that were read, from an opening that finds these acks."""
+    keeper = await world.keeper("second")
+    read, reads = keeper.ledgers.read, list[int]()
+
+    def heard(ledger: int, *arguments: Any, **more: Any) -> AsyncIterator[ReadChunk]:
+        reads.append(ledger)
+        return read(ledger, *arguments, **more)
+
+    keeper.ledgers.read = heard  # type: ignore[method-assign]
+    made = Source(keeper)
     await made.open()
     assert made.machine.state is State.READY
     assert [e for e in range(200) if made.machine.acks.is_acked(DATA, e)] == sorted(entries)
-    assert not made.keeper.failures
-    return made
+    assert not keeper.failures and keeper._services.kept_entries.kept_bytes == 0
+    return reads
 
 
 @virtual
@@ -49,37 +64,45 @@ async def test_a_small_cursor_is_opened_without_a_read() -> None:
 @virtual
 async def test_it_is_read_where_the_fence_does_not_give_the_entries() -> None:
     world = World()
-    await killed_after(world, 1, 3, 5)
+    ledger = await killed_after(world, 1, 3, 5)
     world.bookkeeper.faults.fence_without_entries = 1.0
-    await reopened(world, 1, 3, 5)
+    assert (await reopened(world, 1, 3, 5)) == [ledger]
 
 
 @virtual
 async def test_it_is_read_where_it_has_many_entries() -> None:
     world = World()
     many = tuple(range(0, 200, 2))
-    await killed_after(world, *many)
-    await reopened(world, *many)
+    ledger = await killed_after(world, *many)
+    assert (await reopened(world, *many)) == [ledger]
 
 
 @virtual
-async def test_a_fence_that_failed_asks_for_the_end_alone() -> None:
+async def test_after_a_fence_whose_answer_was_lost_the_next_one_gives_them() -> None:
     world = World()
     await killed_after(world, 1, 3)
-    asked = []
     world.bookkeeper.faults.lose_after(Operation.FENCE, 2)
-    second = await world.keeper("second")
-    fence = second.ledgers.fence
+    assert not await reopened(world, 1, 3)
 
-    async def heard(ledger: int, *, entries_bytes_max: int = 0) -> object:
-        asked.append(entries_bytes_max)
+
+@virtual
+async def test_of_an_opening_that_ends_nothing_stays() -> None:
+    """A bug ends it between its fence and its turn to read."""
+    world = World(keeper_limits=KeeperLimits(openings_at_once_max=1))
+    await killed_after(world, 1, 3)
+    keeper = await world.keeper("second")
+    fence, kept = keeper.ledgers.fence, keeper._services.kept_entries
+
+    async def before_another(ledger: int, *, entries_bytes_max: int = 0) -> FencedEnd:
+        keeper._lanes.openings.enter((0.0, 0), lambda _place: True)
         return await fence(ledger, entries_bytes_max=entries_bytes_max)
 
-    second.ledgers.fence = heard  # type: ignore[assignment, method-assign]
-    made = Source(second)
-    await made.open()
-    assert asked == [LEDGER_BYTES_MAX, 0, 0]
-    assert made.machine.acks.is_acked(DATA, 1) and made.machine.acks.is_acked(DATA, 3)
+    keeper.ledgers.fence = before_another  # type: ignore[method-assign]
+    told = Recorder()
+    keeper.open(NAME, ev.Open(takeover=True), keeper.attach_id(), told)
+    await until(lambda: kept.kept_bytes > 0)
+    keeper.cursors[NAME].dispatch(ev.Open())
+    assert told.refused is not None and kept.kept_bytes == 0
 
 
 @virtual
@@ -104,25 +127,24 @@ async def test_damage_that_a_fence_gave_is_judged_as_damage_that_was_read() -> N
     ),
     st.sets(st.integers(0, 3)),
 )
-def test_never_more_is_kept_than_there_is_room_for(calls: Calls, taken: set[int]) -> None:
-    room = 20
+def test_never_more_is_kept_than_there_is_room_for(calls: Calls, dropped: set[int]) -> None:
+    room = 20 + 4 * ENTRY_BYTES
     kept = KeptEntries(room)
-    left = room
     wanted: dict[int, dict[int, tuple[bytes, ...]]] = {}
+
+    def size(entries: tuple[bytes, ...]) -> int:
+        return sum(len(entry) + ENTRY_BYTES for entry in entries)
+
     for number, (cursor, ledger, entries) in enumerate(calls):
-        if number in taken:
-            got = kept.take(cursor)
-            assert got == wanted.pop(cursor, {})
-            left += sum(len(e) for es in got.values() for e in es)
+        if number in dropped:
+            kept.drop(cursor)
+            wanted.pop(cursor, None)
+        had = sum(size(e) for ledgers in wanted.values() for e in ledgers.values())
+        assert kept.kept_bytes == had <= room
         kept.keep(cursor, ledger, len(entries) - 1, entries)
-        size = sum(map(len, entries))
-        if entries and size <= left and ledger not in wanted.get(cursor, {}):
+        if entries and had + size(entries) <= room and ledger not in wanted.get(cursor, {}):
             wanted.setdefault(cursor, {})[ledger] = entries
-            left -= size
-        assert left >= 0
-    assert {cursor: kept.take(cursor) for cursor in range(4)} == {
-        cursor: wanted.get(cursor, {}) for cursor in range(4)
-    }
+        assert {c: kept.of(c) for c in range(4)} == {c: wanted.get(c, {}) for c in range(4)}
 
 
 def test_entries_that_are_not_all_of_a_ledger_are_not_kept() -> None:
@@ -130,4 +152,4 @@ def test_entries_that_are_not_all_of_a_ledger_are_not_kept() -> None:
     kept.keep(1, 7, 2, (b"a", b"b"))
     kept.keep(1, 8, -1, ())
     kept.keep(1, 9, 1, (b"a", b"b"))
-    assert kept.take(1) == {9: (b"a", b"b")} and kept.take(1) == {}
+    assert kept.of(1) == {9: (b"a", b"b")}

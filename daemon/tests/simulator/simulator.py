@@ -869,6 +869,8 @@ class Simulation:
             closed = await handle.until(lambda h=handle: bool(h.ended), SETTLE_S)  # type: ignore[misc]
             check.that(closed, f"{source.model.name} does not close {self._why(node, source)}")
         self._failures(node)
+        kept_bytes = node.keeper._services.kept_entries.kept_bytes
+        check.that(not kept_bytes, f"{node.title} keeps {kept_bytes} bytes of entries for nobody")
         if not self.forms.pulsar_chance:  # there a handle at a limit has the cursor read again
             for name in self.names:
                 opens = sum(h.model.name == name for h in self.opened)

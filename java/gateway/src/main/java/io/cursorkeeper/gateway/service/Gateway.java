@@ -259,6 +259,10 @@ public final class Gateway {
         "Bytes of messages that have arrived, wholly or in part, and are not taken",
         peers::heldBytes);
     metrics.gauge(
+        "reply_bytes",
+        "Bytes of answers that are not taken, or that room is kept for",
+        peers::replyBytes);
+    metrics.gauge(
         "read_bytes",
         "Bytes that reads have asked for or hold for their callers",
         service::readBytes);

@@ -1,7 +1,6 @@
 package io.cursorkeeper.gateway.service;
 
 import com.google.protobuf.ByteString;
-import com.google.protobuf.UnsafeByteOperations;
 import io.cursorkeeper.gateway.append.AppendMessage;
 import io.cursorkeeper.gateway.append.AppendStream;
 import io.cursorkeeper.gateway.append.OpenLedgers;
@@ -32,21 +31,16 @@ import io.cursorkeeper.ledgers.v1.ReadRequest;
 import io.grpc.Status;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Supplier;
 import org.apache.bookkeeper.client.api.BKException;
 import org.apache.bookkeeper.client.api.BookKeeper;
-import org.apache.bookkeeper.client.api.LedgerEntries;
-import org.apache.bookkeeper.client.api.LedgerEntry;
 import org.apache.bookkeeper.client.api.ReadHandle;
 
 /**
@@ -55,14 +49,6 @@ import org.apache.bookkeeper.client.api.ReadHandle;
  */
 final class LedgersService extends LedgersGrpc.LedgersImplBase {
   private static final int CUSTOM_METADATA_BYTES_MAX = 256 << 10;
-
-  /** A fence gives the entries of a ledger that has no more than these. */
-  private static final int FENCED_ENTRIES_MAX = 64;
-
-  private static final long FENCED_BYTES_MAX = 64 << 10;
-
-  /** A takeover does not wait longer for entries that come late. */
-  private static final long FENCED_READ_MAX_MS = 1_000;
 
   private final BookKeeper client;
   private final Access access;
@@ -237,7 +223,7 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void fence(FenceRequest request, StreamObserver<FenceReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
-    ReadBudget budget = reads.get(who.role() == Role.WRITER).budget;
+    Peers.Peer peer = Peers.current();
     call.answer(
         caller,
         Operation.FENCE,
@@ -256,10 +242,15 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
                 .thenCompose(
                     handle -> {
                       metrics.add(Metrics.Counter.FENCES, 1);
-                      return fewEntries(handle, request.getEntriesBytesMax(), budget)
+                      long wanted = Integer.toUnsignedLong(request.getEntriesBytesMax());
+                      return FencedEntries.of(handle, wanted, peer::reserves)
                           .thenApply(
                               entries -> {
                                 handle.closeAsync();
+                                metrics.add(Metrics.Counter.READ_ENTRIES, entries.size());
+                                metrics.add(
+                                    Metrics.Counter.READ_BYTES,
+                                    entries.stream().mapToLong(ByteString::size).sum());
                                 return FenceReply.newBuilder()
                                     .setLastEntryId(handle.getLastAddConfirmed())
                                     .setLength(handle.getLength())
@@ -267,46 +258,6 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
                                     .build();
                               });
                     }));
-  }
-
-  // All entries of a closed ledger, or none if they are many or cannot be had now: who wants them
-  // then reads, and learns why. The room is given back when the bookies have answered, or would
-  // have had to.
-  private CompletableFuture<List<ByteString>> fewEntries(
-      ReadHandle handle, int wantedBytesMax, ReadBudget budget) {
-    long bytesMax = Math.min(Integer.toUnsignedLong(wantedBytesMax), FENCED_BYTES_MAX);
-    long last = handle.getLastAddConfirmed();
-    long length = handle.getLength();
-    if (last < 0 || last >= FENCED_ENTRIES_MAX || length > bytesMax || !budget.take(length)) {
-      return CompletableFuture.completedFuture(List.of());
-    }
-    CompletableFuture<LedgerEntries> reading;
-    try {
-      reading = handle.readAsync(0, last);
-    } catch (RuntimeException failure) {
-      reading = CompletableFuture.failedFuture(failure);
-    }
-    return reading
-        .handle(
-            (entries, failure) -> {
-              budget.giveBack(length);
-              if (failure != null) {
-                return List.<ByteString>of();
-              }
-              try (entries) {
-                List<ByteString> payloads = new ArrayList<>();
-                long bytes = 0;
-                for (LedgerEntry entry : entries) {
-                  ByteString payload = UnsafeByteOperations.unsafeWrap(entry.getEntryBytes());
-                  payloads.add(payload);
-                  bytes += payload.size();
-                }
-                metrics.add(Metrics.Counter.READ_ENTRIES, payloads.size());
-                metrics.add(Metrics.Counter.READ_BYTES, bytes);
-                return bytes > bytesMax ? List.<ByteString>of() : payloads;
-              }
-            })
-        .completeOnTimeout(List.of(), FENCED_READ_MAX_MS, TimeUnit.MILLISECONDS);
   }
 
   @Override

@@ -86,6 +86,11 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
     return heldBytes.get();
   }
 
+  /** Bytes of answers that are not taken yet, or that room is kept for. */
+  long replyBytes() {
+    return replyBytes.get();
+  }
+
   @Override
   public ServerStreamTracer newServerStreamTracer(String method, Metadata headers) {
     return new Peer(method);
@@ -205,7 +210,11 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
     private volatile long held;
 
     private boolean isCompressed;
+
+    /** Bytes of its answer, or kept for it. */
     private long answered;
+
+    private boolean hasEnded;
     private SocketAddress known;
     private volatile boolean isCut;
 
@@ -279,12 +288,37 @@ final class Peers extends ServerStreamTracer.Factory implements ServerIntercepto
       }
       waitsSinceNanos = 0;
       taken();
-      replyBytes.addAndGet(-answered);
+      hasEnded();
     }
 
-    private void answers(int bytes) {
-      answered = bytes;
-      replyBytes.addAndGet(bytes);
+    /**
+     * Keeps room for an answer that is larger than most, until the call ends; false if the call has
+     * ended, or if answers that nobody takes have half of all room: the rest is for answers that
+     * must be given.
+     */
+    synchronized boolean reserves(long bytes) {
+      if (hasEnded) {
+        return false;
+      }
+      if (replyBytes.addAndGet(bytes) > replyBytesMax / 2) {
+        replyBytes.addAndGet(-bytes);
+        return false;
+      }
+      answered += bytes;
+      return true;
+    }
+
+    // What is answered to a call that has ended goes nowhere, and nobody would take it off again.
+    private synchronized void answers(int bytes) {
+      long more = hasEnded ? 0 : Math.max(0, bytes - answered);
+      answered += more;
+      replyBytes.addAndGet(more);
+    }
+
+    private synchronized void hasEnded() {
+      hasEnded = true;
+      replyBytes.addAndGet(-answered);
+      answered = 0;
     }
 
     private void hold(long bytes) {
