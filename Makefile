@@ -20,7 +20,7 @@ VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' daemon/pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
 IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-java format-java check docs mutants bench bench-quick bench-all images up down clean
+.PHONY: help setup compiled jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-interpreted test-java checked checked-python checked-java format-java check docs mutants bench bench-quick bench-all images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
@@ -63,6 +63,11 @@ $(JAR): $(JAVA_SOURCES)
 
 jar: $(JAR)
 
+# `core` and `format` as machine code, about twice as fast; where there is no C compiler that is said, and they run as they are. What was
+# made is used for exactly this source (daemon/cursorkeeper/compiled.py), so a changed file runs as it is until this has run again.
+compiled: setup
+	$(BIN)/python tools/compile_core.py
+
 # The same sources make the same bytes; SOURCE_DATE_EPOCH, if set, is the date in them.
 dist: setup $(JAR)
 	rm -f dist/cursorkeeper*.whl dist/cursorkeeper*.tar.gz
@@ -98,12 +103,12 @@ plugin-jar: $(PLUGIN)
 test-plugin:
 	mvn -q -B -Pchecked -f java/pulsar-plugin/pom.xml -Dtest='org.apache.bookkeeper.mledger.impl.*Test,io.cursorkeeper.pulsar.**.*Test' -Dsurefire.failIfNoSpecifiedTests=false package
 
-demo: setup $(JAR)
+demo: compiled $(JAR)
 	$(BIN)/cursorkeeper demo
 	$(BIN)/cursorkeeper demo --trace testdata/pulsar-trace
 
 # Real brokers, killed right after the last receipt of an ack. ARGS=--json: one JSON line at the end.
-demo-pulsar: setup $(JAR) $(DEMO_BROKER) plugin-jar
+demo-pulsar: compiled $(JAR) $(DEMO_BROKER) plugin-jar
 	$(BIN)/python -m tools.brokers $(ARGS)
 
 # The site for users, in .build/site: nothing on it is loaded from elsewhere, and a link or an anchor that leads nowhere is an error.
@@ -124,6 +129,10 @@ check: setup $(VENV)/.spark docs
 test-fast: setup
 	$(PYTEST) -m 'not jvm and not slow'
 
+# The source itself, where everything else tests what was compiled; and what reaches into parts of it.
+test-interpreted: setup
+	CURSORKEEPER_COMPILED=no $(PYTEST) -n $(WORKERS) -m 'interpreted or not (jvm or slow)' $(addprefix daemon/tests/,core format runtime scenarios simulator)
+
 test-java:
 	mvn -q -B -Pchecked -f java/pom.xml verify
 
@@ -131,11 +140,21 @@ test-java:
 format-java:
 	mvn -q -B -N -f java/pom.xml spotless:apply
 
-test: setup check test-java interop-classes broker-classes test-plugin $(SPARK_CLASSES)
+test: checked $(SPARK_CLASSES)
 	@touch $(JAR) $(PLUGIN)
 	$(BIN)/python -m tools.class_archive
 	$(SIDE_BY_SIDE)
 	$(ONE_WITH_SPARK)
+
+# Python's and Java's own checks beside each other: each of them is one process for most of its time.
+checked: setup
+	$(MAKE) -j2 --output-sync=target checked-python checked-java
+
+checked-python:
+	$(MAKE) -j1 check compiled test-interpreted
+
+checked-java:
+	$(MAKE) -j1 test-java interop-classes broker-classes test-plugin
 
 # Each worker has a stack (and, for the pipeline, a Spark session) of its own; a module's tests stay together, so that what they share is
 # started once. Files are handed out in their order (conftest.py): by itself, xdist begins with those of the most tests.
@@ -162,14 +181,14 @@ mutants: setup
 	$(BIN)/python -m tools.mutants --workers $(WORKERS) $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(EACH),--each $(EACH)) $(if $(ONLY),--only $(ONLY)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(JOURNAL),--journal $(JOURNAL))
 
 # What CursorKeeper costs beside its baselines: results and plots in bench/results, in ten minutes or in two.
-bench: setup $(JAR)
+bench: compiled $(JAR)
 	$(BIN)/python -m bench.suite
 
-bench-quick: setup $(JAR)
+bench-quick: compiled $(JAR)
 	$(BIN)/python -m bench.suite --quick
 
 # Every benchmark there is, for hours, with brokers and Spark.
-bench-all: setup $(VENV)/.spark $(JAR) broker-classes plugin-jar
+bench-all: compiled $(VENV)/.spark $(JAR) broker-classes plugin-jar
 	$(BIN)/python -m bench
 
 # Jars are copied into images, so they are made here; everything else is made in them.
@@ -187,5 +206,5 @@ down:
 	CURSORKEEPER_VERSION=$(VERSION) deploy/compose.sh down $(if $(VOLUMES),--volumes)
 
 clean:
-	rm -rf $(VENV) .build dist java/*/target java/interop/*/target java/pulsar-plugin/*/target .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .build dist daemon/cursorkeeper/_compiled java/*/target java/interop/*/target java/pulsar-plugin/*/target .mypy_cache .ruff_cache .pytest_cache
 	rm -f clients/*/_proto/*_pb2* daemon/cursorkeeper/*/_proto/*_pb2*

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from cursorkeeper.compiled import IS_COMPILED, VARIABLE
+
 settings.register_profile(
     "new-examples", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -29,7 +31,12 @@ providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of a file stay together."""
+    """Tests of a file stay together. Those that need the source run where it is not compiled."""
+    if IS_COMPILED:
+        why = pytest.mark.skip(f"core and format are compiled; {VARIABLE}=no runs it")
+        for item in items:
+            if item.get_closest_marker("interpreted"):
+                item.add_marker(why)
     long: set[Path] = {
         item.path for item in items if any(item.get_closest_marker(mark) for mark in _LONG)
     }

@@ -48,6 +48,8 @@ OTHER_VARIABLES = frozenset(
         "VERSION",
         "REVISION",
         "WHEEL_JAR",
+        "WHEEL_COMPILED",
+        "COMPILED",
         "GATEWAY_JAR",
         "PORT",
         "METRICS_PORT",

@@ -23,7 +23,6 @@ from cursorkeeper.core.footer import (
 )
 from cursorkeeper.core.limits import TAKEN_PARTS_MAX
 from cursorkeeper.core.ownership import Ownership
-from cursorkeeper.core.shape import component
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.snapshot_plan import (
     inline_bytes_max,
@@ -35,7 +34,6 @@ from cursorkeeper.core.values import Segment
 from cursorkeeper.core.writer import OpenLedger, Outgoing, Sent, Writer
 
 
-@component
 class NativeForm:
     """Records of what is new, and snapshots."""
 
@@ -54,16 +52,14 @@ class NativeForm:
     is_stuck = False
     """What waits may not be written, and cannot become durable before something more is acked."""
 
-    _turn: Turn
-    _ownership: Ownership
-    _flow: Flow
-    _writer: Writer
-    metadata_bytes: int = 0
-    """Size of the encoded state as of the last flush (PIP-299's
-    cursorMetadataSizeInMemoryBytes).
-    """
-    fits_since_s: float = 0.0
-    """Since when the state fits every limit."""
+    def __init__(self, turn: Turn, ownership: Ownership, flow: Flow, writer: Writer) -> None:
+        self._turn, self._ownership, self._flow, self._writer = turn, ownership, flow, writer
+        self.metadata_bytes = 0
+        """Size of the encoded state as of the last flush (PIP-299's
+        cursorMetadataSizeInMemoryBytes).
+        """
+        self.fits_since_s = 0.0
+        """Since when the state fits every limit."""
 
     @property
     def interval_ms(self) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 from msgspec import ValidationError
 
@@ -24,6 +24,13 @@ def component(cls: type[T]) -> type[T]:
     is made of is given by position; the rest begins as it is declared.
     """
     return dataclass(slots=True, eq=False, repr=False)(cls)
+
+
+def by_fields(value: Any) -> tuple[type, tuple[Any, ...]]:
+    """How a compiled value that never changes is pickled and copied; see
+    `tools/compile_core.py`.
+    """
+    return type(value), tuple(getattr(value, each.name) for each in fields(value))
 
 
 def direct(cls: type[E]) -> type[E]:

@@ -29,7 +29,7 @@ from cursorkeeper.core.footer import (
 )
 from cursorkeeper.core.life import Life
 from cursorkeeper.core.ownership import Ownership
-from cursorkeeper.core.shape import component, frozen
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import LIVE
 from cursorkeeper.core.turn import Turn
@@ -95,23 +95,27 @@ class Unfit:
     layout_changes: int
 
 
-@component
 class WholeForm:
     has_records = False
 
-    _turn: Turn
-    _life: Life
-    _ownership: Ownership
-    _flow: Flow
-    _writer: Writer
-    _states: StateWriter
-    metadata_bytes: int = 0
-    fits_since_s: float = 0.0
-    _unfit: Unfit | None = None
-    _taken_s: float | None = None
-    """When a state was taken last."""
-    _is_note_awaited: bool = False
-    """A state waits until the committed footer says that it leaves something out."""
+    def __init__(
+        self,
+        turn: Turn,
+        life: Life,
+        ownership: Ownership,
+        flow: Flow,
+        writer: Writer,
+        states: StateWriter,
+    ) -> None:
+        self._turn, self._life, self._ownership = turn, life, ownership
+        self._flow, self._writer, self._states = flow, writer, states
+        self.metadata_bytes = 0
+        self.fits_since_s = 0.0
+        self._unfit: Unfit | None = None
+        self._taken_s: float | None = None
+        """When a state was taken last."""
+        self._is_note_awaited = False
+        """A state waits until the committed footer says that it leaves something out."""
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ from cursorkeeper.core.values import Delta, OpenRecord, Record, RecordBody, Segm
 from cursorkeeper.format import delta, open_record, snapshot
 from cursorkeeper.format.codec import SEGMENT_SAVING, Codec, compress, expand
 
-MAGIC: Final = b"CK"
+MAGIC: Final[bytes] = b"CK"
 VERSION: Final = 1
 SEGMENT_VERSION: Final = 2
 """Of a snapshot segment that has slices which are sets; everything else is of version 1."""

@@ -20,7 +20,7 @@ from cursorkeeper.core.join import join
 from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta
-from cursorkeeper.format import columns, delta, record
+from cursorkeeper.format import columns, delta, few, record
 from cursorkeeper.format.codec import Codec, expand
 
 CHUNK_BYTES: Final = columns.BODIES_BYTES_MAX
@@ -29,8 +29,6 @@ BATCH_BYTES: Final = 2 << 20
 """Bytes of expanded bodies that are read and joined together. Bounds what records take before a
 state's budget is asked.
 """
-FEW_BYTES: Final = 1 << 10
-"""Bodies that are no longer together are read one by one: a cursor that was just opened has one."""
 
 PlaceOf = Callable[[int], str]
 
@@ -49,7 +47,7 @@ _HEADER: Final = np.dtype(
         ("crc32c", "<u4"),
     ]
 )
-_MAGIC: Final = int.from_bytes(record.MAGIC, "little")
+_MAGIC: Final[int] = int.from_bytes(record.MAGIC, "little")
 _NO_CRC: Final = bytes(4)
 
 
@@ -159,8 +157,15 @@ def merge_deltas(bodies: Sequence[bytes], place_of: PlaceOf = "delta body {}".fo
 
     Raises DamageError.
     """
-    if sum(map(len, bodies)) > FEW_BYTES:
+    if sum(map(len, bodies)) > few.BYTES_MAX:
         return merge_many(bodies, place_of)
+    try:
+        return few.read(bodies)
+    except columns.Unusual:
+        return merge_one_by_one(bodies, place_of)
+
+
+def merge_one_by_one(bodies: Sequence[bytes], place_of: PlaceOf = "delta body {}".format) -> Delta:
     return join([_decode_one(body, index, place_of) for index, body in enumerate(bodies)])
 
 

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from cursorkeeper.compiled import IS_COMPILED
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.table import ENDED, State
 from cursorkeeper.runtime.runner import KINDS, OpenResult, Telemetry
@@ -120,8 +121,11 @@ class DaemonTelemetry(Telemetry):
             "Cursors that Pulsar has no more, as of the last search; 0 where pulsar_metadata is "
             "not set.",
         )
-        build = self._made(Gauge, "build_info", "1; what runs, as labels.", "version", "python")
-        build.labels(version("cursorkeeper"), python_version()).set(1)
+        build = self._made(
+            Gauge, "build_info", "1; what runs, as labels.", "version", "python", "core"
+        )
+        core = "compiled" if IS_COMPILED else "interpreted"
+        build.labels(version("cursorkeeper"), python_version(), core).set(1)
         ProcessCollector(registry=self.registry)
 
     def _made(self, kind: type[M], name: str, help: str, *labels: str, **more: Any) -> M:

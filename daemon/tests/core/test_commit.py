@@ -24,6 +24,8 @@ from cursorkeeper.core.positions import FIRST
 from cursorkeeper.core.turn import Turn
 from cursorkeeper.core.values import Segment
 
+pytestmark = pytest.mark.interpreted
+
 FOOTER = Footer("t", "s", FooterState.OPEN, 3, "me", 5, 1, FIRST, EmptyBase(FIRST))
 NEXT = replace(FOOTER, write=6).written_at(18)
 """As it is sent over version 17: a write says the version that it makes."""

@@ -124,7 +124,7 @@ def test_other_bytes_are_damage_or_another_set(
         return
     assert found.min() >= first and found.max() <= last
     if len(found) < 100_000:
-        count, orders = orders_of(raw)
+        count, orders = orders_of(bytes(raw))
         assert coded(columns_of(list(found), first, count == 2), orders) == raw
 
 

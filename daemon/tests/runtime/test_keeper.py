@@ -205,6 +205,7 @@ async def test_a_keeper_that_stops_takes_no_more() -> None:
         assert refused.value.code == "SHUTTING_DOWN"
 
 
+@pytest.mark.interpreted
 @virtual
 async def test_a_bug_in_one_cursor_ends_that_cursor_only() -> None:
     world = World()
@@ -223,6 +224,7 @@ async def test_a_bug_in_one_cursor_ends_that_cursor_only() -> None:
     assert len(keeper.failures) == 1
 
 
+@pytest.mark.interpreted
 @virtual
 async def test_a_bug_while_the_keeper_closes_does_not_hold_it_up() -> None:
     world = World()

@@ -233,6 +233,7 @@ async def test_s29_a_tool_that_claims_a_closed_cursor_keeps_its_token() -> None:
     assert again.told.machine is not None, "a broker whose token is not lower deposes a tool"
 
 
+@pytest.mark.interpreted
 def test_s30_every_footer_write_carries_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of whatever purpose, in both formats: none says less than the footer that it replaces, or
     than who waits for it.

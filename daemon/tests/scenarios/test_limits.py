@@ -294,6 +294,7 @@ def natively_beyond_the_limit() -> tuple[Bench, Owner]:
     return bench, bench.opened("B")
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("reach_it", [at_the_limit, natively_beyond_the_limit])
 def test_at_a_limit_the_size_is_looked_at_once_per_interval(
     reach_it: Callable[[], tuple[Bench, Owner]],

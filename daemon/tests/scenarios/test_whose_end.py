@@ -234,6 +234,7 @@ async def test_a_stop_says_which_claims_it_leaves_open_and_begins_none() -> None
 # ---- a bug stops a cursor
 
 
+@pytest.mark.interpreted
 @virtual
 async def test_a_cursor_that_a_bug_stopped_is_opened_again_where_it_was() -> None:
     """Its footer says open, by this very keeper: "open it again" needs no takeover here, and

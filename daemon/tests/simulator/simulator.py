@@ -14,13 +14,14 @@ import random
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import FencedEnd, LedgerEnd, LedgerSpec
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.limits import Limits
+from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import ROOT, CursorName
 from cursorkeeper.core.table import ENDED
 from cursorkeeper.format.pulsar.values import Compression, Form
@@ -411,6 +412,21 @@ class NodeGateway:
         await self._through(self.inner.delete(ledger))
 
 
+class Watched:
+    """A machine whose steps are looked at, each before anything is done."""
+
+    def __init__(self, machine: CursorMachine, check: Checker) -> None:
+        self.machine, self._check = machine, check
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.machine, name)
+
+    def step(self, event: ev.Event, now: float) -> list[fx.Effect]:
+        effects = self.machine.step(event, now)
+        self._check.stepped(self.machine, event, effects)
+        return effects
+
+
 class SimKeeper(Keeper):
     """A keeper whose machines are looked at after every step."""
 
@@ -427,20 +443,13 @@ class SimKeeper(Keeper):
 
     def _new(self, name: CursorName) -> CursorRunner:
         runner = super()._new(name)
+        runner.machine = cast(CursorMachine, Watched(runner.machine, self.check))
         self.machines.append(runner.machine)
-        step = runner.machine.step
-
-        def counted(event: ev.Event, now: float) -> list[fx.Effect]:
-            effects = step(event, now)
-            self.check.stepped(runner.machine, event, effects)
-            return effects
-
-        runner.machine.step = counted  # type: ignore[method-assign]
         return runner
 
     def _changed(self, runner: CursorRunner) -> None:
         super()._changed(runner)
-        self.check.after_step(runner.machine)
+        self.check.after_step(cast(Watched, runner.machine).machine)
 
 
 @dataclass(eq=False, slots=True)

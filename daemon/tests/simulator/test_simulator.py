@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cursorkeeper.compiled import VARIABLE
 from cursorkeeper.core.machine import CursorMachine
 from daemon.tests.simulator.simulator import BROKERS, CHAINS, DUELS, LOADS, MOVES, run
 
@@ -119,6 +120,7 @@ def test_some_seeds_of_loads() -> None:
     run_all(range(1, FAST + 1), LOADS)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("formats", ["native", "mixed", MOVES, BROKERS, CHAINS])
 def test_parts_that_are_not_asked_had_nothing_to_do(
     formats: str, monkeypatch: pytest.MonkeyPatch
@@ -170,16 +172,20 @@ def test_a_seed_is_a_run(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_hash_seeds_do_not_matter() -> None:
-    """Sets of strings have another order in every process."""
+def test_neither_hash_seeds_nor_a_compiler_matter() -> None:
+    """Sets of strings have another order in every process; machine code makes the same runs as its
+    source.
+    """
     code = (
-        "from daemon.tests.simulator.simulator import run; print([run(s).digest for s in (5, 16)])"
+        "from daemon.tests.simulator.simulator import run;"
+        "print([run(s, formats=f).digest for s in (5, 16) for f in ('native', 'mixed', 'moves')])"
     )
     found = set()
-    for hash_seed in ("1", "2"):
+    for hash_seed, wanted in (("1", ""), ("2", "no")):
         environment = {
             **os.environ,
             "PYTHONHASHSEED": hash_seed,
+            VARIABLE: wanted,
             "PYTHONPATH": f"{ROOT}:{ROOT}/clients:{ROOT}/daemon",
         }
         done = subprocess.run(

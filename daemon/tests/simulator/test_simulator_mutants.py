@@ -50,7 +50,11 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.runner import CursorRunner
 from daemon.tests.simulator import simulator
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.interpreted,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
 
 SEEDS = range(1, 401)
 """Each mutant breaks a promise in at least one seed of fifty: who is noticed by fewer needs a

@@ -367,6 +367,7 @@ async def test_unconfirmed_ledgers_and_batches_are_bounded_beside_the_bytes(
     held.add(7, control=False, parts=6)
 
 
+@pytest.mark.interpreted
 async def test_very_much_becomes_records_in_several_steps_and_is_confirmed_when_all_is_durable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from importlib.metadata import version
 
+from cursorkeeper.compiled import IS_COMPILED
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream.credits import CreditPool
@@ -157,4 +158,5 @@ def test_the_page_says_what_runs() -> None:
         sample.value == 1
         and sample.labels["version"] == version("cursorkeeper")
         and sample.labels["python"]
+        and sample.labels["core"] == ("compiled" if IS_COMPILED else "interpreted")
     )

@@ -1,0 +1,95 @@
+"""Delta bodies of little read number by number: what a cursor that just ended left in its ledger.
+
+Serves an opening: columns cost more than they save where all bodies together hold some thousand
+numbers. As in `columns`, whatever is not plain raises `Unusual`, and the caller reads the bodies
+one by one. Invariant: what this accepts, `delta.decode` accepts with the same result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyroaring import BitMap
+
+from cursorkeeper.core.errors import DamageError
+from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX
+from cursorkeeper.core.values import Delta
+from cursorkeeper.format import leb, sections
+from cursorkeeper.format.columns import Unusual
+from cursorkeeper.format.fields import Field
+from cursorkeeper.format.sections import Mode
+
+BYTES_MAX: Final = 1 << 13
+"""A byte is an ack at most, except in runs and bitmaps, which are counted."""
+_ACKS_MAX: Final = 1 << 16
+_ACKS: Final = int(Field.ACKS)
+_GAPS: Final = int(Mode.GAPS)
+
+
+def read(bodies: Sequence[bytes]) -> Delta:
+    """The join of bodies that hold acks and nothing else, together at most `BYTES_MAX`. Raises
+    Unusual.
+    """
+    if sum(map(len, bodies)) > BYTES_MAX:
+        raise Unusual
+    members: dict[int, list[int]] = {}
+    ranges: dict[int, BitMap] = {}
+    room = _ACKS_MAX
+    try:
+        for body in bodies:
+            room = _take(body, members, ranges, room)
+    except DamageError:
+        raise Unusual from None
+    acks: dict[int, BitMap] = {}
+    for ledger in sorted({*members, *ranges}):
+        acks[ledger] = BitMap(members.get(ledger, []))
+        if ledger in ranges:
+            acks[ledger] |= ranges[ledger]
+    return Delta(acks=acks)
+
+
+def _take(body: bytes, members: dict[int, list[int]], ranges: dict[int, BitMap], room: int) -> int:
+    """Adds the acks of one body; returns the room that is left."""
+    bits, pos = leb.read(body, 0)
+    if bits != _ACKS:
+        raise Unusual
+    end = len(body)
+    count, pos = leb.read(body, pos)
+    if count == 0 or count > end:
+        raise Unusual
+    ledger = 0
+    for index in range(count):
+        gap, pos = leb.read(body, pos)
+        mode, size, entry, pos = sections.read_head(body, pos)
+        ledger += gap
+        last = pos + size
+        if ledger > LEDGER_ID_MAX or last > end or (gap == 0 and index > 0):
+            raise Unusual
+        if mode != _GAPS:
+            found = sections.decode(mode, entry, body[pos:last], room)
+            room -= len(found)
+            if ledger in ranges:
+                ranges[ledger] |= found
+            else:
+                ranges[ledger] = found
+            pos = last
+            continue
+        known = members.get(ledger)
+        if known is None:
+            known = members[ledger] = []
+        known.append(entry)
+        while pos < last:
+            byte = body[pos]
+            if byte < 0x80:
+                entry += byte + 1
+                pos += 1
+            else:
+                gap, pos = leb.read(body, pos)
+                entry += gap + 1
+            known.append(entry)
+        if pos != last or entry > ENTRY_ID_MAX:
+            raise Unusual
+    if pos != end:
+        raise Unusual
+    return room
