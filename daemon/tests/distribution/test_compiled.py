@@ -54,9 +54,8 @@ def test_a_translated_source_has_the_same_lines() -> None:
         for path in (compiled.HERE / package).glob("*.py"):
             text = path.read_text()
             lines = text.rstrip("\n").split("\n")
-            for line, translated in zip(
-                lines, compile_core.translated(text).split("\n"), strict=False
-            ):
+            copied = compile_core.translated(text).split("\n")
+            for line, translated in zip(lines, copied, strict=False):
                 found += line != translated
                 assert line == translated or line.startswith(("@", "from __future__")), line
     assert found
