@@ -17,25 +17,27 @@ ENV DEBIAN_FRONTEND=noninteractive \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_ROOT_USER_ACTION=ignore
 RUN apt-get update -q \
- && apt-get install -y -q --no-install-recommends binutils ca-certificates python3 python3-venv \
+ && apt-get install -y -q --no-install-recommends binutils ca-certificates gcc libc6-dev python3 python3-dev python3-venv \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY requirements.lock requirements-build.lock ./
+# The build has all libraries, too, because what is compiled is checked against their types.
 # Libraries' own tests and stubs, and the debugging symbols of compiled ones, are of no use to a daemon (a quarter of the size).
 RUN python3 -m venv /opt/cursorkeeper \
  && /opt/cursorkeeper/bin/pip install --quiet --require-hashes -r requirements.lock \
+ && python3 -m venv /opt/build \
+ && cp -a /opt/cursorkeeper/lib/. /opt/build/lib/ \
+ && /opt/build/bin/pip install --quiet --require-hashes -r requirements-build.lock \
  && find /opt/cursorkeeper/lib -type d -name tests -prune -exec rm -rf {} + \
  && find /opt/cursorkeeper/lib -name '*.pyi' -delete \
- && find /opt/cursorkeeper/lib -name '*.so' -not -path '*/numpy*' -exec strip --strip-debug {} + \
- && python3 -m venv /opt/build \
- && /opt/build/bin/pip install --quiet --require-hashes -r requirements-build.lock
+ && find /opt/cursorkeeper/lib -name '*.so' -not -path '*/numpy*' -exec strip --strip-debug {} +
 COPY tools/*.py tools/
 COPY proto proto
 COPY clients clients
 COPY daemon daemon
-# The jar is the gateway's image's. pip goes when it has done its work, and so does whatever else would only be a way in. Byte code
-# is compiled here, because nothing can be written where it runs.
-RUN CURSORKEEPER_WHEEL_JAR=no /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel ./clients ./daemon \
+# `core` and `format` become machine code. The jar is the gateway's image's. pip goes when it has done its work, and so does whatever
+# else would only be a way in. Byte code is compiled here, because nothing can be written where it runs.
+RUN CURSORKEEPER_WHEEL_JAR=no CURSORKEEPER_WHEEL_COMPILED=yes /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel ./clients ./daemon \
  && /opt/cursorkeeper/bin/pip install --quiet --no-deps --no-index /wheel/*.whl \
  && /opt/cursorkeeper/bin/pip uninstall --quiet --yes pip setuptools \
  && find /opt/cursorkeeper/bin -mindepth 1 -not -name 'python*' -not -name cursorkeeper -delete \

@@ -129,9 +129,9 @@ check: setup $(VENV)/.spark docs
 test-fast: setup
 	$(PYTEST) -m 'not jvm and not slow'
 
-# The source itself, where everything else tests what was compiled; and what reaches into parts of it.
+# What reaches into parts of the source, where everything else tests what was compiled.
 test-interpreted: setup
-	CURSORKEEPER_COMPILED=no $(PYTEST) -n $(WORKERS) -m 'interpreted or not (jvm or slow)' $(addprefix daemon/tests/,core format runtime scenarios simulator)
+	CURSORKEEPER_COMPILED=no $(PYTEST) -n $(WORKERS) -m interpreted daemon/tests
 
 test-java:
 	mvn -q -B -Pchecked -f java/pom.xml verify

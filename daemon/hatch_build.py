@@ -5,6 +5,9 @@ In a checkout the message code is generated first, and the jar is taken from whe
 Both distributions hold the jar beside `demo/stack/jar.py`, which finds it there; a wheel is built
 from the sdist alone, without Maven. An editable install takes the checkout's own jar. Invariant: a
 wheel or an sdist that lacks the jar was asked for, by `CURSORKEEPER_WHEEL_JAR=no` (of wheels only).
+
+`CURSORKEEPER_WHEEL_COMPILED=yes` makes a wheel of this interpreter and this machine's libraries,
+with `core` and `format` as machine code beside their source; in a checkout, with a C compiler.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 JAR_OF_MAVEN = "java/gateway/target/cursorkeeper-gateway.jar"
 JAR = "cursorkeeper/demo/stack/cursorkeeper-gateway.jar"
 JAR_VARIABLE = "CURSORKEEPER_WHEEL_JAR"
+COMPILED = "cursorkeeper/_compiled"
+COMPILED_VARIABLE = "CURSORKEEPER_WHEEL_COMPILED"
 
 
 class DistributionHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -32,8 +37,13 @@ class DistributionHook(BuildHookInterface):  # type: ignore[type-arg]
             from build_protos import build
 
             build()
-        if version == "editable" or (self.target_name == "wheel" and self._is_without_jar()):
+        if version == "editable":
             return
+        if self.target_name == "wheel":
+            if self._said(COMPILED_VARIABLE) == "yes":
+                self._compile(is_checkout, build_data)
+            if self._said(JAR_VARIABLE) == "no":
+                return
         jar = checkout / JAR_OF_MAVEN if is_checkout else Path(self.root) / JAR
         if not jar.is_file():
             self.app.abort(
@@ -43,8 +53,17 @@ class DistributionHook(BuildHookInterface):  # type: ignore[type-arg]
             )
         build_data["force_include"][str(jar)] = JAR
 
-    def _is_without_jar(self) -> bool:
-        said = os.environ.get(JAR_VARIABLE, "")
+    def _compile(self, is_checkout: bool, build_data: dict[str, Any]) -> None:
+        if not is_checkout:
+            self.app.abort(f"{COMPILED_VARIABLE} is for builds from the repository")
+        from compile_core import main
+
+        main(["--strict"])
+        build_data["pure_python"], build_data["infer_tag"] = False, True
+        build_data["force_include"][str(Path(self.root, COMPILED))] = COMPILED
+
+    def _said(self, variable: str) -> str:
+        said = os.environ.get(variable, "")
         if said not in ("", "yes", "no"):
-            self.app.abort(f"{JAR_VARIABLE} = {said!r}: use yes or no")
-        return said == "no"
+            self.app.abort(f"{variable} = {said!r}: use yes or no")
+        return said

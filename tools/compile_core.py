@@ -1,8 +1,9 @@
 """Translates the daemon's `core` and `format` to machine code with mypyc, beside their source.
 
 Run by `make compiled`, and by the wheel's build hook where it is asked for. A machine without a C
-compiler or Python's headers is told so, and runs the source as it is: that is no failure, unless
-`--strict` says so. What was made is used for exactly this source only (`cursorkeeper/compiled.py`).
+compiler or Python's headers is told so, or why the compiler failed, and runs the source as it is:
+that is no failure, unless `--strict` says so. What was made is used for exactly this source only
+(`cursorkeeper/compiled.py`).
 
 mypyc makes plain classes of those whose decorators it does not know, so two of `core/shape` are
 spelled out as the dataclasses that they are: in a copy, line by line. Values that never change are
@@ -79,34 +80,34 @@ def missing() -> str:
     return ""
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--strict", action="store_true", help="a machine without a compiler fails")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     sys.path.insert(0, str(ROOT / "daemon"))
     from cursorkeeper import compiled
 
     if compiled.IS_COMPILED:
         return
-    lack = missing()
-    if lack:
+    lack, digest = missing(), compiled.digest()
+    why = f"this machine lacks {lack}" if lack else build(copy(compiled.PACKAGES))
+    if why:
         print(
-            f"the daemon's core is not compiled, which makes it about half as fast: "
-            f"this machine lacks {lack}",
+            f"{why}\nThe daemon's core is not compiled, so it takes about twice the CPU.",
             file=sys.stderr,
         )
         sys.exit(1 if arguments.strict else 0)
-    digest = compiled.digest()
-    files = copy(compiled.PACKAGES)
-    build(files)
     put(compiled.FOLDER, digest)
 
 
-def build(files: list[str]) -> None:
-    """In a process of its own: setuptools and mypyc work in the current folder."""
+def build(files: list[str]) -> str:
+    """In a process of its own: setuptools and mypyc work in the current folder. What went wrong;
+    empty: nothing.
+    """
     code = (
         "import sys; from mypyc.build import mypycify; from setuptools import setup; "
-        "setup(name='cursorkeeper', packages=[], ext_modules=mypycify(sys.argv[1:], "
+        "setup(name='cursorkeeper', packages=[], ext_modules=mypycify("
+        "['--config-file=', '--ignore-missing-imports', *sys.argv[1:]], "
         "opt_level='1', debug_level='0', separate=True), "
         f"script_args=['-q', 'build_ext', '--build-lib', 'out', '-j{os.cpu_count() or 1}'])"
     )
@@ -119,7 +120,8 @@ def build(files: list[str]) -> None:
         text=True,
     )
     if done.returncode:
-        sys.exit(f"{done.stdout}\nmypyc or the C compiler failed (exit code {done.returncode})")
+        return f"{done.stdout}\nmypyc or the C compiler failed (exit code {done.returncode})"
+    return ""
 
 
 def put(folder: Path, digest: str) -> None:

@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -25,6 +25,7 @@ from cursorkeeper.demo.stack import QUICK, LocalCluster
 from cursorkeeper.demo.stack.standalone import Standalone
 from daemon.tests.pulsar_plugin.clients import Clients
 from daemon.tests.pulsar_plugin.jar import jar_of
+from daemon.tests.pulsar_plugin.sessions import end_session_of
 from tools.brokers.cluster import PulsarBroker, PulsarCluster
 from tools.brokers.play import plugin_conf
 
@@ -45,11 +46,13 @@ _ADMIN_MAX_S = 60.0
 _SMALL = {
     "managedLedgerMaxEntriesPerLedger": "500",
     "managedLedgerMinLedgerRolloverTimeMinutes": "0",
-    "metadataStoreSessionTimeoutMillis": "6000",
+    "metadataStoreSessionTimeoutMillis": "60000",
     "brokerShutdownTimeoutMs": "20000",
     "acknowledgmentAtBatchIndexLevelEnabled": "true",  # by default since 4.1
 }
-"""Several data ledgers a topic, and a broker that is gone is known to be gone soon."""
+"""Several data ledgers a topic. A broker whose machine stands still is not taken for gone; of one
+that was killed, `kill` ends the session.
+"""
 
 
 class Conflict(AssertionError):
@@ -150,7 +153,17 @@ async def start(*brokers: PulsarBroker) -> None:
 
 
 async def kill(*brokers: PulsarBroker) -> None:
-    await asyncio.gather(*(asyncio.to_thread(each.kill) for each in brokers))
+    """SIGKILL, and what ZooKeeper does some time later: the broker is known to be gone."""
+    await asyncio.gather(*(asyncio.to_thread(_kill, each) for each in brokers))
+
+
+def _kill(broker: PulsarBroker) -> None:
+    broker.kill()
+    with suppress(OSError):  # ZooKeeper is gone, too
+        end_session_of(
+            broker.cluster.zookeeper,
+            f"/loadbalance/brokers/{broker.admin_url.removeprefix('http://')}",
+        )
 
 
 async def stop(*brokers: PulsarBroker) -> None:
