@@ -126,17 +126,24 @@ def raw(channel: Any, method: str, kind: str) -> Any:
 
 
 async def create(connection: Any, spec: LedgerSpec) -> int:
-    """A ledger, without our client."""
+    """A ledger, without our client; as `created`, where a bookie is away for a moment."""
     request = pb.CreateRequest(
         ensemble=spec.ensemble,
         write_quorum=spec.write_quorum,
         ack_quorum=spec.ack_quorum,
         custom_metadata=OURS,
     )
-    made = await raw(connection, "Create", "unary_unary")(
-        request.SerializeToString(), metadata=WRITER
-    )
-    return int(pb.CreateReply.FromString(made).ledger_id)
+    async with asyncio.timeout(120):
+        while True:
+            try:
+                made = await raw(connection, "Create", "unary_unary")(
+                    request.SerializeToString(), metadata=WRITER
+                )
+                return int(pb.CreateReply.FromString(made).ledger_id)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+                await asyncio.sleep(0.2)
 
 
 async def health(gateway: JavaProcess) -> int:
