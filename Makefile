@@ -147,11 +147,13 @@ test: checked $(SPARK_CLASSES)
 	$(ONE_WITH_SPARK)
 
 # Python's and Java's own checks beside each other: each of them is one process for most of its time.
-checked: setup
+checked: setup $(VENV)/.spark
 	$(MAKE) -j2 --output-sync=target checked-python checked-java
 
 checked-python:
-	$(MAKE) -j1 check compiled test-interpreted
+	$(MAKE) -j1 check
+	$(BIN)/python tools/compile_core.py --fail-on failure
+	$(MAKE) -j1 test-interpreted
 
 checked-java:
 	$(MAKE) -j1 test-java interop-classes broker-classes test-plugin

@@ -2,7 +2,7 @@
 
 Run by `make compiled`, and by the wheel's build hook where it is asked for. A machine without a C
 compiler or Python's headers is told so, or why the compiler failed, and runs the source as it is:
-that is no failure, unless `--strict` says so. What was made is used for exactly this source only
+that is no failure, unless `--fail-on` says so. What was made is used for exactly this source only
 (`cursorkeeper/compiled.py`).
 
 mypyc makes plain classes of those whose decorators it does not know, so two of `core/shape` are
@@ -14,41 +14,73 @@ translated is in `AS_IT_IS`, with its reason.
 from __future__ import annotations
 
 import argparse
+import ast
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "daemon/cursorkeeper"
 WORK = ROOT / ".build/compiled"
+LOCK = ROOT / ".build/compiled.lock"
 AS_IT_IS = {
     "core/shape.py": "makes the decorators themselves",
+    "core/errors.py": "exceptions, which are pickled with what they say",
     "core/setting.py": "a field specifier of its own",
     "core/limits.py": "fields by that specifier",
     "core/names.py": "properties that are computed once",
     "core/footer.py": "structures of msgspec",
+    "format/codec.py": "what each thread has of its own, by a base class written in C",
     "format/footer.py": "structures of msgspec",
 }
+"""Beside its own classes mypyc knows those in `_BASES`: of any other base it would leave out what
+that does, without a word. So such a class is refused.
+"""
+_BASES = {"Enum", "Generic", "IntEnum", "IntFlag", "NamedTuple", "Protocol", "StrEnum"}
+MADE_BY = "made_by"
 _SPELLED = {
     "@frozen": "@dataclasses.dataclass(frozen=True)",
     "@component": "@dataclasses.dataclass(eq=False, repr=False)",
 }
 _FUTURE = "from __future__ import annotations"
-
-
 _VALUE = re.compile(r"^@frozen\nclass (\w+)", re.MULTILINE)
 
 
 def translated(text: str) -> str:
     """The same source, line by line, with the decorators that mypyc knows."""
     lines = [_SPELLED.get(line, line) for line in text.split("\n")]
-    lines += [f"copyreg.pickle({name}, shape.by_fields)" for name in _VALUE.findall(text)]
+    values = _VALUE.findall(text)
+    if len(values) != text.count("@frozen") or any("@component" in line for line in lines):
+        raise SystemExit("a decorator of core/shape stands where it is not understood")
+    lines += [f"copyreg.pickle({name}, shape.by_fields)" for name in values]
     imports = "import copyreg, dataclasses; from cursorkeeper.core import shape"
     return "\n".join(lines).replace(_FUTURE, f"{_FUTURE}; {imports}", 1)
+
+
+def foreign(sources: Mapping[str, str]) -> list[str]:
+    """Classes whose bases mypyc would not honour, by file."""
+    classes = [
+        (name, node)
+        for name, text in sources.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+    ]
+    ours = {node.name for _, node in classes}
+    return [
+        f"{name}: class {node.name}({ast.unparse(base)})"
+        for name, node in classes
+        for base in node.bases
+        if ast.unparse(base).partition("[")[0] not in ours | _BASES
+        and not ast.unparse(base).endswith(("Exception", "Error"))
+    ]
 
 
 def copy(packages: tuple[str, ...]) -> list[str]:
@@ -56,18 +88,24 @@ def copy(packages: tuple[str, ...]) -> list[str]:
     that were translated at different times do not fit together.
     """
     shutil.rmtree(WORK, ignore_errors=True)
-    found = []
+    found: dict[str, str] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE)
         text = path.read_text()
-        if name.parts[0] in packages and len(name.parts) == 2 and name.name != "__init__.py":
+        if (
+            name.parts[0] in packages
+            and len(name.parts) == 2
+            and name.name != "__init__.py"
+            and name.as_posix() not in AS_IT_IS
+        ):
             text = translated(text)
-            if str(name) not in AS_IT_IS:
-                found.append(f"cursorkeeper/{name}")
+            found[f"cursorkeeper/{name}"] = text
         copied = WORK / "cursorkeeper" / name
         copied.parent.mkdir(parents=True, exist_ok=True)
         copied.write_text(text)
-    return found
+    if strangers := foreign(found):
+        raise SystemExit("not translated: " + ", ".join(strangers))
+    return list(found)
 
 
 def missing() -> str:
@@ -82,22 +120,44 @@ def missing() -> str:
 
 def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--strict", action="store_true", help="a machine without a compiler fails")
-    arguments = parser.parse_args(words)
+    parser.add_argument(
+        "--fail-on",
+        choices=["failure", "lack"],
+        help="what ends with exit code 1: the compiler's failure; or also a machine without one",
+    )
+    fails_on = parser.parse_args(words).fail_on
     sys.path.insert(0, str(ROOT / "daemon"))
     from cursorkeeper import compiled
 
-    if compiled.IS_COMPILED:
+    there = PACKAGE / compiled.COMPILED / compiled.digest()
+    if is_made(there):
         return
-    lack, digest = missing(), compiled.digest()
-    why = f"this machine lacks {lack}" if lack else build(copy(compiled.PACKAGES))
-    if why:
-        print(
-            f"{why}\nThe daemon's core is not compiled, so it takes about twice the CPU.",
-            file=sys.stderr,
-        )
-        sys.exit(1 if arguments.strict else 0)
-    put(compiled.FOLDER, digest)
+    LOCK.parent.mkdir(exist_ok=True)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two of them would work in one folder
+        if is_made(there):
+            return
+        lack = missing()
+        why = f"this machine lacks {lack}" if lack else build(copy(compiled.PACKAGES))
+        if why:
+            print(
+                f"{why}\nThe daemon's core is not compiled, so it takes about twice the CPU.",
+                file=sys.stderr,
+            )
+            sys.exit(1 if fails_on == "lack" or (fails_on and not lack) else 0)
+        put(there)
+
+
+def is_made(there: Path) -> bool:
+    """By these lines and this mypyc, and whole."""
+    from cursorkeeper import compiled
+
+    try:
+        return (there / MADE_BY).read_text() == made_by() and (
+            there / compiled.FILES
+        ).read_text() == compiled.files(there)
+    except OSError:
+        return False
 
 
 def build(files: list[str]) -> str:
@@ -124,15 +184,30 @@ def build(files: list[str]) -> str:
     return ""
 
 
-def put(folder: Path, digest: str) -> None:
-    """The digest is written last: without it nothing is used."""
-    shutil.rmtree(folder, ignore_errors=True)
-    made = sorted((WORK / "out").rglob("*.so"))
-    for path in made:
-        there = folder / path.relative_to(WORK / "out/cursorkeeper")
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, there)
-    (folder / "digest").write_text(digest)
+def made_by() -> str:
+    """What the same source is translated anew for: another mypyc, or another of these lines."""
+    return f"mypyc {version('mypy')}, {sha256(Path(__file__).read_bytes()).hexdigest()}"
+
+
+def put(there: Path) -> None:
+    """It appears whole; what was made of other source goes."""
+    from cursorkeeper import compiled
+
+    out = WORK / "out/cursorkeeper"
+    (out / compiled.FILES).write_text(compiled.files(out))
+    (out / MADE_BY).write_text(made_by())
+    new = there.with_name("new")
+    shutil.rmtree(new, ignore_errors=True)
+    shutil.copytree(out, new)
+    for old in there.parent.iterdir():
+        if old.is_dir() and old != new:
+            gone = old.with_name(f"old-{os.getpid()}")
+            old.rename(gone)
+            shutil.rmtree(gone)
+        elif old != new:
+            old.unlink()
+    new.rename(there)
+    made = list(there.rglob("*.so"))
     size = sum(path.stat().st_size for path in made)
     print(f"compiled {len(made) // 2} modules, {size / 1e6:.1f} MB", file=sys.stderr)
 

@@ -1,9 +1,9 @@
 """Serves every process of the daemon: whether `core` and `format` run as machine code.
 
-`tools/compile_core.py` translates these packages with mypyc into `_compiled`, beside a digest of
-what it translated. Python's own source stays the only source: the machine code is used if it was
-made of exactly these files, for this interpreter; otherwise the files run as they are, about half
-as fast. `CURSORKEEPER_COMPILED=no` asks for that.
+`tools/compile_core.py` translates these packages with mypyc into a folder that is named by the
+digest of what it translated. Python's own source stays the only source: the machine code is used if
+it was made of exactly these files, for this interpreter, and is whole; otherwise the files run as
+they are, about half as fast. `CURSORKEEPER_COMPILED=no` asks for that.
 """
 
 from __future__ import annotations
@@ -17,18 +17,28 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = ("core", "format")
-FOLDER = HERE / "_compiled"
-DIGEST = FOLDER / "digest"
+COMPILED = "_compiled"
+FILES = "files"
+"""Names and sizes of what belongs to it, a line each: a copy may have been cut off."""
 VARIABLE = "CURSORKEEPER_COMPILED"
 
 
 def digest(root: Path = HERE) -> str:
-    """Of all that is translated, and of the interpreter that it is translated for."""
+    """Of all source of these packages, and of the interpreter that it is translated for."""
     said = sha256(EXTENSION_SUFFIXES[0].encode())
     for package in PACKAGES:
-        for path in sorted((root / package).glob("*.py")):
-            said.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        for path in sorted((root / package).rglob("*.py")):
+            said.update(f"{path.relative_to(root).as_posix()}\0".encode())
+            said.update(path.read_bytes() + b"\0")
     return said.hexdigest()
+
+
+def files(folder: Path) -> str:
+    """What `FILES` of a whole folder says."""
+    found = sorted(folder.rglob("*.so"))
+    return "".join(
+        f"{path.relative_to(folder).as_posix()} {path.stat().st_size}\n" for path in found
+    )
 
 
 def _is_wanted() -> bool:
@@ -38,17 +48,23 @@ def _is_wanted() -> bool:
     return said != "no"
 
 
-def _is_there() -> bool:
+def _folder() -> Path | None:
+    """Where the machine code is; None: the source runs."""
+    if not _is_wanted() or not (HERE / COMPILED).is_dir():
+        return None
+    folder = HERE / COMPILED / digest()
     try:
-        return DIGEST.read_text() == digest()
+        is_whole = (folder / FILES).read_bytes() == files(folder).encode()
     except OSError:
-        return False
+        return None
+    return folder if is_whole else None
 
 
-IS_COMPILED = _is_wanted() and _is_there()
+FOLDER = _folder()
+IS_COMPILED = FOLDER is not None
 
 
 def prefer(package: str, path: MutableSequence[str]) -> None:
     """The machine code of a package's modules is found before their source."""
-    if IS_COMPILED:
+    if FOLDER is not None:
         path.insert(0, str(FOLDER / package.rpartition(".")[2]))

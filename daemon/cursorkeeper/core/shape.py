@@ -14,8 +14,12 @@ E = TypeVar("E", bound=Enum)
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def frozen(cls: type[T]) -> type[T]:
-    """A dataclass whose values never change."""
-    return dataclass(frozen=True, slots=True)(cls)
+    """A dataclass whose values never change. They are pickled and copied by their fields, so that
+    compiled ones and those of the source can be exchanged.
+    """
+    made = dataclass(frozen=True, slots=True)(cls)
+    made.__reduce__ = by_fields  # type: ignore[method-assign, assignment]
+    return made
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
@@ -27,9 +31,7 @@ def component(cls: type[T]) -> type[T]:
 
 
 def by_fields(value: Any) -> tuple[type, tuple[Any, ...]]:
-    """How a compiled value that never changes is pickled and copied; see
-    `tools/compile_core.py`.
-    """
+    """How a value that never changes is pickled and copied."""
     return type(value), tuple(getattr(value, each.name) for each in fields(value))
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cursorkeeper.compiled import VARIABLE
+from cursorkeeper.compiled import IS_COMPILED, VARIABLE
 from cursorkeeper.core.machine import CursorMachine
 from daemon.tests.simulator.simulator import BROKERS, CHAINS, DUELS, LOADS, MOVES, run
 
@@ -177,7 +177,8 @@ def test_neither_hash_seeds_nor_a_compiler_matter() -> None:
     source.
     """
     code = (
-        "from daemon.tests.simulator.simulator import run;"
+        "from cursorkeeper.compiled import IS_COMPILED;"
+        "from daemon.tests.simulator.simulator import run; print(IS_COMPILED);"
         "print([run(s, formats=f).digest for s in (5, 16) for f in ('native', 'mixed', 'moves')])"
     )
     found = set()
@@ -196,5 +197,7 @@ def test_neither_hash_seeds_nor_a_compiler_matter() -> None:
             text=True,
             check=True,
         )
-        found.add(done.stdout)
+        ran, _, digests = done.stdout.partition("\n")
+        assert ran == str(IS_COMPILED and wanted != "no")
+        found.add(digests)
     assert len(found) == 1
