@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, TypeVar, dataclass_transform
@@ -18,7 +19,7 @@ def frozen(cls: type[T]) -> type[T]:
     compiled ones and those of the source can be exchanged.
     """
     made = dataclass(frozen=True, slots=True)(cls)
-    made.__reduce__ = by_fields  # type: ignore[method-assign, assignment]
+    copyreg.pickle(made, by_fields)
     return made
 
 
