@@ -58,9 +58,9 @@ class DistributionHook(BuildHookInterface):  # type: ignore[type-arg]
             self.app.abort(f"{COMPILED_VARIABLE} is for builds from the repository")
         from compile_core import main
 
-        main(["--fail-on", "lack"])
+        folder = main(["--fail-on", "lack"])
         build_data["pure_python"], build_data["infer_tag"] = False, True
-        build_data["force_include"][str(Path(self.root, COMPILED))] = COMPILED
+        build_data["force_include"][str(folder)] = f"{COMPILED}/{folder.name}"
 
     def _said(self, variable: str) -> str:
         said = os.environ.get(variable, "")

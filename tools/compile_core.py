@@ -41,9 +41,7 @@ AS_IT_IS = {
     "format/codec.py": "what each thread has of its own, by a base class written in C",
     "format/footer.py": "structures of msgspec",
 }
-"""Beside its own classes mypyc knows those in `_BASES`: of any other base it would leave out what
-that does, without a word. So such a class is refused.
-"""
+# Of any other base than these and its own classes mypyc leaves out what it does, without a word.
 _BASES = {"Enum", "Generic", "IntEnum", "IntFlag", "NamedTuple", "Protocol", "StrEnum"}
 MADE_BY = "made_by"
 _SPELLED = {
@@ -110,15 +108,16 @@ def copy(packages: tuple[str, ...]) -> list[str]:
 
 def missing() -> str:
     """What this machine lacks; empty: nothing."""
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-    if shutil.which(os.environ.get("CC", compiler)) is None and shutil.which("gcc") is None:
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    if shutil.which(compiler.split()[0]) is None:
         return "a C compiler (apt-get install gcc libc6-dev)"
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         return "Python's headers (apt-get install python3-dev)"
     return ""
 
 
-def main(words: list[str] | None = None) -> None:
+def main(words: list[str] | None = None) -> Path:
+    """Where the machine code is, or would be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--fail-on",
@@ -131,21 +130,22 @@ def main(words: list[str] | None = None) -> None:
 
     there = PACKAGE / compiled.COMPILED / compiled.digest()
     if is_made(there):
-        return
+        return there
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two of them would work in one folder
         if is_made(there):
-            return
+            return there
         lack = missing()
         why = f"this machine lacks {lack}" if lack else build(copy(compiled.PACKAGES))
         if why:
             print(
-                f"{why}\nThe daemon's core is not compiled, so it takes about twice the CPU.",
+                f"{why}\n`core` and `format` are not compiled, so they take about twice the CPU.",
                 file=sys.stderr,
             )
             sys.exit(1 if fails_on == "lack" or (fails_on and not lack) else 0)
         put(there)
+    return there
 
 
 def is_made(there: Path) -> bool:

@@ -13,32 +13,43 @@ from typing import Final
 from pyroaring import BitMap
 
 from cursorkeeper.core.errors import DamageError
-from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX
+from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.values import Delta
 from cursorkeeper.format import leb, sections
 from cursorkeeper.format.columns import Unusual
-from cursorkeeper.format.fields import Field
+from cursorkeeper.format.fields import Field, read_mark_delete
 from cursorkeeper.format.sections import Mode
 
 BYTES_MAX: Final = 1 << 13
 """A byte is an ack at most, except in runs and bitmaps, which are counted."""
 _ACKS_MAX: Final = 1 << 16
+_MARK_DELETE: Final = int(Field.MARK_DELETE)
 _ACKS: Final = int(Field.ACKS)
 _GAPS: Final = int(Mode.GAPS)
 
 
 def read(bodies: Sequence[bytes]) -> Delta:
-    """The join of bodies that hold acks and nothing else, together at most `BYTES_MAX`. Raises
-    Unusual.
+    """The join of bodies that hold mark-delete and acks and nothing else, together at most
+    `BYTES_MAX`. Raises Unusual.
     """
     if sum(map(len, bodies)) > BYTES_MAX:
         raise Unusual
     members: dict[int, list[int]] = {}
     ranges: dict[int, BitMap] = {}
+    mark_delete: Position | None = None
     room = _ACKS_MAX
     try:
         for body in bodies:
-            room = _take(body, members, ranges, room)
+            bits, pos = leb.read(body, 0)
+            if bits & ~(_MARK_DELETE | _ACKS):
+                raise Unusual
+            if bits & _MARK_DELETE:
+                found, pos = read_mark_delete(body, pos)
+                mark_delete = found if mark_delete is None else max(mark_delete, found)
+            if bits & _ACKS:
+                room, pos = _take(body, pos, members, ranges, room)
+            if pos != len(body):
+                raise Unusual
     except DamageError:
         raise Unusual from None
     acks: dict[int, BitMap] = {}
@@ -46,14 +57,13 @@ def read(bodies: Sequence[bytes]) -> Delta:
         acks[ledger] = BitMap(members.get(ledger, []))
         if ledger in ranges:
             acks[ledger] |= ranges[ledger]
-    return Delta(acks=acks)
+    return Delta(mark_delete, acks=acks)
 
 
-def _take(body: bytes, members: dict[int, list[int]], ranges: dict[int, BitMap], room: int) -> int:
-    """Adds the acks of one body; returns the room that is left."""
-    bits, pos = leb.read(body, 0)
-    if bits != _ACKS:
-        raise Unusual
+def _take(
+    body: bytes, pos: int, members: dict[int, list[int]], ranges: dict[int, BitMap], room: int
+) -> tuple[int, int]:
+    """Adds the acks of one body; returns the room that is left, and the place after them."""
     end = len(body)
     count, pos = leb.read(body, pos)
     if count == 0 or count > end:
@@ -90,6 +100,4 @@ def _take(body: bytes, members: dict[int, list[int]], ranges: dict[int, BitMap],
             known.append(entry)
         if pos != last or entry > ENTRY_ID_MAX:
             raise Unusual
-    if pos != end:
-        raise Unusual
-    return room
+    return room, pos

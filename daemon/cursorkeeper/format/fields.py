@@ -92,7 +92,7 @@ class Head:
         mark_delete = mark_delete_properties = cursor_properties = None
         layout: tuple[LayoutItem, ...] = ()
         if bits & Field.MARK_DELETE:
-            mark_delete, pos = _read_mark_delete(data, pos)
+            mark_delete, pos = read_mark_delete(data, pos)
         if bits & Field.MARK_DELETE_PROPERTIES:
             stamp, numbers, pos = _read_map(data, pos, _read_number)
             mark_delete_properties = MarkDeleteProperties(stamp, numbers)
@@ -157,7 +157,7 @@ def check_end(data: bytes, pos: int) -> None:
 # --- mark-delete and properties -------------------------------------------------------------------
 
 
-def _read_mark_delete(data: bytes, pos: int) -> tuple[Position, int]:
+def read_mark_delete(data: bytes, pos: int) -> tuple[Position, int]:
     ledger, pos = read_ledger(data, pos, 0)
     entry, pos = leb.read(data, pos)
     if entry > ENTRY_ID_MAX + 1:

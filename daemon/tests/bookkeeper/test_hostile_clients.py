@@ -102,12 +102,20 @@ async def created(store: GatewayClient, spec: LedgerSpec = ALONE) -> int:
     """A ledger. A bookie may be away for a moment: its session ends when it stands still, or the
     machine does.
     """
+    return await patiently(lambda: store.create(spec, OURS))
+
+
+async def patiently(attempt: Callable[[], Awaitable[int]]) -> int:
     async with asyncio.timeout(120):
         while True:
             try:
-                return await store.create(spec, OURS)
+                return await attempt()
             except GatewayRetry:
-                await asyncio.sleep(0.2)
+                pass
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                    raise
+            await asyncio.sleep(0.2)
 
 
 async def ledger_of(gateway: JavaProcess, entries: int, size: int) -> int:
@@ -133,17 +141,12 @@ async def create(connection: Any, spec: LedgerSpec) -> int:
         ack_quorum=spec.ack_quorum,
         custom_metadata=OURS,
     )
-    async with asyncio.timeout(120):
-        while True:
-            try:
-                made = await raw(connection, "Create", "unary_unary")(
-                    request.SerializeToString(), metadata=WRITER
-                )
-                return int(pb.CreateReply.FromString(made).ledger_id)
-            except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                    raise
-                await asyncio.sleep(0.2)
+    call, sent = raw(connection, "Create", "unary_unary"), request.SerializeToString()
+
+    async def attempt() -> int:
+        return int(pb.CreateReply.FromString(await call(sent, metadata=WRITER)).ledger_id)
+
+    return await patiently(attempt)
 
 
 async def health(gateway: JavaProcess) -> int:

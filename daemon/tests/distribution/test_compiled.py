@@ -104,7 +104,7 @@ def test_a_class_with_a_base_that_is_not_honoured_is_refused() -> None:
 
 
 def test_a_translated_source_has_the_same_lines() -> None:
-    """Tracebacks name lines."""
+    """So a traceback of machine code names the line of the source."""
     found = 0
     for package in compiled.PACKAGES:
         for path in (compiled.HERE / package).glob("*.py"):

@@ -15,7 +15,7 @@ from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.join import join
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import Delta, OpenRecord, Partial, PartialKey, Record, Segment
-from cursorkeeper.format import columns, delta, record, replay
+from cursorkeeper.format import columns, delta, few, record, replay
 from cursorkeeper.format.codec import Codec
 from daemon.tests.format.reference import leb, section
 from daemon.tests.format.strategies import RECORDS, bitmaps, deltas, normal
@@ -79,6 +79,45 @@ def test_damage_is_found_as_one_by_one(merge: Merge, values: list[Delta], at: in
         assert str(caught.value) == f"entry {index}: {error.message}"
         return
     assert normal(merge(changed)) == normal(expected)
+
+
+ACKS_ALONE = st.builds(
+    Delta,
+    st.none() | st.builds(Position, st.integers(0, 3), st.integers(-1, 3)),
+    acks=st.dictionaries(st.integers(0, 60), SMALL_SETS, max_size=6),
+)
+
+
+@given(st.lists(ACKS_ALONE, max_size=12))
+def test_few_numbers_are_read_one_by_one(values: list[Delta]) -> None:
+    bodies = [delta.encode(value) for value in values]
+    assert normal(few.read(bodies)) == normal(join(values))
+
+
+@given(
+    st.lists(ACKS_ALONE, min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 1 << 30), st.integers(1, 255)), min_size=1, max_size=3),
+)
+def test_few_numbers_of_other_bytes_are_read_as_each_body_or_not_at_all(
+    values: list[Delta], flips: list[tuple[int, int]]
+) -> None:
+    bodies = [bytearray(delta.encode(value)) for value in values]
+    for at, by in flips:
+        body = bodies[at % len(bodies)]
+        body[at // 64 % len(body)] ^= by
+    changed = [bytes(body) for body in bodies]
+    try:
+        found = few.read(changed)
+    except columns.Unusual:
+        return
+    assert normal(found) == normal(join([delta.decode(body) for body in changed]))
+
+
+def test_many_bytes_and_what_is_not_acks_are_left_to_others() -> None:
+    partly = delta.encode(Delta(partials={PartialKey(1, 2): Partial(9, BitMap([1]))}))
+    for bodies in ([partly], [bytes(few.BYTES_MAX + 1)]):
+        with pytest.raises(columns.Unusual):
+            few.read(bodies)
 
 
 HUGE = [
