@@ -140,16 +140,16 @@ def whole_state_bytes_estimate(state: AckState) -> int:
 def take_slice(area: EntryRange, state: AckState) -> Slice:
     """One range as a bitmap: of holes or of acks, whichever is smaller."""
     acks = state.ledgers[area.ledger]
-    if area.first == 0 and area.last == acks.high_water - 1:
-        holes = acks.holes.copy()
-    else:
-        holes = bitmaps.between(acks.holes, area.first, area.last)
+    is_whole = area.first == 0 and area.last == acks.high_water - 1
+    holes = acks.holes if is_whole else bitmaps.between(acks.holes, area.first, area.last)
     entries = area.last - area.first + 1
     if entries <= CONTAINER and 2 * len(holes) > entries:
         # of about as many runs, and of fewer members
         acked = bitmaps.span(area.first, area.last) - holes
         acked.run_optimize()
         return Slice(area.ledger, area.first, area.last, False, acked)
+    if is_whole:
+        holes = holes.copy()
     holes.run_optimize()
     if entries <= CONTAINER:
         return Slice(area.ledger, area.first, area.last, True, holes)

@@ -58,7 +58,9 @@ _PIECE_ENTRIES = 1 << 26
 MiB at most.
 """
 _OWN_MAX = 64
-"""Ledgers that live acks find as objects: those that they touched last."""
+"""Ledgers that live acks, and whoever looks first at a state that was read, find as objects: those
+that were touched last.
+"""
 
 
 @component
@@ -323,7 +325,7 @@ class AckState:
     def settle(self) -> None:
         """After the last join: mark-delete takes the contiguous prefix, as the writer's own did."""
         self._advance()
-        self.ledgers.pack()
+        self.ledgers.pack(_OWN_MAX)
 
     def _join_common(self, part: Delta | Segment) -> None:
         if part.layout:

@@ -10,18 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-import numpy as np
-from google_crc32c import value as crc32c
-from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.join import join
-from cursorkeeper.core.shape import frozen
-from cursorkeeper.core.sizes import RECORD_HEADER_BYTES
 from cursorkeeper.core.values import Delta
 from cursorkeeper.format import columns, delta, few, record
-from cursorkeeper.format.codec import Codec, expand
+from cursorkeeper.format.record import RecordHeader
 
 CHUNK_BYTES: Final = columns.BODIES_BYTES_MAX
 """Body bytes read in one pass. A larger body is read alone."""
@@ -32,73 +27,21 @@ state's budget is asked.
 
 PlaceOf = Callable[[int], str]
 
-_HEADER: Final = np.dtype(
-    [
-        ("magic", "<u2"),
-        ("version", "u1"),
-        ("kind", "u1"),
-        ("flags", "u1"),
-        ("reserved", "V3"),
-        ("cursor_hash", "<u8"),
-        ("epoch", "<u4"),
-        ("generation", "<u4"),
-        ("sequence", "<u8"),
-        ("body_bytes", "<u4"),
-        ("crc32c", "<u4"),
-    ]
-)
-_MAGIC: Final[int] = int.from_bytes(record.MAGIC, "little")
-_NO_CRC: Final = bytes(4)
-
-
-@frozen
-class Batch:
-    """Checked records: one element per record in each column. `bodies` are expanded and not
-    decoded.
-    """
-
-    version: NDArray[np.uint8]
-    kind: NDArray[np.uint8]
-    epoch: NDArray[np.uint32]
-    generation: NDArray[np.uint32]
-    sequence: NDArray[np.uint64]
-    crc32c: NDArray[np.uint32]
-    bodies: list[bytes]
-
 
 def split_bodies(
     entries: Sequence[bytes], cursor_hash: int | None, place_of: PlaceOf = "record {}".format
-) -> Batch:
+) -> list[tuple[RecordHeader, bytes]]:
     """`record.split_body` of many entries. `place_of(i)` names entry i when it is damaged.
 
     Raises TooNewError, DamageError with the place of the first bad entry.
     """
-    heads = np.frombuffer(
-        b"".join(
-            [entry[:RECORD_HEADER_BYTES] for entry in entries if len(entry) >= RECORD_HEADER_BYTES]
-        ),
-        _HEADER,
-    )
-    if heads.size != len(entries) or not _is_good(heads, entries, cursor_hash):
-        _raise_first(entries, cursor_hash, place_of)
-    codecs = heads["flags"].tolist()
-    bodies = [entry[RECORD_HEADER_BYTES:] for entry in entries]
-    for index in np.flatnonzero(heads["flags"]).tolist():
+    found: list[tuple[RecordHeader, bytes]] = []
+    for index, entry in enumerate(entries):
         try:
-            bodies[index] = expand(
-                bodies[index], Codec(codecs[index]), int(heads["body_bytes"][index])
-            )
+            found.append(record.split_body(entry, cursor_hash))
         except DamageError as error:
             raise error.at(place_of(index)) from None
-    return Batch(
-        heads["version"],
-        heads["kind"],
-        heads["epoch"],
-        heads["generation"],
-        heads["sequence"],
-        heads["crc32c"],
-        bodies,
-    )
+    return found
 
 
 def batches(entries: Sequence[bytes], records_max: int) -> Iterator[tuple[int, Sequence[bytes]]]:
@@ -114,41 +57,6 @@ def batches(entries: Sequence[bytes], records_max: int) -> Iterator[tuple[int, S
         size += announced
     if begin < len(entries):
         yield begin, entries[begin:]
-
-
-def _is_good(heads: NDArray[np.void], entries: Sequence[bytes], cursor_hash: int | None) -> bool:
-    sizes = np.fromiter(map(len, entries), np.int64, len(entries)) - RECORD_HEADER_BYTES
-    crcs = [
-        crc32c(b"".join((entry[: record.CRC_AT], _NO_CRC, entry[RECORD_HEADER_BYTES:])))
-        for entry in entries
-    ]
-    kinds, flags = heads["kind"], heads["flags"]
-    is_good = (
-        (heads["magic"] == _MAGIC)
-        & (heads["version"] >= record.VERSION)
-        & (
-            heads["version"]
-            <= np.where(kinds == record.Kind.SEGMENT, record.SEGMENT_VERSION, record.VERSION)
-        )
-        & (kinds >= min(record.Kind))
-        & (kinds <= max(record.Kind))
-        & (flags <= max(Codec))
-        & (heads["body_bytes"] <= record.BODY_BYTES_MAX)
-        & ((flags != Codec.NONE) | (heads["body_bytes"] == sizes))
-        & (heads["crc32c"] == np.array(crcs, np.uint32))
-    )
-    if cursor_hash is not None:
-        is_good &= heads["cursor_hash"] == np.uint64(cursor_hash)
-    return bool(is_good.all())
-
-
-def _raise_first(entries: Sequence[bytes], cursor_hash: int | None, place_of: PlaceOf) -> None:
-    for index, entry in enumerate(entries):
-        try:
-            record.split_body(entry, cursor_hash)
-        except DamageError as error:
-            raise error.at(place_of(index)) from None
-    raise AssertionError("records are refused together and accepted one by one")
 
 
 def merge_deltas(bodies: Sequence[bytes], place_of: PlaceOf = "delta body {}".format) -> Delta:

@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-import numpy as np
-
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import budget as budgets
@@ -39,7 +37,7 @@ from cursorkeeper.core.values import Delta, Segment, SnapshotEnd, Stamp, newer
 from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import record, replay, snapshot
 from cursorkeeper.format.pulsar.states import delta_of
-from cursorkeeper.format.record import Kind
+from cursorkeeper.format.record import Kind, RecordHeader
 from cursorkeeper.runtime import pulsar_ledger
 from cursorkeeper_client.back_off import BackOff
 
@@ -153,36 +151,42 @@ class LedgerJoin:
 
     def _join_batch(self, begin: int, part: Sequence[bytes]) -> None:
         footer, base, out, ledger = self._footer, self._base, self._out, self._ledger
-        batch = replay.split_bodies(
+        records = replay.split_bodies(
             part, self._record_hash, place_of=lambda i: f"ledger {ledger} entry {begin + i}"
         )
-        if len(part) == 0:
-            return
-        if int(batch.epoch.max()) > footer.epoch:
-            place = f"ledger {ledger} entry {begin + int(batch.epoch.argmax())}"
-            raise ForeignRecordError(
-                f"is of epoch {int(batch.epoch.max())}, the footer of {footer.epoch}", place
-            )
-        current = batch.generation == footer.generation
         # what stands in front of the snapshot, the snapshot holds too: checked, not joined
-        needed = np.arange(begin, begin + len(part)) >= (base.first_entry if base else 0)
-        deltas = np.flatnonzero(current & needed & (batch.kind == Kind.DELTA)).tolist()
+        needed_from = base.first_entry if base else 0
+        deltas: list[tuple[int, bytes]] = []
+        delta_bytes = 0
+        segments: list[tuple[int, RecordHeader, bytes]] = []
+        for entry, (header, body) in enumerate(records, begin):
+            if header.epoch > footer.epoch:
+                raise ForeignRecordError(
+                    f"is of epoch {header.epoch}, the footer of {footer.epoch}",
+                    f"ledger {ledger} entry {entry}",
+                )
+            if header.generation != footer.generation:
+                continue
+            if header.kind is Kind.DELTA and entry >= needed_from:
+                deltas.append((entry, body))
+                delta_bytes += header.stored_bytes
+            elif header.kind is Kind.SEGMENT and entry in self._listed:
+                segments.append((entry, header, body))
         if deltas:
             merged = replay.merge_deltas(
-                [batch.bodies[i] for i in deltas],
-                place_of=lambda i: f"ledger {ledger} entry {begin + deltas[i]}",
+                [body for _, body in deltas],
+                place_of=lambda i: f"ledger {ledger} entry {deltas[i][0]}",
             )
             self._window.join_delta(out.state, merged)
             self._joined.append(merged)
             out.delta_records += len(deltas)
-            out.delta_bytes += sum(len(part[i]) for i in deltas)
+            out.delta_bytes += delta_bytes
             out.delta_acks += sum(map(len, merged.acks.values()))
-        for i in np.flatnonzero(current & (batch.kind == Kind.SEGMENT)).tolist():
-            if begin + i in self._listed:
-                self._crcs[begin + i] = int(batch.crc32c[i])
-                segment = snapshot.decode_segment(batch.bodies[i], int(batch.version[i]))
-                self._window.join_segment(out.state, segment)
-                self._joined.append(segment)
+        for entry, header, body in segments:
+            self._crcs[entry] = header.crc32c
+            segment = snapshot.decode_segment(body, header.version)
+            self._window.join_segment(out.state, segment)
+            self._joined.append(segment)
 
     def _join_one(self, entry: int, payload: bytes) -> None:
         base, ledger = self._base, self._ledger

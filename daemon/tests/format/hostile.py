@@ -249,17 +249,13 @@ def outcome(records: list[bytes]) -> str:
     state = AckState(budget=StateBudget(STATE_BYTES_MAX, 500_000))
     try:
         for _, part in replay.batches(records, 5_000):
-            batch = replay.split_bodies(part, CURSOR_HASH)
-            for body, kind, version in zip(
-                batch.bodies, batch.kind.tolist(), batch.version.tolist(), strict=True
-            ):
-                if kind == Kind.SNAPSHOT_END:
+            split = replay.split_bodies(part, CURSOR_HASH)
+            for header, body in split:
+                if header.kind is Kind.SNAPSHOT_END:
                     snapshot.decode_end(body)
-                elif kind == Kind.SEGMENT:
-                    state.join_segment(snapshot.decode_segment(body, version))
-            deltas = [
-                b for b, k in zip(batch.bodies, batch.kind.tolist(), strict=True) if k == Kind.DELTA
-            ]
+                elif header.kind is Kind.SEGMENT:
+                    state.join_segment(snapshot.decode_segment(body, header.version))
+            deltas = [body for header, body in split if header.kind is Kind.DELTA]
             for merge in (replay.merge_deltas, replay.merge_many):
                 state.join_delta(merge(deltas))
         state.settle()
