@@ -6,9 +6,10 @@ that is no failure, unless `--fail-on` says so. What was made is used for exactl
 (`cursorkeeper/compiled.py`).
 
 mypyc makes plain classes of those whose decorators it does not know, so two of `core/shape` are
-spelled out as the dataclasses that they are: in a copy, line by line. Values that never change are
-pickled and copied by their fields, because compiled ones cannot be filled in later. What cannot be
-translated is in `AS_IT_IS`, with its reason.
+spelled out as the dataclasses that they are: in a copy, line by line. Their constructors are
+spelled out, too, in the blank line after each class, or they would be Python. Values that never
+change are pickled and copied by their fields, because compiled ones cannot be filled in later.
+What cannot be translated is in `AS_IT_IS`, with its reason.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ AS_IT_IS = {
 _BASES = {"Enum", "Generic", "IntEnum", "IntFlag", "NamedTuple", "Protocol", "StrEnum"}
 MADE_BY = "made_by"
 _SPELLED = {
-    "@frozen": "@dataclasses.dataclass(frozen=True)",
-    "@component": "@dataclasses.dataclass(eq=False, repr=False)",
+    "@frozen": "@dataclasses.dataclass(frozen=True, init=False)",
+    "@component": "@dataclasses.dataclass(eq=False, repr=False, init=False)",
 }
 _FUTURE = "from __future__ import annotations"
 _VALUE = re.compile(r"^@frozen\nclass (\w+)", re.MULTILINE)
@@ -58,9 +59,46 @@ def translated(text: str) -> str:
     values = _VALUE.findall(text)
     if len(values) != text.count("@frozen") or any("@component" in line for line in lines):
         raise SystemExit("a decorator of core/shape stands where it is not understood")
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ClassDef) and _is_data(node):
+            if node.bases or any(lines[node.end_lineno : node.end_lineno + 1]):  # type: ignore[misc, operator]
+                raise SystemExit(f"class {node.name} has a base, or no blank line after it")
+            lines[node.end_lineno] = constructor(node)  # type: ignore[index]
     lines += [f"copyreg.pickle({name}, shape.by_fields)" for name in values]
     imports = "import copyreg, dataclasses; from cursorkeeper.core import shape"
     return "\n".join(lines).replace(_FUTURE, f"{_FUTURE}; {imports}", 1)
+
+
+def _is_data(node: ast.ClassDef) -> bool:
+    return any(f"@{ast.unparse(one)}" in _SPELLED for one in node.decorator_list)
+
+
+def constructor(node: ast.ClassDef) -> str:
+    """What `dataclasses` would make at run time, in one line."""
+    takes, does = ["self"], []
+    for item in node.body:
+        if isinstance(item, ast.AnnAssign) and "ClassVar" not in ast.unparse(item.annotation):
+            name, kind = ast.unparse(item.target), ast.unparse(item.annotation)
+            default = item.value
+            if not (isinstance(default, ast.Call) and ast.unparse(default.func) == "field"):
+                takes.append(f"{name}: {kind}" + (f" = {ast.unparse(default)}" if default else ""))
+                does.append(f"self.{name} = {name}")
+                continue
+            asked = {one.arg: ast.unparse(one.value) for one in default.keywords}
+            if asked == {"init": "False"}:
+                continue
+            if set(asked) != {"default_factory"}:
+                raise SystemExit(f"{node.name}.{name} is declared in a way that is not understood")
+            takes.append(f"{name}: {kind} | None = None")
+            made = f"({asked['default_factory']})()"
+            does.append(f"self.{name} = {made} if {name} is None else {name}")
+    if any(
+        isinstance(item, ast.FunctionDef) and item.name == "__post_init__" for item in node.body
+    ):
+        does.append("self.__post_init__()")
+    return (
+        f"    def __init__({', '.join(takes)}) -> None: {'; '.join(does) or 'pass'}  # type: ignore"
+    )
 
 
 def foreign(sources: Mapping[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -11,8 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap
 
 from cursorkeeper import compiled
+from cursorkeeper.core.shape import component
+from cursorkeeper.core.values import Partial
 from cursorkeeper.format import codec
 from tools import compile_core
 
@@ -66,11 +70,11 @@ def test_a_copy_that_was_cut_off_is_not_used(tmp_path: Path) -> None:
 
 def test_values_are_exchanged_with_who_runs_the_source() -> None:
     """As between a Spark driver and its workers."""
-    value = "Slice(7, 0, 9, True, BitMap([3]))"
+    value = "Partial(9, BitMap([3]))"
     code = f"""
 import pickle, sys
 from pyroaring import BitMap
-from cursorkeeper.core.values import Slice
+from cursorkeeper.core.values import Partial
 if sys.argv[1:]:
     assert pickle.loads(bytes.fromhex(sys.argv[1])) == {value}
 else:
@@ -115,8 +119,62 @@ def test_a_translated_source_has_the_same_lines() -> None:
             copied = compile_core.translated(text).split("\n")
             for line, translated in zip(lines, copied, strict=False):
                 found += line != translated
-                assert line == translated or line.startswith(("@", "from __future__")), line
+                is_constructor = not line and translated.startswith("    def __init__(self")
+                assert (
+                    line == translated
+                    or is_constructor
+                    or line.startswith(("@", "from __future__"))
+                ), line
     assert found
+
+
+DECLARED = """
+@component
+class Part:
+    given: int
+    said: str = "a"
+    made: list[int] = field(default_factory=list)
+    begun: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.begun = 7
+
+"""
+
+
+def test_constructors_are_those_of_the_dataclass() -> None:
+    names = {"component": component, "field": dataclasses.field}
+    exec(DECLARED, names)
+    spelled = {"dataclasses": dataclasses, "field": dataclasses.field}
+    (text, *_) = compile_core.translated(DECLARED).split("copyreg")
+    assert "def __init__" in text
+    exec(text, spelled)
+    for words, more in (((1,), {}), ((1, "b", [3]), {}), ((1,), {"made": [4]})):
+        of_source, of_copy = (
+            {name: getattr(made, name) for name in ("given", "said", "made", "begun")}
+            for made in (names["Part"](*words, **more), spelled["Part"](*words, **more))  # type: ignore[operator]
+        )
+        assert of_source == of_copy
+    one, other = spelled["Part"](1), spelled["Part"](1)  # type: ignore[operator]
+    assert one.made is not other.made
+    with pytest.raises(TypeError):
+        spelled["Part"]()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "field", ["made: int = field(default=3)", "made: int = field(default=3, compare=False)"]
+)
+def test_a_field_that_is_declared_otherwise_is_refused(field: str) -> None:
+    with pytest.raises(SystemExit, match=r"Part\.made"):
+        compile_core.translated(f"@component\nclass Part:\n    {field}\n\n")
+
+
+def test_a_value_that_never_changes_does_not_when_compiled() -> None:
+    one = Partial(9, BitMap([3]))
+    with pytest.raises(AttributeError):
+        one.batch_size = 3  # type: ignore[misc]
+    assert repr(one) == "Partial(batch_size=9, missing=BitMap([3]))"
+    assert one == dataclasses.replace(one, batch_size=9) != dataclasses.replace(one, batch_size=8)
 
 
 def test_what_is_not_translated_is_there() -> None:
