@@ -32,6 +32,7 @@ from cursorkeeper_client.errors import (
 )
 from cursorkeeper_client.settings import ClientSettings
 from cursorkeeper_client.store import CursorInfo, CursorStore
+from cursorkeeper_client.tls import TlsError, TlsFiles
 from cursorkeeper_client.values import (
     AckedIndexes,
     Acks,
@@ -72,6 +73,8 @@ __all__ = [
     "PartialBatch",
     "Position",
     "SourceServer",
+    "TlsError",
+    "TlsFiles",
     "TooLarge",
     "WrongMessage",
 ]

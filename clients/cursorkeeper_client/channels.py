@@ -4,10 +4,14 @@ untyped edges of the library.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable
 from typing import Any, cast
 
 import grpc.aio
+
+from cursorkeeper_client.tls import TlsError, TlsFiles
 
 Options = list[tuple[str, int]]
 RpcFailed = cast(type[Exception], grpc.aio.AioRpcError)
@@ -36,13 +40,74 @@ def connection_options(
     ]
 
 
-def open_channel(address: str, options: Iterable[tuple[str, int]] = ()) -> Any:
+def open_channel(
+    address: str,
+    options: Iterable[tuple[str, int]] = (),
+    tls: TlsFiles | None = None,
+    server_name: str = "",
+) -> Any:
     """A channel of its own connection to `host:port` or `unix:path`, whatever proxy the environment
-    knows. Must be called in the loop that uses it.
+    knows; with `tls`, to who shows a certificate for `server_name` (empty: for the host). Must be
+    called in the loop that uses it. Raises TlsError.
     """
-    own = [
+    own: list[tuple[str, Any]] = [
         ("grpc.enable_retries", 0),  # a hidden repetition would make an outcome look certain
         ("grpc.enable_http_proxy", 0),
         ("grpc.use_local_subchannel_pool", 1),
     ]
-    return grpc.aio.insecure_channel(address, options=[*options, *own])
+    if tls is None:
+        return grpc.aio.insecure_channel(address, options=[*options, *own])
+    if server_name:
+        own.append(("grpc.ssl_target_name_override", server_name))
+    return grpc.aio.secure_channel(address, tls.channel_credentials(), options=[*options, *own])
+
+
+class Dialled:
+    """The channel to one address; another one when the certificates have changed. What is under way
+    on the one before goes on there, until there is a third.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        options: Iterable[tuple[str, int]] = (),
+        tls: TlsFiles | None = None,
+        server_name: str = "",
+        refresh_s: float = 300.0,
+    ) -> None:
+        self._address, self._options = address, list(options)
+        self._tls, self._server_name, self._refresh_s = tls, server_name, refresh_s
+        self._channels: list[Any] = []
+        self._stamp: object = None
+        self._look_at_s = 0.0
+        self._closing: list[Any] = []
+
+    def channel(self) -> Any:
+        """As it is now. Raises TlsError for files that cannot be used, the first time."""
+        if not self._channels:
+            self._dial()
+        elif self._tls is not None and time.monotonic() >= self._look_at_s:
+            self._look_at_s = time.monotonic() + self._refresh_s
+            try:
+                if self._tls.stamp() != self._stamp:
+                    self._dial()
+            except TlsError:
+                pass  # half of them are written: what was read before is still in use
+        return self._channels[-1]
+
+    def _dial(self) -> None:
+        stamp = self._tls.stamp() if self._tls is not None else None
+        made = open_channel(self._address, self._options, self._tls, self._server_name)
+        self._stamp, self._look_at_s = stamp, time.monotonic() + self._refresh_s
+        self._channels.append(made)
+        if len(self._channels) > 2:
+            oldest = self._channels.pop(0)
+            self._closing.append(asyncio.ensure_future(oldest.close()))
+
+    async def close(self) -> None:
+        """Calls under way fail. It may be used again."""
+        channels, self._channels = self._channels, []
+        for one in channels:
+            await one.close()
+        await asyncio.gather(*self._closing)
+        self._closing.clear()

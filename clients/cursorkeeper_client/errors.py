@@ -7,6 +7,8 @@ a wait `TimeoutError`s. Wrong arguments are `TypeError` and `ValueError`.
 
 from __future__ import annotations
 
+from cursorkeeper_client.tls_causes import cause_of
+
 
 class CursorKeeperError(Exception):
     """Base of everything that this package raises on purpose. `message` says what happened, and
@@ -170,8 +172,10 @@ REFUSING_STATUS = frozenset(
 
 
 def call_ended(
-    status: str, details: str, what: str = "the ack stream"
+    status: str, details: str, what: str = "the ack stream", *, is_tls: bool = False
 ) -> ConnectionLost | ConnectionRefused:
     """What the end of a stream, or of a question, means."""
     kind = ConnectionRefused if status in REFUSING_STATUS else ConnectionLost
-    return kind(f"{what} ended: {status}{': ' + details if details else ''}")
+    cause, remedy = cause_of(details, is_tls=is_tls)
+    said = f"{cause}: {details}" if cause else details
+    return kind(f"{what} ended: {status}{': ' + said if said else ''}", remedy)

@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from cursorkeeper_client.back_off import BackOff
+from cursorkeeper_client.tls import TlsFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,11 @@ class ClientSettings:
     """
     credentials: bytes = b""
     """The token in the daemon's source_token_file, if it has one, without the newline."""
+
+    tls: TlsFiles | None = None
+    """Without it the connection is plain text. The files are read for every connection."""
+    tls_server_name: str = ""
+    """Whose certificate the daemon shows, if it is not that of the host that is dialled."""
 
     connect_timeout_s: float = 30.0
     """How long a connection to the daemon is waited for."""
@@ -49,6 +55,8 @@ class ClientSettings:
     def __post_init__(self) -> None:
         if not isinstance(self.credentials, bytes):
             raise TypeError(f"credentials are bytes, and this is {type(self.credentials).__name__}")
+        if self.tls is not None:
+            self.tls.check()
         for name in self.__slots__:
             value = getattr(self, name)
             if isinstance(value, int | float) and not value > 0:

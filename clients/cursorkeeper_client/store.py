@@ -14,7 +14,7 @@ from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from cursorkeeper_client.ack_stream.columns import missing_of
 from cursorkeeper_client.ack_stream.messages import position_of
 from cursorkeeper_client.ack_stream.recovered import RecoveredParts
-from cursorkeeper_client.channels import RpcFailed, open_channel
+from cursorkeeper_client.channels import Dialled, RpcFailed
 from cursorkeeper_client.errors import (
     AnswerTimeout,
     ConnectionLost,
@@ -69,7 +69,11 @@ class CursorStore:
 
     def __init__(self, address: str, settings: ClientSettings | None = None) -> None:
         self._address, self._settings = address, settings or ClientSettings()
-        self._channel: Any = None
+        limit = [
+            ("grpc.max_receive_message_length", self._settings.receive_bytes_max),
+            ("grpc.max_reconnect_backoff_ms", self._settings.back_off_max_ms),
+        ]
+        self._dialled = Dialled(address, limit, self._settings.tls, self._settings.tls_server_name)
 
     async def get(self, topic: str, subscription: str) -> CursorInfo:
         """A cursor that is held there."""
@@ -132,9 +136,7 @@ class CursorStore:
 
     async def close(self) -> None:
         """Questions under way fail."""
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
+        await self._dialled.close()
 
     async def __aenter__(self) -> CursorStore:
         return self
@@ -149,14 +151,8 @@ class CursorStore:
                 "of its own"
             )
         settings = self._settings
-        if self._channel is None:
-            limit = [
-                ("grpc.max_receive_message_length", settings.receive_bytes_max),
-                ("grpc.max_reconnect_backoff_ms", settings.back_off_max_ms),
-            ]
-            self._channel = open_channel(self._address, limit)
         token = [("authorization", b"Bearer " + settings.credentials)]
-        stub = rpc.CursorStoreStub(self._channel)  # type: ignore[no-untyped-call]
+        stub = rpc.CursorStoreStub(self._dialled.channel())  # type: ignore[no-untyped-call]
         return getattr(stub, method)(
             request,
             timeout=settings.answer_timeout_s,
@@ -167,7 +163,7 @@ class CursorStore:
         try:
             return await self._call(method, request)
         except RpcFailed as failed:
-            raise _unanswered(method, failed) from None
+            raise _unanswered(method, failed, is_tls=self._settings.tls is not None) from None
 
     async def _each(self, method: str, request: Any) -> AsyncIterator[Any]:
         call = self._call(method, request)
@@ -175,7 +171,7 @@ class CursorStore:
             async for message in call:
                 yield message
         except RpcFailed as failed:
-            raise _unanswered(method, failed) from None
+            raise _unanswered(method, failed, is_tls=self._settings.tls is not None) from None
         finally:
             call.cancel()
 
@@ -197,7 +193,7 @@ def _info(message: pb.CursorInfo) -> CursorInfo:
     )
 
 
-def _unanswered(method: str, failed: Exception) -> CursorKeeperError:
+def _unanswered(method: str, failed: Exception, *, is_tls: bool) -> CursorKeeperError:
     rpc: Any = failed
     status, details, what = rpc.code().name, rpc.details() or "", f"CursorStore.{method}"
     match status:
@@ -209,4 +205,4 @@ def _unanswered(method: str, failed: Exception) -> CursorKeeperError:
             return KeeperBusy(status, what, details, "ask again later")
         case "DEADLINE_EXCEEDED":
             return AnswerTimeout(f"{what}: no answer in time")
-    return call_ended(status, details, what)
+    return call_ended(status, details, what, is_tls=is_tls)

@@ -46,6 +46,7 @@ from cursorkeeper.settings import Settings, SettingsError
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck, Subscriber
 from cursorkeeper.stream.session import Session
+from cursorkeeper.stream.siblings import OPTIONS as SIBLING_OPTIONS
 from cursorkeeper.stream.siblings import Siblings
 from cursorkeeper.stream.store_service import CursorStoreService
 from cursorkeeper.stream.tokens import CallTokens
@@ -55,7 +56,8 @@ from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import parse_servers
 from cursorkeeper_client._proto import acks_pb2, acks_pb2_grpc
-from cursorkeeper_client.channels import SERVER_OPTIONS, connection_options
+from cursorkeeper_client.channels import SERVER_OPTIONS, Dialled, connection_options
+from cursorkeeper_client.tls import TlsError
 
 log = structlog.get_logger("cursorkeeper")
 
@@ -93,11 +95,16 @@ def check(settings: Settings) -> None:
             "reader_token_file without source_token_file leaves sources open to everybody",
             "name both, or neither",
         )
-    if not (own.source_token_file or own.insecure or _is_of_this_machine(own.listen)):
+    tls = settings.tls
+    is_proven = own.source_token_file or (
+        tls.tls_enabled and tls.tls_require_trusted_client_cert_on_connect
+    )
+    if not (is_proven or own.insecure or _is_of_this_machine(own.listen)):
         raise SettingsError(
             f"listen = {own.listen!r} lets everybody who reaches this machine ack, reset "
             f"and delete",
-            "name source_token_file, or set insecure, or listen on 127.0.0.1",
+            "name source_token_file, or set insecure, or listen on 127.0.0.1; or let TLS ask for "
+            "certificates (tls_require_trusted_client_cert_on_connect)",
         )
 
 
@@ -129,7 +136,10 @@ class Daemon:
 
     def __init__(self, settings: Settings, place: Place | None = None) -> None:
         self.settings, self.own, self._place = settings, settings.daemon, place
-        self._siblings = Siblings() if place is None else Siblings(place.dialled, place.number)
+        self._tls = settings.tls
+        self._siblings = (
+            Siblings() if place is None else Siblings(place.dialled, place.number, self._sibling)
+        )
         self.systems, self.limits = settings.systems, settings.limits
         self._credentials = read_token(self.own, "source_token_file")
         self._readers_token = read_token(self.own, "reader_token_file")
@@ -189,6 +199,8 @@ class Daemon:
                 sessions,
                 self.limits.ack_message_bytes_max,
                 hello_timeout_s=self.own.hello_timeout_s,
+                tls=self._tls.of_sources,
+                server_name=self._tls.tls_server_name,
             )
             self._tasks.append(asyncio.create_task(subscriber.run()))
         if self.limits.gc_interval_s > 0:
@@ -233,7 +245,12 @@ class Daemon:
             ) from e
 
     async def _reach_gateway(self) -> GatewayInfo:
-        await check_serving(self.systems.gateway, answers=not self.limits.start_timeout_s)
+        await check_serving(
+            self.systems.gateway,
+            answers=not self.limits.start_timeout_s,
+            tls=self._tls.of_gateway,
+            server_name=self._tls.gateway_tls_server_name,
+        )
         try:
             await self.gateway.start()
             return await self.gateway.describe()
@@ -280,7 +297,7 @@ class Daemon:
         )
         host, _, port = self.own.listen.rpartition(":")
         try:
-            bound = server.add_insecure_port(self.own.listen)
+            bound = self._add_port(server)
         except RuntimeError as e:
             option = "--worker-port" if self._place and self._place.number else "--listen"
             raise StartError(
@@ -289,6 +306,31 @@ class Daemon:
         await server.start()
         self.address = f"{host}:{bound or port}"
         await self.say_health(serving=self._place is None)
+
+    def _add_port(self, server: grpc.aio.Server) -> int:
+        """Raises RuntimeError, StartError."""
+        tls = self._tls
+        if not tls.tls_enabled:
+            return int(server.add_insecure_port(self.own.listen))
+        try:
+            credentials = tls.files.server_credentials(
+                is_client_asked=tls.tls_require_trusted_client_cert_on_connect,
+                refresh_s=tls.tls_cert_refresh_check_duration_sec,
+                on_problem=not_renewed,
+            )
+        except TlsError as e:
+            raise StartError(f"{e.file}: {e.reason}", e.remedy) from None
+        return int(server.add_secure_port(self.own.listen, credentials))
+
+    def _sibling(self, address: str) -> Dialled:
+        tls = self._tls
+        return Dialled(
+            address,
+            SIBLING_OPTIONS,
+            tls.of_sources,
+            tls.tls_server_name,
+            tls.tls_cert_refresh_check_duration_sec,
+        )
 
     async def say_health(self, *, serving: bool) -> None:
         """What the health service answers from now on, until the daemon stops."""
@@ -299,8 +341,11 @@ class Daemon:
     def _start_metrics(self) -> None:
         if not self.own.metrics_listen:
             return
+        # a worker's page is for its supervisor, on this machine
         self.metrics_address, self._stop_metrics = pages.serve_at(
-            self.telemetry.registry, self.own.metrics_listen
+            self.telemetry.registry,
+            self.own.metrics_listen,
+            self._tls.of_pages(not_renewed) if self._place is None else None,
         )
 
     def _footer_in_doubt(self, name: CursorName, why: str) -> None:
@@ -359,6 +404,11 @@ class Daemon:
         await self.zookeeper.close()
         await self.gateway.close()
         return left
+
+
+def not_renewed(error: TlsError) -> None:
+    """The files have changed and cannot be used: those before are still shown."""
+    log.warning("certificates not renewed", problem=f"{error.file}: {error.reason}")
 
 
 def _zookeeper_missing(error: zk.ZooKeeperError, what: str) -> StartError:

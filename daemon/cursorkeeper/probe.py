@@ -7,6 +7,8 @@ Loads nothing that is large. The limit covers the connection and the answer.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from cursorkeeper.problems import Kind, ProblemError
 
@@ -48,14 +50,49 @@ class Answer:
         )
 
 
-def ask(address: str, service: str, timeout_s: float) -> Answer:
-    """Blocks for at most `timeout_s`."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """TLS: paths of PEM files, and whose certificate is expected; empty: that of the host that is
+    asked.
+    """
+
+    trust_certs: str = ""
+    certificate: str = ""
+    key: str = ""
+    server_name: str = ""
+
+    def credentials(self) -> Any:
+        """Raises ProblemError."""
+        import grpc
+
+        read = [self._read(file) for file in (self.trust_certs, self.key, self.certificate)]
+        return grpc.ssl_channel_credentials(*read)
+
+    @staticmethod
+    def _read(file: str) -> bytes | None:
+        try:
+            return Path(file).read_bytes() if file else None
+        except OSError as e:
+            raise ProblemError(
+                f"{file}: {e.strerror or e}",
+                "make it readable for this user, or name another",
+                Kind.USAGE,
+            ) from e
+
+
+def ask(address: str, service: str, timeout_s: float, tls: Shown | None = None) -> Answer:
+    """Blocks for at most `timeout_s`. Raises ProblemError for files that cannot be read."""
     import grpc
     from grpc_health.v1 import health_pb2 as pb
 
     # a health check asks the machine that it names, whatever proxy the environment knows
-    with grpc.insecure_channel(
-        address, options=[("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]
+    options: list[tuple[str, Any]] = [("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]
+    if tls is not None and tls.server_name:
+        options.append(("grpc.ssl_target_name_override", tls.server_name))
+    with (
+        grpc.secure_channel(address, tls.credentials(), options)
+        if tls is not None
+        else grpc.insecure_channel(address, options)
     ) as channel:
         check = channel.unary_unary(
             "/grpc.health.v1.Health/Check",

@@ -20,6 +20,8 @@ from grpc_health.v1 import health_pb2 as pb
 from cursorkeeper.core.errors import ExplainedError
 from cursorkeeper_client.back_off import BackOff
 from cursorkeeper_client.channels import open_channel
+from cursorkeeper_client.tls import TlsFiles
+from cursorkeeper_client.tls_causes import cause_of
 
 log = structlog.get_logger("cursorkeeper")
 
@@ -132,14 +134,16 @@ class _Waiting:
         )
 
 
-async def check_serving(address: str, *, answers: bool = False) -> None:
+async def check_serving(
+    address: str, *, answers: bool = False, tls: TlsFiles | None = None, server_name: str = ""
+) -> None:
     """Ask the gateway by gRPC health whether it can work: it has ZooKeeper and enough bookies.
     `answers`: that it does is enough. Raises StartError.
 
     One connection per question, so that no back-off of a channel delays the answer of a gateway
     that has just come.
     """
-    async with open_channel(address) as channel:
+    async with open_channel(address, tls=tls, server_name=server_name) as channel:
         check = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=pb.HealthCheckRequest.SerializeToString,
@@ -150,10 +154,13 @@ async def check_serving(address: str, *, answers: bool = False) -> None:
         except grpc.aio.AioRpcError as failed:
             if failed.code() is grpc.StatusCode.UNIMPLEMENTED:
                 return  # what it is then, its own answers say
-            said = f"{failed.code().name}, {failed.details()}"
+            details = failed.details() or ""
+            cause, remedy = cause_of(details, is_tls=tls is not None)
+            said = f"{failed.code().name}, {details}"
+            said = f"{cause} ({said})" if cause else said
             raise StartError(
                 f"the gateway at {address} does not answer: {said}",
-                "start it, or name another one",
+                remedy or "start it, or name another one",
                 passing=True,
             ) from None
     if status != pb.HealthCheckResponse.SERVING and not answers:

@@ -16,7 +16,7 @@ import os
 import re
 import socket
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSetting
 from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.zookeeper.paths import check_path
+from cursorkeeper_client.tls import RenewedContext, TlsError, TlsFiles
 
 __all__ = ["ALIASES", "GROUPS", "SETTINGS", "Settings", "SettingsError", "load"]
 
@@ -122,6 +123,132 @@ class Daemon:
     def identity(self) -> str:
         """host/pid: goes into every footer with the claim's nonce."""
         return f"{self.name or socket.gethostname()}/{os.getpid()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tls:
+    tls_enabled: bool = setting(
+        False,
+        "Serve the ack stream, `CursorStore`, health and metrics with TLS only, and dial `sources` "
+        "with TLS.",
+    )
+    tls_certificate_file_path: str = setting(
+        "",
+        "This daemon's certificate in PEM, and those between it and its authority; shown to who "
+        "dials it, and to whom it dials.",
+        pulsar=("tlsCertificateFilePath",),
+    )
+    tls_key_file_path: str = setting(
+        "", "Its key in PEM, not encrypted.", pulsar=("tlsKeyFilePath",)
+    )
+    tls_trust_certs_file_path: str = setting(
+        "",
+        "The authorities, in PEM, whose certificates are believed; empty: those of this system.",
+        pulsar=("tlsTrustCertsFilePath",),
+    )
+    tls_require_trusted_client_cert_on_connect: bool = setting(
+        False,
+        "Refuse who dials this daemon without a certificate of such an authority.",
+        pulsar=("tlsRequireTrustedClientCertOnConnect",),
+    )
+    tls_cert_refresh_check_duration_sec: float = setting(
+        300.0,
+        "How often it is looked whether the files have changed: new connections are made with the "
+        "new ones.",
+        0.01,
+        1e9,
+        pulsar=("tlsCertRefreshCheckDurationSec",),
+    )
+    tls_server_name: str = setting(
+        "",
+        "A name in this daemon's certificate, for its own workers, its health command and the "
+        "sources that it dials, if that is not the host that they dial.",
+    )
+    gateway_tls_enabled: bool = setting(False, "Dial the ledger gateway with TLS.")
+    gateway_tls_server_name: str = setting(
+        "", "A name in the gateway's certificate, if that is not the host that is dialled."
+    )
+
+    @property
+    def files(self) -> TlsFiles:
+        return TlsFiles(
+            self.tls_certificate_file_path, self.tls_key_file_path, self.tls_trust_certs_file_path
+        )
+
+    @property
+    def of_sources(self) -> TlsFiles | None:
+        """For the connections of the ack stream; None: they are plain text."""
+        return self.files if self.tls_enabled else None
+
+    @property
+    def of_gateway(self) -> TlsFiles | None:
+        return self.files if self.gateway_tls_enabled else None
+
+    def of_pages(self, on_problem: Callable[[TlsError], None]) -> RenewedContext | None:
+        """For the server of metrics; None: it is plain HTTP. Raises TlsError."""
+        if not self.tls_enabled:
+            return None
+        return RenewedContext(
+            self.files,
+            is_client_asked=self.tls_require_trusted_client_cert_on_connect,
+            refresh_s=self.tls_cert_refresh_check_duration_sec,
+            on_problem=on_problem,
+        )
+
+    def check(self) -> None:
+        """Raises SettingsError."""
+        if not (self.tls_enabled or self.gateway_tls_enabled):
+            return
+        try:
+            self.files.check()
+        except TlsError as e:
+            raise SettingsError(f"{self._said(e.file)}: {e.reason}", e.remedy) from None
+        if self.tls_enabled and not self.tls_certificate_file_path:
+            raise SettingsError(
+                "tls_enabled: a server needs a certificate",
+                "set tls_certificate_file_path and tls_key_file_path",
+            )
+        if (
+            self.tls_enabled
+            and self.tls_require_trusted_client_cert_on_connect
+            and not self.tls_trust_certs_file_path
+        ):
+            raise SettingsError(
+                "tls_require_trusted_client_cert_on_connect: no authority is named",
+                "set tls_trust_certs_file_path",
+            )
+        self._check_dates()
+
+    def _said(self, file: str) -> str:
+        """A file as messages name it: by its setting."""
+        for name in (
+            "tls_certificate_file_path",
+            "tls_key_file_path",
+            "tls_trust_certs_file_path",
+        ):
+            if getattr(self, name) == file:
+                return f"{name} = {file!r}"
+        return file
+
+    def _check_dates(self) -> None:
+        if not self.tls_certificate_file_path:
+            return
+        from datetime import UTC, datetime
+
+        from cryptography import x509
+
+        first = x509.load_pem_x509_certificates(Path(self.tls_certificate_file_path).read_bytes())[
+            0
+        ]
+        now = datetime.now(UTC)
+        if not first.not_valid_before_utc <= now <= first.not_valid_after_utc:
+            raise SettingsError(
+                f"{self._said(self.tls_certificate_file_path)}: it is valid from "
+                f"{first.not_valid_before_utc:%Y-%m-%d %H:%M} to "
+                f"{first.not_valid_after_utc:%Y-%m-%d %H:%M} UTC, and it is "
+                f"{now:%Y-%m-%d %H:%M} here",
+                "renew it, or set this machine's clock",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -354,6 +481,7 @@ def _check_choice(group: object, *names: str) -> None:
 
 GROUPS: dict[type, str] = {
     Daemon: "who and where",
+    Tls: "TLS",
     Systems: "the systems it stands on",
     CursorLedgers: "cursor ledgers",
     CursorLimits: "per cursor",
@@ -375,6 +503,7 @@ class Settings:
     given: Mapping[str, Any]
     """What it was made of. A default gives way where another limit was given."""
     daemon: Daemon
+    tls: Tls
     systems: Systems
     ledgers: CursorLedgers
     cursor: CursorLimits
@@ -506,6 +635,7 @@ class Settings:
             if least > most:
                 raise SettingsError(f"{low} {least} must not be above {high} {most}")
         self._check_workers()
+        self.tls.check()
         if limits.orphans_delete_after_s and not limits.pulsar_metadata:
             raise SettingsError(
                 f"orphans_delete_after_s = {limits.orphans_delete_after_s:g}: nobody looks for "

@@ -295,7 +295,9 @@ class Supervisor:
 
         registry.register(MergedPages(read))
         try:
-            address, stop = pages.serve_at(registry, wanted)
+            address, stop = pages.serve_at(
+                registry, wanted, self._settings.tls.of_pages(app.not_renewed)
+            )
         except StartError:
             readers.shutdown()
             raise

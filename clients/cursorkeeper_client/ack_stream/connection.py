@@ -30,6 +30,7 @@ from cursorkeeper_client.channels import (
 )
 from cursorkeeper_client.errors import ConnectionLost, CursorKeeperError, call_ended
 from cursorkeeper_client.settings import ClientSettings
+from cursorkeeper_client.tls import TlsError
 
 SESSIONS_WAITING_MAX = 16
 SINK_METHOD = "/cursorkeeper.acks.v1.AckSink/Publish"
@@ -91,7 +92,14 @@ class SourceConnection:
         await self.hang_up()
 
     async def _run(self, session: SourceSession) -> None:
-        channel = open_channel(self._address, _options(self._settings))
+        settings = self._settings
+        try:
+            channel = open_channel(
+                self._address, _options(settings), settings.tls, settings.tls_server_name
+            )
+        except TlsError as e:
+            session.end(ConnectionLost(f"{e.file}: {e.reason}", e.remedy))
+            return
         call = channel.stream_stream(
             SINK_METHOD, response_deserializer=pb.KeeperMessage.FromString
         )()
@@ -103,7 +111,9 @@ class SourceConnection:
             ended = call_ended("OK", "the daemon ended the stream")
         except RpcFailed as failed:
             rpc: Any = failed
-            ended = call_ended(rpc.code().name, rpc.details() or "")
+            ended = call_ended(
+                rpc.code().name, rpc.details() or "", is_tls=settings.tls is not None
+            )
         except CursorKeeperError as violation:
             ended = violation
         finally:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper.append_queue import AppendQueue
@@ -37,15 +37,15 @@ from cursorkeeper.bookkeeper.settings import ENVELOPE_BYTES, GatewayClientSettin
 from cursorkeeper.bookkeeper.transport import (
     END,
     ServerStream,
+    Service,
     Stub,
     Unary,
     call_metadata,
     error_of,
-    is_connected,
-    open_channel,
 )
 from cursorkeeper_client.channels import RpcFailed
 from cursorkeeper_client.gap import Gap
+from cursorkeeper_client.tls_causes import cause_of
 
 _TRY_MIN_S = 0.05
 _STATES = frozenset(int(state) for state in LedgerState)
@@ -68,8 +68,8 @@ class GatewayClient:
         self._settings, self._rng = settings, rng or random.Random()
         self._append_gap = append_gap or Gap()
         self._metadata = call_metadata(settings)
-        self._channel: Any = None
-        self._stub: Stub | None = None
+        self._dialled = Service(settings)
+        self._is_started = False
         self._appends: AppendStream | None = None
         self._closed = False
         self._queue = AppendQueue(
@@ -80,8 +80,7 @@ class GatewayClient:
         )
 
     async def start(self) -> None:
-        if self._channel is None:  # a start that failed may be repeated
-            self._channel, self._stub = open_channel(self._settings)
+        self._is_started = True  # a start that failed may be repeated
         info = await self._first_answer()
         needed = max(self._settings.append_batch_bytes_max, info.entry_bytes_max) + ENVELOPE_BYTES
         if needed > info.message_bytes_max:
@@ -96,12 +95,11 @@ class GatewayClient:
                 f"{self._settings.receive_bytes_max}: raise it"
             )
             raise GatewayRefused("LIMITS", Outcome.NOT_DONE, message=text)
-        stub = self._service
         self._appends = AppendStream(
             self._settings,
             self._queue,
             self.describe,
-            lambda: stub.Append(metadata=self._metadata),
+            lambda: self._dialled.stub().Append(metadata=self._metadata),
             self._rng,
             self._append_gap,
         )
@@ -112,8 +110,7 @@ class GatewayClient:
         self._closed = True
         if self._appends:
             await self._appends.close()
-        if self._channel:
-            await self._channel.close()
+        await self._dialled.close()
 
     def act_for(self, deployment: str) -> None:
         self._metadata = call_metadata(self._settings, deployment)
@@ -226,9 +223,9 @@ class GatewayClient:
 
     @property
     def _service(self) -> Stub:
-        if self._stub is None or self._closed:
+        if not self._is_started or self._closed:
             raise GatewayRefused("CLIENT_CLOSED", Outcome.NOT_DONE)
-        return self._stub
+        return self._dialled.stub()
 
     async def _first_answer(self) -> GatewayInfo:
         """Asks until the start's time is over. A refused connection is told as that, and not as an
@@ -243,12 +240,17 @@ class GatewayClient:
             except GatewayRetry as e:
                 failure = (
                     e
-                    if is_connected(self._channel)
-                    else GatewayRetry("NOT_CONNECTED", Outcome.NOT_DONE, message=e.message)
+                    if self._dialled.is_connected
+                    else GatewayRetry("NOT_CONNECTED", Outcome.NOT_DONE, message=self._said(e))
                 )
                 if loop.time() + pause_s >= until_s:
                     raise failure from None
             await asyncio.sleep(pause_s)
+
+    def _said(self, error: GatewayRetry) -> str:
+        """With what is probably wrong, if that is TLS."""
+        cause, remedy = cause_of(error.message, is_tls=self._settings.tls is not None)
+        return f"{cause}: {remedy} ({error.message})" if cause else error.message
 
     async def _describe(self, timeout_s: float) -> GatewayInfo:
         reply = await self._call(self._service.Describe, pb.DescribeRequest(), timeout_s)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cursorkeeper_client.tls import TlsFiles
+
 ENVELOPE_BYTES = 64 << 10
 """Room that ids and tags need in a message beside its payloads."""
 
@@ -27,6 +29,12 @@ class GatewayClientSettings:
     """Sent as `cursorkeeper-token` if not empty."""
     password: bytes = b""
     """The password of the ledgers that are read and fenced."""
+    tls: TlsFiles | None = None
+    """Without it the connection is plain text."""
+    tls_server_name: str = ""
+    """Whose certificate the gateway shows, if it is not that of the host that is dialled."""
+    tls_refresh_s: float = 300.0
+    """How often it is looked whether the files have changed."""
 
     append_batch_entries_max: int = 1024
     append_batch_bytes_max: int = 1 << 20

@@ -26,8 +26,7 @@ from cursorkeeper.bookkeeper.errors import (
     from_status,
 )
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
-from cursorkeeper_client import channels
-from cursorkeeper_client.channels import connection_options
+from cursorkeeper_client.channels import Dialled, connection_options
 
 FAILURE_TRAILER = "cursorkeeper-failure-bin"
 CallMetadata = tuple[tuple[str, str], ...]
@@ -78,26 +77,49 @@ class Stub(Protocol):
     Describe: Unary[pb.DescribeRequest, pb.DescribeReply]
 
 
-def open_channel(settings: GatewayClientSettings) -> tuple[Any, Stub]:
-    """A channel of its own connection, and the service on it. Must be called in the loop that uses
-    it.
-    """
-    options = [
-        *connection_options(
-            settings.receive_bytes_max, settings.keepalive_time_ms, settings.keepalive_timeout_ms
-        ),
-        ("grpc.initial_reconnect_backoff_ms", settings.stream_back_off_min_ms),
-        # how long one attempt may take; pauses are the other two
-        ("grpc.min_reconnect_backoff_ms", settings.connect_timeout_ms),
-        ("grpc.max_reconnect_backoff_ms", settings.stream_back_off_max_ms),
-    ]
-    channel = channels.open_channel(settings.address, options)
-    stub = ledgers_pb2_grpc.LedgersStub(channel)  # type: ignore[no-untyped-call]
-    return channel, cast(Stub, stub)
+class Service:
+    """The service at the gateway's address, on a connection of its own. Used in one loop."""
 
+    def __init__(self, settings: GatewayClientSettings) -> None:
+        options = [
+            *connection_options(
+                settings.receive_bytes_max,
+                settings.keepalive_time_ms,
+                settings.keepalive_timeout_ms,
+            ),
+            ("grpc.initial_reconnect_backoff_ms", settings.stream_back_off_min_ms),
+            # how long one attempt may take; pauses are the other two
+            ("grpc.min_reconnect_backoff_ms", settings.connect_timeout_ms),
+            ("grpc.max_reconnect_backoff_ms", settings.stream_back_off_max_ms),
+        ]
+        self._dialled = Dialled(
+            settings.address,
+            options,
+            settings.tls,
+            settings.tls_server_name,
+            settings.tls_refresh_s,
+        )
+        self._channel: Any = None
+        self._stub: Stub | None = None
 
-def is_connected(channel: Any) -> bool:
-    return channel.get_state() is grpc.ChannelConnectivity.READY
+    def stub(self) -> Stub:
+        """Its methods, on the channel of now. Raises TlsError, the first time."""
+        channel = self._dialled.channel()
+        if self._stub is None or channel is not self._channel:
+            self._channel = channel
+            self._stub = cast(Stub, ledgers_pb2_grpc.LedgersStub(channel))  # type: ignore[no-untyped-call]
+        return self._stub
+
+    @property
+    def is_connected(self) -> bool:
+        return (
+            self._channel is not None
+            and self._channel.get_state() is grpc.ChannelConnectivity.READY
+        )
+
+    async def close(self) -> None:
+        """Calls under way fail."""
+        await self._dialled.close()
 
 
 def call_metadata(settings: GatewayClientSettings, deployment: str = "") -> CallMetadata:

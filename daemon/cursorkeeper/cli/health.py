@@ -2,7 +2,7 @@
 (grpc.health.v1).
 
 It is a container's health check, asked every few seconds: it loads neither settings nor numpy nor
-rich, and so reads the one variable that it needs, CURSORKEEPER_LISTEN, itself.
+rich, and so reads the variables that it needs, those of `listen` and of TLS, itself.
 """
 
 from __future__ import annotations
@@ -15,8 +15,19 @@ from typing import Annotated
 
 import typer
 
-from cursorkeeper.probe import DEFAULT_ADDRESS, LISTEN_VARIABLE, TIMEOUT_MAX_S, address_to_ask, ask
+from cursorkeeper.probe import (
+    DEFAULT_ADDRESS,
+    LISTEN_VARIABLE,
+    TIMEOUT_MAX_S,
+    Shown,
+    address_to_ask,
+    ask,
+)
 from cursorkeeper.terminal import options
+
+
+def _of(setting: str) -> dict[str, object]:
+    return {"metavar": "FILE" if "FILE" in setting else "NAME", "envvar": f"CURSORKEEPER_{setting}"}
 
 
 @options.command
@@ -35,6 +46,19 @@ def health(
     timeout_s: Annotated[
         float, "Limit of connection and answer together.", {"min": 0.05, "max": TIMEOUT_MAX_S}
     ] = 3.0,
+    tls: Annotated[
+        bool, "Ask with TLS.", {"envvar": "CURSORKEEPER_TLS_ENABLED", "show_default": False}
+    ] = False,
+    tls_trust_certs_file_path: Annotated[
+        str, "The authorities that are believed, PEM.", _of("TLS_TRUST_CERTS_FILE_PATH")
+    ] = "",
+    tls_certificate_file_path: Annotated[
+        str, "The certificate that is shown, PEM.", _of("TLS_CERTIFICATE_FILE_PATH")
+    ] = "",
+    tls_key_file_path: Annotated[str, "Its key, PEM.", _of("TLS_KEY_FILE_PATH")] = "",
+    tls_server_name: Annotated[
+        str, "A name in the other's certificate, if not the host's.", _of("TLS_SERVER_NAME")
+    ] = "",
     as_json: options.Json = False,
 ) -> None:
     """Ask a daemon or a gateway whether it serves, by gRPC health (grpc.health.v1).
@@ -42,7 +66,11 @@ def health(
     Exit codes: 0 SERVING; 1 any other answer, or a service that it does not know; 2 usage; 3 no
     answer. Of a daemon that listens on every address (0.0.0.0 or [::]) it asks at 127.0.0.1.
     """
-    answer = ask(address_to_ask(address, os.environ.get(LISTEN_VARIABLE)), service, timeout_s)
+    shown = Shown(
+        tls_trust_certs_file_path, tls_certificate_file_path, tls_key_file_path, tls_server_name
+    )
+    where = address_to_ask(address, os.environ.get(LISTEN_VARIABLE))
+    answer = ask(where, service, timeout_s, shown if tls else None)
     if as_json:
         sys.stdout.write(json.dumps(asdict(answer)) + "\n")
     if answer.status != "SERVING":

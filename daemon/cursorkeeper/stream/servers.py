@@ -19,7 +19,8 @@ from cursorkeeper.stream import tokens
 from cursorkeeper.stream.outbox import OutboxFull
 from cursorkeeper.stream.session import ProtocolViolation, Session
 from cursorkeeper.stream.wire import messages_of
-from cursorkeeper_client.channels import connection_options
+from cursorkeeper_client.channels import connection_options, open_channel
+from cursorkeeper_client.tls import TlsError, TlsFiles
 
 log = structlog.get_logger("cursorkeeper.stream")
 
@@ -241,8 +242,10 @@ class Subscriber:
         message_bytes_max: int,
         *,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
+        tls: TlsFiles | None = None,
+        server_name: str = "",
     ) -> None:
-        self.address = address
+        self.address, self._tls, self._server_name = address, tls, server_name
         self._sessions, self._message_bytes_max, self._hello_timeout_s = (
             sessions,
             message_bytes_max,
@@ -260,6 +263,8 @@ class Subscriber:
             case grpc.RpcError():
                 code = error.code() if hasattr(error, "code") else error
                 log.info("source away", source=source, problem=str(code))
+            case TlsError():
+                log.warning("source not dialled", source=source, problem=str(error))
             case OutboxFull():
                 log.warning("source does not read", source=source, problem=str(error))
             # the last place that knows this source: without it nobody would dial again
@@ -270,9 +275,8 @@ class Subscriber:
 
     async def _once(self) -> None:
         session = self._sessions()
-        async with grpc.aio.insecure_channel(
-            self.address, options=connection_options(self._message_bytes_max + ENVELOPE_BYTES)
-        ) as channel:
+        options = connection_options(self._message_bytes_max + ENVELOPE_BYTES)
+        async with open_channel(self.address, options, self._tls, self._server_name) as channel:
             call = channel.stream_stream("/cursorkeeper.acks.v1.AckSource/Subscribe")()
             reader = asyncio.ensure_future(read_all(session, messages_of(call)))
             writer = asyncio.ensure_future(self._write_all(session, call))

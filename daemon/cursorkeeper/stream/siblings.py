@@ -9,7 +9,7 @@ a part would look like the whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -17,7 +17,7 @@ import grpc
 from cursorkeeper.stream.tokens import AUTHORIZATION
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
-from cursorkeeper_client.channels import open_channel
+from cursorkeeper_client.channels import Dialled
 
 ASKED_BY_A_SIBLING = "cursorkeeper-worker"
 """In the metadata of a question: the number of the worker that asks it."""
@@ -27,16 +27,13 @@ OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_reconnect_backoff
 class Sibling:
     """One of them. The connection begins with the first question."""
 
-    def __init__(self, number: int, address: str, own: int) -> None:
-        self._number, self._address, self._own = number, address, own
-        self._channel: Any = None
+    def __init__(self, number: int, dialled: Dialled, own: int) -> None:
+        self._number, self._dialled, self._own = number, dialled, own
 
     def call(self, method: str, request: Any, context: Any) -> Any:
         """The question that came with `context`, asked there."""
-        if self._channel is None:
-            self._channel = open_channel(self._address, OPTIONS)
         token = [each for each in context.invocation_metadata() or () if each[0] == AUTHORIZATION]
-        stub = rpc.CursorStoreStub(self._channel)  # type: ignore[no-untyped-call]
+        stub = rpc.CursorStoreStub(self._dialled.channel())  # type: ignore[no-untyped-call]
         return getattr(stub, method)(
             request,
             timeout=context.time_remaining(),
@@ -72,8 +69,7 @@ class Sibling:
         return found
 
     async def close(self) -> None:
-        if self._channel is not None:
-            await self._channel.close()
+        await self._dialled.close()
 
     async def abort(self, failed: grpc.aio.AioRpcError, context: Any) -> None:
         await context.abort(failed.code(), f"worker {self._number}: {failed.details()}")
@@ -82,9 +78,14 @@ class Sibling:
 class Siblings:
     """Those of worker `own`, by the addresses of all; none: the daemon is one process."""
 
-    def __init__(self, addresses: Sequence[str] = (), own: int = 0) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[str] = (),
+        own: int = 0,
+        dial: Callable[[str], Dialled] = lambda address: Dialled(address, OPTIONS),
+    ) -> None:
         self._all = [
-            Sibling(number, address, own)
+            Sibling(number, dial(address), own)
             for number, address in enumerate(addresses)
             if number != own
         ]

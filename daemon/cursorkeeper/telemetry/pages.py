@@ -1,4 +1,5 @@
-"""The HTTP server of /metrics, in threads of its own: the event loop's load does not make it late.
+"""The HTTP server of /metrics, in threads of its own: the event loop's load does not make it late;
+HTTPS where the daemon's settings say so.
 
 Owns: how long a peer may take, and how many there may be. A request that is only half sent, and a
 peer that speaks TLS, hold a thread for `REQUEST_MAX_S` at most; where too many are open, the oldest
@@ -19,6 +20,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from cursorkeeper.readiness import StartError
+from cursorkeeper_client.tls import RenewedContext
 
 CONNECTIONS_MAX = 32
 REQUEST_MAX_S = 10.0
@@ -46,7 +48,18 @@ class Server(ThreadingMixIn, WSGIServer):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         self._open: deque[socket.socket] = deque()
         self._lock = threading.Lock()
+        self.tls: RenewedContext | None = None
         super().__init__(*arguments, **named)
+
+    def get_request(self) -> Any:
+        """With TLS the handshake is the first read's, in the thread of the connection."""
+        connection, peer = super().get_request()
+        if self.tls is None:
+            return connection, peer
+        wrapped = self.tls.context().wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
+        )
+        return wrapped, peer
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """A new connection; the oldest one goes if there are too many."""
@@ -73,12 +86,15 @@ class _Server6(Server):
     address_family = socket.AF_INET6
 
 
-def serve(registry: CollectorRegistry, host: str, port: int) -> tuple[int, Callable[[], None]]:
+def serve(
+    registry: CollectorRegistry, host: str, port: int, tls: RenewedContext | None = None
+) -> tuple[int, Callable[[], None]]:
     """Serves in a thread; returns the port and how to stop. Raises OSError."""
     kind = _Server6 if ":" in host else Server
     server = make_server(
         host, port, make_wsgi_app(registry), server_class=kind, handler_class=_Handler
     )
+    server.tls = tls
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
 
@@ -90,11 +106,13 @@ def serve(registry: CollectorRegistry, host: str, port: int) -> tuple[int, Calla
     return int(server.server_port), stop
 
 
-def serve_at(registry: CollectorRegistry, address: str) -> tuple[str, Callable[[], None]]:
+def serve_at(
+    registry: CollectorRegistry, address: str, tls: RenewedContext | None = None
+) -> tuple[str, Callable[[], None]]:
     """The same at host:port; returns where. Raises StartError."""
     host, _, port = address.rpartition(":")
     try:
-        bound, stop = serve(registry, host.strip("[]"), int(port))
+        bound, stop = serve(registry, host.strip("[]"), int(port), tls)
     except OSError as e:
         raise StartError(
             f"cannot serve metrics on {address}: {e.strerror or e}; use --metrics-listen"

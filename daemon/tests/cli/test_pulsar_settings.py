@@ -33,6 +33,11 @@ VALUES: dict[str, tuple[str, Any]] = {
     "managedLedgerDefaultMarkDeleteRateLimit": ("0.5", 0.5),
     "managedCursorInfoCompressionType": ("ZSTD", "ZSTD"),
     "managedCursorInfoCompressionThresholdInBytes": ("100", 100),
+    "tlsCertificateFilePath": ("/own.pem", "/own.pem"),
+    "tlsKeyFilePath": ("/key.pem", "/key.pem"),
+    "tlsTrustCertsFilePath": ("/all.pem", "/all.pem"),
+    "tlsRequireTrustedClientCertOnConnect": ("true", True),
+    "tlsCertRefreshCheckDurationSec": ("60", 60.0),
 }
 
 

@@ -135,13 +135,13 @@ async def lost_at_a_high_version(world: CliWorld, version: int) -> bytes:
 
 
 async def test_a_high_version_is_reached_in_few_requests(world: CliWorld) -> None:
-    latest = await lost_at_a_high_version(world, 5_000)
-    world.zookeeper.faults.latency_s = (1.0, 1.0)
+    latest = await lost_at_a_high_version(world, 1_000)
+    world.zookeeper.faults.latency_s = (0.3, 0.3)
     loop = asyncio.get_running_loop()
     plan = await looked(world, latest)
     began_s = loop.time()
-    assert await write(await world.ports(), plan, world.bar) == 5_001
-    assert loop.time() - began_s < 5_002 / WRITES_PER_REQUEST * 2 + 20
+    assert await write(await world.ports(), plan, world.bar) == 1_001
+    assert loop.time() - began_s < 1_002 / WRITES_PER_REQUEST * 0.6 + 20
     await reopened(world)
 
 

@@ -176,11 +176,11 @@ def refused(**sources: Any) -> tuple[str, str]:
 
 def test_what_is_no_setting_is_named_with_its_source_and_what_may_be_meant(tmp_path: Path) -> None:
     message, remedy = refused(
-        file=write(tmp_path / "a.toml", "ensembel = 3\nzookeeper = 'z:1'\n[table]\nx = 1\n")
+        file=write(tmp_path / "a.toml", "ensembel = 3\nzookeeper = 'z:1'\n[qq]\nx = 1\n")
     )
     assert (
         message
-        == f"{tmp_path / 'a.toml'}: there is no setting ensembel (did you mean ensemble?), table"
+        == f"{tmp_path / 'a.toml'}: there is no setting ensembel (did you mean ensemble?), qq"
     )
     assert remedy == "correct the name, or remove it; `cursorkeeper run --help` lists all settings"
     message, again = refused(

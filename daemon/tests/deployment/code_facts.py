@@ -128,7 +128,10 @@ def settings() -> set[str]:
 @cache
 def jar_flags() -> set[str]:
     """Of all commands of the jar, without the dashes."""
-    return set(re.findall(r'Flag\.(?:text|number|required|yesNo)\("([\w-]+)"', java_source()))
+    source = java_source()
+    constants = dict(re.findall(r'static final String ([A-Z_]+) = "([\w-]+)";', source))
+    named = re.findall(r'Flag\.(?:text|number|required|yesNo)\(\s*("[\w-]+"|[A-Z_]+)', source)
+    return {name.strip('"') if name[0] == '"' else constants[name] for name in named}
 
 
 @cache

@@ -38,7 +38,14 @@ BOOKKEEPERS_OWN = {
     "lostBookieRecoveryDelay",
     "decommissionbookie",
 }
-PULSARS_OWN = {"dispatcherPauseOnAckStatePersistentEnabled"}
+PULSARS_OWN = {
+    "dispatcherPauseOnAckStatePersistentEnabled",
+    "brokerClientCertificateFilePath",
+    "brokerClientKeyFilePath",
+    "brokerClientTrustCertsFilePath",
+    "tlsCertificateFilePath",
+    "tlsTrustCertsFilePath",
+}
 BETWEEN = " .,:;()"
 """Stands between two templates, or between a template and a value."""
 TEMPLATE_MIN = 20

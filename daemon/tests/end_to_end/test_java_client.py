@@ -12,6 +12,7 @@ import pytest
 
 from cursorkeeper.demo.stack import Standalone
 from daemon.tests.end_to_end.conftest import Daemons, kill
+from daemon.tests.support.certificates import CLIENT, SERVER, Authority
 
 pytestmark = pytest.mark.jvm
 
@@ -25,10 +26,31 @@ def needed(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("flags", [(), ("--workers", "2", "--worker-port", "0")])
+def tls_flags(folder: Path) -> tuple[str, ...]:
+    """Of a daemon whose sources must have a certificate; the source's is in the same folder."""
+    authority = Authority(folder)
+    authority.issue("source", "source.example.com", uses=(CLIENT,))
+    files = authority.issue("daemon", "broker.example.com", uses=(SERVER,))
+    return (
+        "--tls-enabled",
+        "--tls-require-trusted-client-cert-on-connect",
+        *("--tls-certificate-file-path", files.certificate),
+        *("--tls-key-file-path", files.key),
+        *("--tls-trust-certs-file-path", files.trust_certs),
+    )
+
+
+@pytest.mark.parametrize("kind", ["plain", "workers", "tls"])
 async def test_the_contract_of_the_java_client_holds_for_the_daemon(
-    stack: Standalone, daemons: Daemons, tmp_path: Path, flags: tuple[str, ...]
+    stack: Standalone, daemons: Daemons, tmp_path: Path, kind: str
 ) -> None:
+    flags: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    if kind == "workers":
+        flags = ("--workers", "2", "--worker-port", "0")
+    if kind == "tls":
+        flags = tls_flags(tmp_path / "tls")
+        options = (f"-Dcursorkeeper.certificates={tmp_path / 'tls'}",)
     daemon = await daemons.start(stack.gateway, stack.zookeeper, *flags)
     others = needed(TARGET / "test.classpath").read_text().strip()
     path = f"{needed(JAR)}:{needed(TARGET / 'test-classes')}:{others}"
@@ -39,6 +61,7 @@ async def test_the_contract_of_the_java_client_holds_for_the_daemon(
             "-Xmx512m",
             "-Djava.net.preferIPv4Stack=true",
             f"-Dcursorkeeper.address={daemon.address}",
+            *options,
             "-cp",
             path,
             "io.cursorkeeper.client.ContractMain",

@@ -157,8 +157,17 @@ async def kill(*brokers: PulsarBroker) -> None:
     await asyncio.gather(*(asyncio.to_thread(_kill, each) for each in brokers))
 
 
+async def take_for_dead(broker: PulsarBroker) -> None:
+    """What ZooKeeper does with one that it has not heard for long."""
+    await asyncio.to_thread(_end_session, broker)
+
+
 def _kill(broker: PulsarBroker) -> None:
     broker.kill()
+    _end_session(broker)
+
+
+def _end_session(broker: PulsarBroker) -> None:
     with suppress(OSError):  # ZooKeeper is gone, too
         end_session_of(
             broker.cluster.zookeeper,

@@ -7,6 +7,10 @@ from pathlib import Path
 
 LINES = {"4.0": "4.0.7", "4.2": "4.2.4", "5.0": "5.0.0-M1"}
 """Line of Pulsar -> the version that its tests run on."""
+ENDS = ("4.0", "5.0")
+"""The oldest and the newest: of the two jars each is under one of them. `make test-brokers` plays
+on the line between them what is played on these.
+"""
 
 _PLUGIN = Path(__file__).resolve().parents[3] / "java" / "pulsar-plugin"
 JARS = {

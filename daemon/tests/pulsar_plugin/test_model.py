@@ -9,7 +9,7 @@ import pytest
 
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
-from daemon.tests.pulsar_plugin.jar import LINES
+from daemon.tests.pulsar_plugin.jar import ENDS, LINES
 from daemon.tests.pulsar_plugin.mains import RUN_MAX_S, run
 
 pytestmark = pytest.mark.jvm
@@ -31,7 +31,7 @@ async def test_what_was_confirmed_is_there_after_any_crash_and_nothing_else(
     assert said.startswith(f"rounds {ROUNDS} ")
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", ENDS)
 @pytest.mark.timeout(RUN_MAX_S + 60)
 async def test_a_copy_of_what_pulsar_keeps_is_equal_after_anything(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
@@ -44,7 +44,7 @@ async def test_a_copy_of_what_pulsar_keeps_is_equal_after_anything(
     assert "bug: " not in (tmp_path / "java.log").read_text()
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", ENDS)
 @pytest.mark.timeout(RUN_MAX_S + 60)
 async def test_stories_of_cursors_that_pulsar_keeps_and_the_keeper_copies(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
@@ -57,7 +57,7 @@ async def test_stories_of_cursors_that_pulsar_keeps_and_the_keeper_copies(
     assert "bug: " not in log
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", ENDS)
 @pytest.mark.timeout(RUN_MAX_S + 60)
 async def test_stories_of_a_topic_between_pulsars_own_cursors_the_keeper_and_two_brokers(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path
@@ -67,7 +67,7 @@ async def test_stories_of_a_topic_between_pulsars_own_cursors_the_keeper_and_two
     )
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", ENDS)
 @pytest.mark.timeout(RUN_MAX_S + 60)
 async def test_kept_cursors_behave_as_pulsars_own_tests_of_cursors_say(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path

@@ -22,7 +22,7 @@ from daemon.tests.pulsar_plugin.field import (
     start,
     until,
 )
-from daemon.tests.pulsar_plugin.jar import LINES
+from daemon.tests.pulsar_plugin.jar import ENDS
 from daemon.tests.pulsar_plugin.mains import RUN_MAX_S, run
 from daemon.tests.pulsar_plugin.outage import (
     CONF,
@@ -49,7 +49,7 @@ GATED = {"topic": f"persistent://{BOUND}/gated", "sub": "sub"}
 DELAY_S = 15.0
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", ENDS)
 @pytest.mark.timeout(RUN_MAX_S + 60)
 async def test_stories_of_a_topic_whose_keeper_is_away(
     stack: Standalone, daemon: DaemonProcess, line: str, tmp_path: Path

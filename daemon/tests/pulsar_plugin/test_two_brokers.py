@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from daemon.tests.pulsar_plugin.field import Field, admin, field, start, stop, topics_of, until
+from daemon.tests.pulsar_plugin.field import (
+    Field,
+    admin,
+    field,
+    start,
+    stop,
+    take_for_dead,
+    topics_of,
+    until,
+)
 from daemon.tests.pulsar_plugin.two_brokers import (
     WHOLE,
     flows,
@@ -58,6 +67,7 @@ async def zombie(
     if daemons:
         freeze(daemon.pid)
     try:
+        await take_for_dead(stopped)
         await do("held", name=f"{name}-late", ack=1)
         await do("mark")
         await do("client", name=name, url=other.service_url, keep_alive_s=2, operation_s=80)

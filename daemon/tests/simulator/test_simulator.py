@@ -18,8 +18,8 @@ from daemon.tests.simulator.simulator import BROKERS, CHAINS, DUELS, LOADS, MOVE
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
 ROOT = Path(__file__).parents[3]
-ALL = 500
-OF_OTHER_FORMATS = 250
+ALL = 350
+OF_OTHER_FORMATS = 175
 BLOCK = 50
 FAST = 25
 COVERED = (

@@ -9,12 +9,14 @@ import io.cursorkeeper.acks.v1.SourceGroup;
 import io.cursorkeeper.acks.v1.SourceMessage;
 import io.cursorkeeper.client.KeeperException.Code;
 import io.grpc.CallOptions;
+import io.grpc.ChannelCredentials;
 import io.grpc.ClientCall;
 import io.grpc.InsecureChannelCredentials;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.Status;
 import io.grpc.okhttp.OkHttpChannelBuilder;
+import java.io.IOException;
 import java.lang.System.Logger;
 import java.lang.System.Logger.Level;
 import java.nio.charset.StandardCharsets;
@@ -268,9 +270,25 @@ final class Link {
       again("the credentials cannot be had: " + unreadable);
       return;
     }
+    ChannelCredentials shown;
+    try {
+      shown =
+          settings.tls().isPresent()
+              ? settings.tls().get().credentials()
+              : InsecureChannelCredentials.create();
+    } catch (IOException unreadable) {
+      again("the files of TLS cannot be read: " + unreadable.getMessage());
+      return;
+    }
     streams = daemon.nextStream();
+    OkHttpChannelBuilder dialling = OkHttpChannelBuilder.forTarget("dns:///" + address, shown);
+    settings
+        .tls()
+        .map(LinkTls::serverName)
+        .filter(name -> !name.isEmpty())
+        .ifPresent(dialling::overrideAuthority);
     channel =
-        OkHttpChannelBuilder.forTarget("dns:///" + address, InsecureChannelCredentials.create())
+        dialling
             .executor(daemon::run)
             .proxyDetector(address -> null)
             .disableRetry()

@@ -2,6 +2,7 @@ package io.cursorkeeper.client;
 
 import java.time.Duration;
 import java.util.Objects;
+import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.Executor;
 import java.util.function.Supplier;
@@ -26,6 +27,7 @@ import java.util.function.Supplier;
  *     again
  * @param patience what nobody waits for ({@link Acks#patient}) is joined for so long before it is
  *     sent
+ * @param tls empty: plain text
  */
 public record LinkSettings(
     String address,
@@ -39,7 +41,8 @@ public record LinkSettings(
     Duration backOffMin,
     Duration backOffMax,
     Duration keepAlive,
-    Duration patience) {
+    Duration patience,
+    Optional<LinkTls> tls) {
 
   public LinkSettings {
     int colon = address.lastIndexOf(':');
@@ -85,7 +88,8 @@ public record LinkSettings(
         Duration.ofMillis(100),
         Duration.ofSeconds(5),
         Duration.ofSeconds(10),
-        Duration.ofMillis(100));
+        Duration.ofMillis(100),
+        Optional.empty());
   }
 
   public LinkSettings withName(String value) {
@@ -101,7 +105,8 @@ public record LinkSettings(
         backOffMin,
         backOffMax,
         keepAlive,
-        patience);
+        patience,
+        tls);
   }
 
   public LinkSettings withIncarnation(String value) {
@@ -117,7 +122,8 @@ public record LinkSettings(
         backOffMin,
         backOffMax,
         keepAlive,
-        patience);
+        patience,
+        tls);
   }
 
   public LinkSettings withCredentials(Supplier<byte[]> value) {
@@ -133,7 +139,8 @@ public record LinkSettings(
         backOffMin,
         backOffMax,
         keepAlive,
-        patience);
+        patience,
+        tls);
   }
 
   public LinkSettings withMemoryBytesMax(long value) {
@@ -149,7 +156,8 @@ public record LinkSettings(
         backOffMin,
         backOffMax,
         keepAlive,
-        patience);
+        patience,
+        tls);
   }
 
   public LinkSettings withTimeouts(Duration open, Duration answer) {
@@ -165,7 +173,8 @@ public record LinkSettings(
         backOffMin,
         backOffMax,
         keepAlive,
-        patience);
+        patience,
+        tls);
   }
 
   public LinkSettings withBackOff(Duration min, Duration max) {
@@ -181,7 +190,8 @@ public record LinkSettings(
         min,
         max,
         keepAlive,
-        patience);
+        patience,
+        tls);
   }
 
   public LinkSettings withKeepAlive(Duration value) {
@@ -197,7 +207,8 @@ public record LinkSettings(
         backOffMin,
         backOffMax,
         value,
-        patience);
+        patience,
+        tls);
   }
 
   public LinkSettings withPatience(Duration value) {
@@ -213,6 +224,24 @@ public record LinkSettings(
         backOffMin,
         backOffMax,
         keepAlive,
+        value,
+        tls);
+  }
+
+  public LinkSettings withTls(Optional<LinkTls> value) {
+    return new LinkSettings(
+        address,
+        name,
+        incarnation,
+        credentials,
+        executor,
+        memoryBytesMax,
+        openTimeout,
+        answerTimeout,
+        backOffMin,
+        backOffMax,
+        keepAlive,
+        patience,
         value);
   }
 

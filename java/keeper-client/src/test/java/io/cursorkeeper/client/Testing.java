@@ -2,10 +2,12 @@ package io.cursorkeeper.client;
 
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
@@ -32,8 +34,22 @@ final class Testing {
 
   static LinkSettings settings(String address) {
     return LinkSettings.of(address, ANSWERS)
+        .withTls(tls())
         .withBackOff(Duration.ofMillis(10), Duration.ofMillis(200))
         .withTimeouts(Duration.ofSeconds(WAIT_MAX_S / 2), Duration.ofSeconds(WAIT_MAX_S / 2));
+  }
+
+  /** As the daemon of {@link ContractMain} wants it. */
+  private static Optional<LinkTls> tls() {
+    String folder = System.getProperty("cursorkeeper.certificates", "");
+    return folder.isEmpty()
+        ? Optional.empty()
+        : Optional.of(
+            new LinkTls(
+                Optional.of(Path.of(folder, "authority.pem")),
+                Optional.of(Path.of(folder, "source.pem")),
+                Optional.of(Path.of(folder, "source-key.pem")),
+                "broker.example.com"));
   }
 
   static <T> T get(CompletableFuture<T> future) {

@@ -1,5 +1,6 @@
 package io.cursorkeeper.pulsar;
 
+import io.cursorkeeper.client.LinkTls;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -17,6 +18,7 @@ import java.util.TreeSet;
  *     which are compared. OFF: the plugin does nothing
  * @param address {@code host:port} of the daemon's ack stream; empty when OFF
  * @param tokenFile what the daemon wants of its sources; empty: nothing
+ * @param tls how the daemon is dialled; empty: plain text
  * @param namespaces whose topics are kept
  * @param receipts DURABLE: an ack is answered when the keeper has it durable. MEMORY: at once, as
  *     Pulsar does
@@ -37,6 +39,7 @@ public record Settings(
     Mode mode,
     String address,
     Optional<Path> tokenFile,
+    Optional<LinkTls> tls,
     Namespaces namespaces,
     Receipts receipts,
     Duration openTimeout,
@@ -85,10 +88,17 @@ public record Settings(
     STOCK
   }
 
+  private enum YesNo {
+    TRUE,
+    FALSE
+  }
+
   static final String PREFIX = "cursorKeeper";
   public static final String MODE = PREFIX + "Mode";
   public static final String ADDRESS = PREFIX + "Address";
   public static final String TOKEN_FILE = PREFIX + "TokenFile";
+  public static final String TLS_ENABLED = PREFIX + "TlsEnabled";
+  public static final String TLS_SERVER_NAME = PREFIX + "TlsServerName";
   public static final String NAMESPACES = PREFIX + "Namespaces";
   public static final String RECEIPTS = PREFIX + "Receipts";
   public static final String OPEN_TIMEOUT_MS = PREFIX + "OpenTimeoutMs";
@@ -107,6 +117,8 @@ public record Settings(
               MODE,
               ADDRESS,
               TOKEN_FILE,
+              TLS_ENABLED,
+              TLS_SERVER_NAME,
               NAMESPACES,
               RECEIPTS,
               OPEN_TIMEOUT_MS,
@@ -143,6 +155,7 @@ public record Settings(
         mode,
         address,
         tokenFile(value(all, TOKEN_FILE)),
+        tls(all),
         Namespaces.of(NAMESPACES, value(all, NAMESPACES)),
         choice(all, RECEIPTS, Receipts.DURABLE),
         milliseconds(all, OPEN_TIMEOUT_MS, 25_000, OPEN_TIMEOUT_MS_MAX),
@@ -163,6 +176,38 @@ public record Settings(
 
   private static String value(Properties all, String name) {
     return all.getProperty(name, "").trim();
+  }
+
+  /**
+   * The broker is a client here, so its lines for clients count ({@code brokerClient...}), and
+   * where those are empty its own ({@code tls...}).
+   */
+  private static Optional<LinkTls> tls(Properties all) {
+    if (choice(all, TLS_ENABLED, YesNo.FALSE) == YesNo.FALSE) {
+      return Optional.empty();
+    }
+    Optional<Path> trust = tlsFile(all, "brokerClientTrustCertsFilePath", "tlsTrustCertsFilePath");
+    Optional<Path> certificate =
+        tlsFile(all, "brokerClientCertificateFilePath", "tlsCertificateFilePath");
+    Optional<Path> key = tlsFile(all, "brokerClientKeyFilePath", "tlsKeyFilePath");
+    if (certificate.isPresent() != key.isPresent()) {
+      throw new SettingsException(
+          certificate.isPresent() ? "tlsCertificateFilePath" : "tlsKeyFilePath",
+          certificate.or(() -> key).get().toString(),
+          "a certificate and its key belong together",
+          "name both, or neither");
+    }
+    return Optional.of(new LinkTls(trust, certificate, key, value(all, TLS_SERVER_NAME)));
+  }
+
+  private static Optional<Path> tlsFile(Properties all, String ofClients, String ofServers) {
+    String name = value(all, ofClients).isEmpty() ? ofServers : ofClients;
+    String given = value(all, name);
+    if (!given.isEmpty() && !Files.isReadable(Path.of(given))) {
+      throw new SettingsException(
+          name, given, "it cannot be read", "make it readable for the broker, or name another");
+    }
+    return given.isEmpty() ? Optional.empty() : Optional.of(Path.of(given));
   }
 
   private static Optional<Path> tokenFile(String given) {

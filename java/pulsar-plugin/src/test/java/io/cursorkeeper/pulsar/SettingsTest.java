@@ -5,9 +5,15 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.cursorkeeper.client.LinkTls;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Optional;
 import java.util.Properties;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 class SettingsTest {
 
@@ -81,6 +87,41 @@ class SettingsTest {
     refused("cursorKeeperNamespaces", "public");
     refused("cursorKeeperNamespaces", "public/default,");
     refused("cursorKeeperAdress", "a:1");
+  }
+
+  @Test
+  void filesOfTlsAreThoseOfTheBroker(@TempDir Path folder) throws IOException {
+    Path own = Files.writeString(folder.resolve("own.pem"), "");
+    Path ofClients = Files.writeString(folder.resolve("clients.pem"), "");
+    Properties lines =
+        of(
+            "cursorKeeperAddress",
+            "a:1",
+            "tlsTrustCertsFilePath",
+            own.toString(),
+            "tlsCertificateFilePath",
+            own.toString(),
+            "tlsKeyFilePath",
+            own.toString());
+    assertTrue(Settings.read(lines).tls().isEmpty());
+    lines.setProperty("cursorKeeperTlsEnabled", "true");
+    lines.setProperty("cursorKeeperTlsServerName", "broker.example.com");
+    lines.setProperty("brokerClientTrustCertsFilePath", ofClients.toString());
+    assertEquals(
+        new LinkTls(
+            Optional.of(ofClients), Optional.of(own), Optional.of(own), "broker.example.com"),
+        Settings.read(lines).tls().get());
+    for (String name : new String[] {"tlsKeyFilePath", "brokerClientTrustCertsFilePath"}) {
+      String good = lines.getProperty(name);
+      lines.setProperty(name, "/nowhere/file");
+      String said = assertThrows(SettingsException.class, () -> Settings.read(lines)).getMessage();
+      assertTrue(said.contains(name + "=/nowhere/file") && said.contains("What to do: "), said);
+      lines.setProperty(name, good);
+    }
+    lines.setProperty("tlsKeyFilePath", "");
+    assertThrows(SettingsException.class, () -> Settings.read(lines));
+    lines.setProperty("cursorKeeperTlsEnabled", "yes");
+    assertThrows(SettingsException.class, () -> Settings.read(lines));
   }
 
   @Test

@@ -77,6 +77,10 @@ public final class Gateway {
   private final Peers peers;
   private boolean isWarm;
   private final Health health;
+
+  /** Null: plain text. */
+  private final Tls.Contexts tls;
+
   private final Server server;
   private final MetricsServer metricsServer;
 
@@ -115,7 +119,8 @@ public final class Gateway {
             Memory.replyBytes(),
             settings.stallMaxMs(),
             metrics::failure);
-    server =
+    tls = settings.tls().isEmpty() ? null : settings.tls().get().contexts(timer);
+    NettyServerBuilder building =
         NettyServerBuilder.forAddress(new InetSocketAddress(settings.host(), settings.port()))
             .channelFactory(() -> new BoundedServerChannel(connections))
             .bossEventLoopGroup(accepting)
@@ -136,8 +141,11 @@ public final class Gateway {
             .addService(Bound.of(service, settings))
             .addService(health.service())
             .addService(ProtoReflectionServiceV1.newInstance())
-            .addService(ProtoReflectionService.newInstance())
-            .build();
+            .addService(ProtoReflectionService.newInstance());
+    if (tls != null) {
+      building.sslContext(tls.ofCalls());
+    }
+    server = building.build();
     gauges();
     metricsServer =
         settings.metricsPort() < 0
@@ -145,6 +153,7 @@ public final class Gateway {
             : MetricsServer.start(
                 settings.metricsHost(),
                 settings.metricsPort(),
+                tls == null ? null : tls.ofPages(),
                 metrics::text,
                 health::whyNotServing);
   }
@@ -220,7 +229,7 @@ public final class Gateway {
         host != null && host.isAnyLocalAddress()
             ? new InetSocketAddress(InetAddress.getLoopbackAddress(), server.getPort())
             : bound;
-    boolean through = new WarmUp(reachable, settings).run(health.writableBookies());
+    boolean through = new WarmUp(reachable, settings, tls).run(health.writableBookies());
     if (!isWarm) {
       metrics.reset();
       isWarm = true;

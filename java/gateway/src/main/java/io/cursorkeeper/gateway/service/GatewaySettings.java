@@ -5,6 +5,8 @@ import io.cursorkeeper.gateway.process.Flags;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.stream.Stream;
 
 /**
  * The gateway's numbers, checked together at the start: every queue, size, age and concurrency has
@@ -46,7 +48,8 @@ public record GatewaySettings(
     int warmUpEntries,
     Map<Role, String> tokens,
     List<Role> roles,
-    boolean callersWithoutDeployment) {
+    boolean callersWithoutDeployment,
+    Optional<Tls> tls) {
 
   /** Room that the frame around one entry needs in a message, and in a frame of a bookie. */
   private static final int ENVELOPE_BYTES = 64 << 10;
@@ -62,66 +65,68 @@ public record GatewaySettings(
 
   /** The flags, with their defaults. */
   public static final List<Flag> FLAGS =
-      List.of(
-          Flag.text("host", "127.0.0.1", "address to bind"),
-          Flag.number("port", 0, "0: a free one"),
-          Flag.text("metrics-host", "", "address to bind for /metrics and /health; empty: --host"),
-          Flag.number("metrics-port", 0, "of /metrics and /health; 0: a free one, -1: none"),
-          Flag.number(
-              "entry-bytes-max", BOOKIE_FRAME_BYTES - ENVELOPE_BYTES, "larger entries are refused"),
-          Flag.number("message-bytes-max", 6 * MIB, "a larger message ends its stream"),
-          Flag.number(
-              "bookie-frame-bytes-max",
-              PULSAR_FRAME_BYTES,
-              "the bookies' nettyMaxFrameSizeBytes, if raised there"),
-          Flag.number("message-entries-max", 4_096, "of one append message"),
-          Flag.number("message-ledgers-max", 4_096, "of one append message"),
-          Flag.number("streams-max", 256, "append streams at once"),
-          Flag.number(
-              "stall-max-ms",
-              30_000,
-              "a peer that stands still so long in a message or an answer is cut off"),
-          Flag.number(
-              "in-flight-bytes-max",
-              0,
-              "of all streams; 0: an eighth of the JVM's memory, 64 MiB at most"),
-          Flag.number("in-flight-entries-max", 16_384, "of all streams"),
-          Flag.number("append-linger-ms", 2, "gather replies this long"),
-          Flag.number("read-chunk-bytes", MIB, "when the request names none"),
-          Flag.number("read-chunk-bytes-max", 4 * MIB, "whatever the request names"),
-          Flag.number(
-              "read-bytes-max",
-              0,
-              "of writers' reads, and as much of all others; 0: an eighth, 256 MiB at most"),
-          Flag.number("reads-max", 64, "Read calls of writers at once, and as many of all others"),
-          Flag.number("open-handles-max", 20_000, "ledgers open for writing"),
-          Flag.number("useless-handle-age-max-ms", 300_000, "release handles never used or failed"),
-          Flag.number("list-in-flight-max", 64, "metadata reads at once of one List"),
-          Flag.number("ensemble-changes-max", 10, "of one ledger"),
-          Flag.number("add-timeout-s", 5, "one bookie's answer to an add"),
-          Flag.number("add-quorum-timeout-s", 15, "the ack quorum's answers to an add"),
-          Flag.number("read-timeout-s", 5, "one bookie's answer to a read"),
-          Flag.number("zookeeper-timeout-ms", 10_000, "session"),
-          Flag.number("keepalive-ms", 30_000, "ping an idle client"),
-          Flag.number("keepalive-permit-ms", 1_000, "clients may ping this often"),
-          Flag.number("writable-bookies-min", 1, "fewer: health says NOT_SERVING"),
-          Flag.number("warm-up-entries", 300, "appended and deleted before readiness; 0: none"),
-          Flag.text("writer-token-file", "", "writers must send its content as cursorkeeper-token"),
-          Flag.text(
-              "reader-token-file",
-              "",
-              "readers must send its content, or a writer's or migrator's"),
-          Flag.text(
-              "migrator-token-file",
-              "",
-              "switches the role migrator on, which must send its content"),
-          Flag.yesNo(
-              "migrator",
-              "the role migrator, where no role has a token: it writes Pulsar's cursor ledgers"),
-          Flag.yesNo("insecure", "listen on --host for everybody, without tokens"),
-          Flag.yesNo(
-              "callers-without-deployment",
-              "daemons of release 0.1 name none: for a rolling upgrade from it"));
+      Stream.concat(ownFlags().stream(), Tls.FLAGS.stream()).toList();
+
+  private static List<Flag> ownFlags() {
+    return List.of(
+        Flag.text("host", "127.0.0.1", "address to bind"),
+        Flag.number("port", 0, "0: a free one"),
+        Flag.text("metrics-host", "", "address to bind for /metrics and /health; empty: --host"),
+        Flag.number("metrics-port", 0, "of /metrics and /health; 0: a free one, -1: none"),
+        Flag.number(
+            "entry-bytes-max", BOOKIE_FRAME_BYTES - ENVELOPE_BYTES, "larger entries are refused"),
+        Flag.number("message-bytes-max", 6 * MIB, "a larger message ends its stream"),
+        Flag.number(
+            "bookie-frame-bytes-max",
+            PULSAR_FRAME_BYTES,
+            "the bookies' nettyMaxFrameSizeBytes, if raised there"),
+        Flag.number("message-entries-max", 4_096, "of one append message"),
+        Flag.number("message-ledgers-max", 4_096, "of one append message"),
+        Flag.number("streams-max", 256, "append streams at once"),
+        Flag.number(
+            "stall-max-ms",
+            30_000,
+            "a peer that stands still so long in a message or an answer is cut off"),
+        Flag.number(
+            "in-flight-bytes-max",
+            0,
+            "of all streams; 0: an eighth of the JVM's memory, 64 MiB at most"),
+        Flag.number("in-flight-entries-max", 16_384, "of all streams"),
+        Flag.number("append-linger-ms", 2, "gather replies this long"),
+        Flag.number("read-chunk-bytes", MIB, "when the request names none"),
+        Flag.number("read-chunk-bytes-max", 4 * MIB, "whatever the request names"),
+        Flag.number(
+            "read-bytes-max",
+            0,
+            "of writers' reads, and as much of all others; 0: an eighth, 256 MiB at most"),
+        Flag.number("reads-max", 64, "Read calls of writers at once, and as many of all others"),
+        Flag.number("open-handles-max", 20_000, "ledgers open for writing"),
+        Flag.number("useless-handle-age-max-ms", 300_000, "release handles never used or failed"),
+        Flag.number("list-in-flight-max", 64, "metadata reads at once of one List"),
+        Flag.number("ensemble-changes-max", 10, "of one ledger"),
+        Flag.number("add-timeout-s", 5, "one bookie's answer to an add"),
+        Flag.number("add-quorum-timeout-s", 15, "the ack quorum's answers to an add"),
+        Flag.number("read-timeout-s", 5, "one bookie's answer to a read"),
+        Flag.number("zookeeper-timeout-ms", 10_000, "session"),
+        Flag.number("keepalive-ms", 30_000, "ping an idle client"),
+        Flag.number("keepalive-permit-ms", 1_000, "clients may ping this often"),
+        Flag.number("writable-bookies-min", 1, "fewer: health says NOT_SERVING"),
+        Flag.number("warm-up-entries", 300, "appended and deleted before readiness; 0: none"),
+        Flag.text("writer-token-file", "", "writers must send its content as cursorkeeper-token"),
+        Flag.text(
+            "reader-token-file", "", "readers must send its content, or a writer's or migrator's"),
+        Flag.text(
+            "migrator-token-file",
+            "",
+            "switches the role migrator on, which must send its content"),
+        Flag.yesNo(
+            "migrator",
+            "the role migrator, where no role has a token: it writes Pulsar's cursor ledgers"),
+        Flag.yesNo("insecure", "listen on --host for everybody, without tokens"),
+        Flag.yesNo(
+            "callers-without-deployment",
+            "daemons of release 0.1 name none: for a rolling upgrade from it"));
+  }
 
   public GatewaySettings {
     require(
@@ -154,7 +159,9 @@ public record GatewaySettings(
         !migrator || tokens.isEmpty() || tokens.containsKey(Role.MIGRATOR),
         "--migrator without a token, while other roles have one: name its file,"
             + " --migrator-token-file");
-    Tokens.requireSafe(flags.text("host"), tokens, flags.yes("insecure"));
+    Optional<Tls> tls = Tls.of(flags);
+    boolean proveThemselves = !tokens.isEmpty() || tls.map(Tls::callersMust).orElse(false);
+    Tokens.requireSafe(flags.text("host"), proveThemselves, flags.yes("insecure"));
     return new GatewaySettings(
         flags.text("host"),
         flags.integer("port", 0, 65_535),
@@ -190,7 +197,8 @@ public record GatewaySettings(
         Arrays.stream(Role.values())
             .filter(role -> role != Role.MIGRATOR || migrator || tokens.containsKey(role))
             .toList(),
-        flags.yes("callers-without-deployment"));
+        flags.yes("callers-without-deployment"),
+        tls);
   }
 
   /** The same on other ports. */
@@ -228,7 +236,8 @@ public record GatewaySettings(
         warmUpEntries,
         tokens,
         roles,
-        callersWithoutDeployment);
+        callersWithoutDeployment,
+        tls);
   }
 
   private static long or(long given, long otherwise) {

@@ -19,6 +19,7 @@ import io.netty.handler.codec.http.HttpObjectAggregator;
 import io.netty.handler.codec.http.HttpResponseStatus;
 import io.netty.handler.codec.http.HttpServerCodec;
 import io.netty.handler.codec.http.HttpVersion;
+import io.netty.handler.ssl.SslContext;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
@@ -28,9 +29,9 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
 
 /**
- * Serves plain HTTP to machines: /metrics for Prometheus, and /health, which says what the gRPC
- * health says, in a status that every load balancer and container runtime can read: 200 SERVING, or
- * 503 NOT_SERVING and why.
+ * Serves HTTP, or HTTPS where the gateway has a certificate, to machines: /metrics for Prometheus,
+ * and /health, which says what the gRPC health says, in a status that every load balancer and
+ * container runtime can read: 200 SERVING, or 503 NOT_SERVING and why.
  *
  * <p>It is what probes ask, so nobody may keep it from answering: it has a thread of its own that
  * never waits for a peer, one request for each connection, some seconds for all of it, and where
@@ -48,20 +49,28 @@ final class MetricsServer {
   /** In the order of coming; touched on the one thread only. */
   private final Deque<Channel> connections = new ArrayDeque<>();
 
+  /** Null: plain HTTP. */
+  private final SslContext tls;
+
   private final Supplier<String> metrics;
   private final Supplier<String> whyNotServing;
   private Channel listening;
 
-  private MetricsServer(Supplier<String> metrics, Supplier<String> whyNotServing) {
+  private MetricsServer(SslContext tls, Supplier<String> metrics, Supplier<String> whyNotServing) {
+    this.tls = tls;
     this.metrics = metrics;
     this.whyNotServing = whyNotServing;
   }
 
   /** {@code whyNotServing} is empty while the gateway serves, else one line for people. */
   static MetricsServer start(
-      String host, int port, Supplier<String> metrics, Supplier<String> whyNotServing)
+      String host,
+      int port,
+      SslContext tls,
+      Supplier<String> metrics,
+      Supplier<String> whyNotServing)
       throws IOException {
-    MetricsServer server = new MetricsServer(metrics, whyNotServing);
+    MetricsServer server = new MetricsServer(tls, metrics, whyNotServing);
     var bound =
         new ServerBootstrap()
             .group(server.thread)
@@ -100,6 +109,9 @@ final class MetricsServer {
     connection
         .eventLoop()
         .schedule(() -> connection.close(), CONNECTION_MAX_MS, TimeUnit.MILLISECONDS);
+    if (tls != null) {
+      connection.pipeline().addLast(tls.newHandler(connection.alloc()));
+    }
     connection
         .pipeline()
         .addLast(

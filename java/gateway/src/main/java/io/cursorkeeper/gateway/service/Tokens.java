@@ -52,13 +52,14 @@ final class Tokens {
    * Throws unless callers prove who they are, or only this machine's can connect, or somebody took
    * it upon himself.
    */
-  static void requireSafe(String host, Map<Role, String> tokens, boolean insecure) {
+  static void requireSafe(String host, boolean callersProveThemselves, boolean insecure) {
     require(
-        !tokens.isEmpty() || insecure || isLoopback(host),
+        callersProveThemselves || insecure || isLoopback(host),
         "--host "
             + host
             + " lets everybody who reaches this machine fence and delete ledgers: name"
-            + " --writer-token-file and --reader-token-file, or say --insecure");
+            + " --writer-token-file and --reader-token-file, or"
+            + " --tls-require-trusted-client-cert-on-connect, or say --insecure");
   }
 
   private static boolean isLoopback(String host) {

@@ -20,6 +20,7 @@ import java.net.InetSocketAddress;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import javax.net.ssl.SSLException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -37,9 +38,13 @@ final class WarmUp {
   private final InetSocketAddress gateway;
   private final GatewaySettings settings;
 
-  WarmUp(InetSocketAddress gateway, GatewaySettings settings) {
+  /** Null: plain text. */
+  private final Tls.Contexts tls;
+
+  WarmUp(InetSocketAddress gateway, GatewaySettings settings, Tls.Contexts tls) {
     this.gateway = gateway;
     this.settings = settings;
+    this.tls = tls;
   }
 
   /** Whether its entries came through. */
@@ -47,8 +52,15 @@ final class WarmUp {
     if (settings.warmUpEntries() == 0) {
       return true;
     }
-    ManagedChannel channel =
-        NettyChannelBuilder.forAddress(gateway).usePlaintext().directExecutor().build();
+    ManagedChannel channel;
+    try {
+      NettyChannelBuilder dialling = NettyChannelBuilder.forAddress(gateway).directExecutor();
+      channel =
+          (tls == null ? dialling.usePlaintext() : dialling.sslContext(tls.ofItself())).build();
+    } catch (SSLException failure) {
+      LOG.warn("no warm-up, the first entries will be slow: {}", Failed.inOneLine(failure));
+      return false;
+    }
     try {
       return through(channel, Math.min(3, writableBookies));
     } catch (Exception failure) {

@@ -34,7 +34,8 @@ class MetricsServerTest {
   @Test
   void halfRequestsAndOtherProtocolsKeepNobodyFromAnAnswer() throws Exception {
     String[] why = {""};
-    MetricsServer server = MetricsServer.start("127.0.0.1", 0, () -> "a_metric 1\n", () -> why[0]);
+    MetricsServer server =
+        MetricsServer.start("127.0.0.1", 0, null, () -> "a_metric 1\n", () -> why[0]);
     List<Socket> hostile = new ArrayList<>();
     try {
       byte[][] beginnings = {

@@ -90,6 +90,7 @@ public final class Keeping {
                 .withName("pulsar-broker")
                 .withMemoryBytesMax(MEMORY_BYTES_MAX)
                 .withCredentials(() -> settings.tokenFile().map(Keeping::token).orElse(new byte[0]))
+                .withTls(settings.tls())
                 .withTimeouts(settings.openTimeout(), settings.closeTimeout()),
             problem -> say(settings.address(), problem));
     try {

@@ -1,0 +1,203 @@
+"""TLS of gRPC connections, from PEM files: serves whoever runs any part of the system in a cluster
+where nothing is plain text.
+
+Owns: reading the files, what is said of those that cannot be used, and when they are read again.
+Invariants: a client reads them for every new channel, a server when they have changed; files that
+were changed and do not fit each other leave what was read before in use.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import grpc
+
+from cursorkeeper_client.errors import CursorKeeperError
+
+T = TypeVar("T")
+
+
+class TlsError(CursorKeeperError, ValueError):
+    """Files that cannot be used. `file` is one of them, and `reason` what is wrong with it."""
+
+    def __init__(self, file: str, reason: str, remedy: str) -> None:
+        super().__init__(f"{file}: {reason}", remedy)
+        self.file, self.reason = file, reason
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Paths of PEM files; empty: none."""
+
+    certificate: str = ""
+    """The own certificate, and those between it and its authority."""
+    key: str = ""
+    trust_certs: str = ""
+    """Authorities whose certificates are believed; without it a client believes the system's."""
+
+    def check(self, *, of_server: bool = False) -> None:
+        """Raises TlsError unless the files can be read, and key and certificate belong together."""
+        if bool(self.certificate) != bool(self.key):
+            there = self.certificate or self.key
+            raise TlsError(there, "certificate and key belong together", "name both files")
+        if of_server and not self.certificate:
+            raise TlsError("TLS", "a server needs a certificate", "name certificate and key")
+        for file in self._named():
+            _read(file)
+        if self.certificate:
+            _check_pair(self.certificate, self.key)
+        if self.trust_certs:
+            try:
+                ssl.create_default_context(cafile=self.trust_certs)
+            except ssl.SSLError as e:
+                raise TlsError(
+                    self.trust_certs, f"it holds no certificate ({e.reason})", "name a PEM file"
+                ) from None
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """Of a client, from the files as they are now. Raises TlsError."""
+        self.check()
+        return grpc.ssl_channel_credentials(
+            _read(self.trust_certs) if self.trust_certs else None,
+            _read(self.key) if self.key else None,
+            _read(self.certificate) if self.certificate else None,
+        )
+
+    def server_credentials(
+        self,
+        *,
+        is_client_asked: bool = False,
+        refresh_s: float = 300.0,
+        on_problem: Callable[[TlsError], None] = lambda _error: None,
+    ) -> grpc.ServerCredentials:
+        """Of a server, from the files as they are when somebody connects; looked at every
+        `refresh_s`. `is_client_asked`: who has no certificate of `trust_certs` is refused. Raises
+        TlsError.
+        """
+        if is_client_asked and not self.trust_certs:
+            raise TlsError(
+                "TLS",
+                "clients must prove who they are, and no authority is named",
+                "name the file of the certificates that are believed",
+            )
+        kept = _Renewed(self, refresh_s, on_problem, _grpc_configuration)
+        return grpc.dynamic_ssl_server_credentials(
+            kept.now(), kept.now, require_client_authentication=is_client_asked
+        )
+
+    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+        """It differs when a file was changed or replaced. Raises TlsError."""
+        try:
+            looked = [Path(file).stat() for file in self._named()]
+        except OSError as e:
+            raise _unreadable(str(e.filename), e) from None
+        return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in looked)
+
+    def _named(self) -> list[str]:
+        return [file for file in (self.certificate, self.key, self.trust_certs) if file]
+
+
+class _Renewed(Generic[T]):
+    """What a server shows, read again when its files have changed. Asked in any thread."""
+
+    def __init__(
+        self,
+        files: TlsFiles,
+        refresh_s: float,
+        on_problem: Callable[[TlsError], None],
+        read: Callable[[TlsFiles], T],
+    ) -> None:
+        files.check(of_server=True)
+        self._files, self._refresh_s = files, refresh_s
+        self._on_problem, self._read = on_problem, read
+        self._lock = threading.Lock()
+        self._stamp = files.stamp()
+        self._look_at_s = time.monotonic() + refresh_s
+        self._shown = read(files)
+
+    def now(self) -> T:
+        with self._lock:
+            if time.monotonic() >= self._look_at_s:
+                self._look_at_s = time.monotonic() + self._refresh_s
+                try:
+                    if (stamp := self._files.stamp()) != self._stamp:
+                        self._files.check(of_server=True)
+                        self._shown, self._stamp = self._read(self._files), stamp
+                except TlsError as e:
+                    self._on_problem(e)
+            return self._shown
+
+
+class RenewedContext:
+    """Of a server that is not gRPC's."""
+
+    def __init__(
+        self,
+        files: TlsFiles,
+        *,
+        is_client_asked: bool,
+        refresh_s: float,
+        on_problem: Callable[[TlsError], None] = lambda _error: None,
+    ) -> None:
+        def made(files: TlsFiles) -> ssl.SSLContext:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.load_cert_chain(files.certificate, files.key, _no_password(files.key))
+            if is_client_asked:
+                context.load_verify_locations(files.trust_certs)
+                context.verify_mode = ssl.CERT_REQUIRED
+            return context
+
+        self._kept = _Renewed(files, refresh_s, on_problem, made)
+
+    def context(self) -> ssl.SSLContext:
+        """For the next connection."""
+        return self._kept.now()
+
+
+def _grpc_configuration(files: TlsFiles) -> Any:
+    return grpc.ssl_server_certificate_configuration(
+        [(_read(files.key), _read(files.certificate))],
+        _read(files.trust_certs) if files.trust_certs else None,
+    )
+
+
+def _check_pair(certificate: str, key: str) -> None:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, _no_password(key))
+    except ssl.SSLError as e:
+        if e.reason == "KEY_VALUES_MISMATCH":
+            raise TlsError(
+                key, f"it is not the key of {certificate}", "name the files that were made together"
+            ) from None
+        raise TlsError(
+            certificate,
+            f"it and {key} are no certificate and key in PEM ({e.reason or e})",
+            "name PEM files",
+        ) from None
+
+
+def _no_password(key: str) -> Callable[[], str]:
+    def asked() -> str:
+        raise TlsError(key, "the key is encrypted", "store it without a password")
+
+    return asked
+
+
+def _read(file: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as e:
+        raise _unreadable(file, e) from None
+
+
+def _unreadable(file: str, error: OSError) -> TlsError:
+    return TlsError(
+        file, error.strerror or str(error), "make it readable for this user, or name another"
+    )

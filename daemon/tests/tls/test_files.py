@@ -1,0 +1,119 @@
+"""Files that cannot be used stop a daemon at its start, by the name of their setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from cursorkeeper.core.setting import SettingsError
+from cursorkeeper.settings import Settings, load
+from cursorkeeper_client import ClientSettings
+from cursorkeeper_client.tls import TlsError, TlsFiles
+from daemon.tests.support.certificates import Authority
+
+HOUR = timedelta(hours=1)
+
+
+def settings_of(files: TlsFiles, **more: object) -> Settings:
+    return Settings.of(
+        tls_enabled=True,
+        tls_certificate_file_path=files.certificate,
+        tls_key_file_path=files.key,
+        tls_trust_certs_file_path=files.trust_certs,
+        **more,
+    )
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+def test_good_files_are_taken(authority: Authority) -> None:
+    settings_of(authority.issue("good")).check()
+
+
+def other_key(authority: Authority) -> Settings:
+    return settings_of(
+        TlsFiles(authority.issue("one").certificate, authority.issue("other").key, "")
+    )
+
+
+def no_pem(authority: Authority) -> Settings:
+    file = authority.folder / "none.pem"
+    file.write_text("nothing")
+    return settings_of(TlsFiles(str(file), authority.issue("one").key))
+
+
+def no_authority(authority: Authority) -> Settings:
+    file = authority.folder / "none.pem"
+    file.write_text("nothing")
+    one = authority.issue("one")
+    return settings_of(TlsFiles(one.certificate, one.key, str(file)))
+
+
+WRONG: dict[str, tuple[Callable[[Authority], Settings], str]] = {
+    "missing": (
+        lambda a: settings_of(TlsFiles("/nowhere/a.pem", "/nowhere/b.pem")),
+        "tls_certificate_file_path = '/nowhere/a.pem': No such file",
+    ),
+    "half": (
+        lambda a: settings_of(TlsFiles(a.issue("one").certificate, "")),
+        "certificate and key belong together",
+    ),
+    "nothing": (lambda a: settings_of(TlsFiles()), "tls_enabled: a server needs a certificate"),
+    "other key": (other_key, "it is not the key of"),
+    "no certificate": (no_pem, "no certificate and key in PEM"),
+    "no authority": (no_authority, "it holds no certificate"),
+    "encrypted": (
+        lambda a: settings_of(a.issue("one", password=b"secret")),
+        "the key is encrypted",
+    ),
+    "expired": (
+        lambda a: settings_of(a.issue("one", begins=-2 * HOUR, ends=-HOUR)),
+        "it is valid from",
+    ),
+    "not yet valid": (
+        lambda a: settings_of(a.issue("one", begins=HOUR, ends=2 * HOUR)),
+        "it is valid from",
+    ),
+    "asked for certificates of nobody": (
+        lambda a: settings_of(
+            TlsFiles(a.issue("one").certificate, a.issue("one").key),
+            tls_require_trusted_client_cert_on_connect=True,
+        ),
+        "tls_require_trusted_client_cert_on_connect: no authority is named",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_used_is_named(authority: Authority, what: str) -> None:
+    made, words = WRONG[what]
+    with pytest.raises(SettingsError) as caught:
+        made(authority).check()
+    assert words in str(caught.value) and caught.value.remedy, caught.value
+
+
+def test_files_are_not_looked_at_where_nothing_is_encrypted() -> None:
+    Settings.of(tls_certificate_file_path="/nowhere").check()
+
+
+def test_a_broker_conf_says_where_they_are_and_not_that_they_are_used(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        "tlsCertificateFilePath=/c.pem\ntlsKeyFilePath=/k.pem\ntlsTrustCertsFilePath=/t.pem\n"
+        "tlsRequireTrustedClientCertOnConnect=true\ntlsCertRefreshCheckDurationSec=60\n"
+    )
+    tls = load(broker_conf=conf, environment={}).tls
+    assert (tls.files, tls.tls_enabled) == (TlsFiles("/c.pem", "/k.pem", "/t.pem"), False)
+    assert tls.tls_require_trusted_client_cert_on_connect
+    assert tls.tls_cert_refresh_check_duration_sec == 60
+
+
+def test_a_source_is_told_before_it_dials() -> None:
+    with pytest.raises(TlsError, match="What to do: make it readable"):
+        ClientSettings(tls=TlsFiles(trust_certs="/nowhere"))
