@@ -65,7 +65,7 @@ def test_r05_each_of_pulsars_names_is_taken_in_every_source(key: str, tmp_path: 
         load(environment={f"CURSORKEEPER_{ALIASES[key].upper()}": text}),
         load(environment={}, flags={ALIASES[key]: text}),
     ]
-    groups = [{**asdict(made.cursor), **asdict(made.state)} for made in found]
+    groups = [{**asdict(made.cursor), **asdict(made.state), **asdict(made.tls)} for made in found]
     assert [group[ALIASES[key]] for group in groups] == [value] * len(found)
     assert all(ALIASES[key] in made.given for made in found)
 
