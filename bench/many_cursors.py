@@ -42,6 +42,8 @@ WINDOW = 2_000
 NORMAL_MS = 500.0
 OPEN_MAX_S = 120.0
 DRAIN_MAX_S = 120.0
+AGAIN_S = 1.0
+"""Until a cursor whose opening was refused for a while is opened again."""
 
 CASES = (
     ("uniform", 1_000, 1),
@@ -209,6 +211,7 @@ async def _case(
         ),
         row("source's CPU under load", first["source_cores"], "cores"),
         row("pauses", first["pauses"], "", "0"),
+        row("openings refused, and repeated", first["refused"], ""),
         row("until normal after the load", first["normal_s"], "s", "5 s"),
         row("ledgers named", named, "", "1x", named / cursors, "the cursors"),
         row(
@@ -220,6 +223,7 @@ async def _case(
         row(
             "kill -9, all durable again", second["first_s"], "s", "15 s" if cursors > 1_000 else ""
         ),
+        row("kill -9, openings refused, and repeated", second["refused"], ""),
         row("kill -9, daemon's CPU", second["daemon_s"], "s"),
     ]
 
@@ -307,7 +311,7 @@ class Load:
         self.waits: list[tuple[float, float]] = []
         """When sent, and how long until durable."""
         self.durable_at: list[float] = []
-        self.pauses = 0
+        self.pauses = self.refused = 0
         self.changed = asyncio.Event()
         self.streams: list[Stream] = []
         self.now = asyncio.get_running_loop().time
@@ -358,6 +362,11 @@ class Load:
                 self._durable(self.cursors[message.durable.handle], message.durable.seq)
             case "pause":
                 self.pauses += 1
+            case "refused" if message.refused.code == pb.UNAVAILABLE:
+                # as a broker does: somewhat later again
+                self.refused += 1
+                cursor = self.cursors[message.refused.handle]
+                asyncio.get_running_loop().call_later(AGAIN_S, self._open, cursor)
             case "refused" | "deposed":
                 raise SystemExit(f"the daemon said {message}")
 
@@ -424,16 +433,19 @@ class Load:
         began = self.now()
         for cursor in self.cursors:
             cursor.seq = 0
-            opening = pb.OpenCursor(
-                handle=cursor.number,
-                topic=self._topic(cursor),
-                subscription="s",
-                create=True,
-                takeover=True,
-            )
-            cursor.stream.put(pb.SourceMessage(open_cursor=opening).SerializeToString())
+            self._open(cursor)
         await self.until(lambda: all(c.settled_ms is not None for c in self.cursors), OPEN_MAX_S)
         return self.now() - began
+
+    def _open(self, cursor: Cursor) -> None:
+        opening = pb.OpenCursor(
+            handle=cursor.number,
+            topic=self._topic(cursor),
+            subscription="s",
+            create=True,
+            takeover=True,
+        )
+        cursor.stream.put(pb.SourceMessage(open_cursor=opening).SerializeToString())
 
     async def until(self, condition: Any, limit_s: float) -> None:
         """Waits for it, or for the limit."""
@@ -515,12 +527,15 @@ async def _source(
         "daemon_cores": daemon_s / (ended - began),
         "source_cores": source_s / (ended - began),
         "pauses": load.pauses,
+        "refused": load.refused,
         "normal_s": max(0.0, max(late, default=0.0) - ended),
     }
     print(json.dumps(found), flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     await load.connect(address)
-    print(json.dumps({"first_s": await load.open_all()}), flush=True)
+    load.refused = 0
+    first_s = await load.open_all()
+    print(json.dumps({"first_s": first_s, "refused": load.refused}), flush=True)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,14 @@ class TlsFiles:
             _read(self.certificate) if self.certificate else None,
         )
 
+    def client_context(self) -> ssl.SSLContext:
+        """Of a client that is not gRPC's, from the files as they are now. Raises TlsError."""
+        self.check()
+        made = ssl.create_default_context(cafile=self.trust_certs or None)
+        if self.certificate:
+            made.load_cert_chain(self.certificate, self.key)
+        return made
+
     def server_credentials(
         self,
         *,

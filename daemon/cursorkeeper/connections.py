@@ -36,6 +36,20 @@ class Ports:
     footers: FooterStore
 
 
+def _read(file: str, name: str, what: str) -> bytes:
+    """Raises SettingsError, also for an empty file."""
+    try:
+        content = Path(file).read_bytes().strip()
+    except OSError as e:
+        raise SettingsError(
+            f"{name} = {file!r}: {e.strerror or e}",
+            "make it readable for this user, or name another",
+        ) from e
+    if not content:
+        raise SettingsError(f"{name} = {file!r} holds no {what}", "write one into it")
+    return content
+
+
 def read_token(group: Daemon | Systems, name: str) -> bytes:
     """The content of the token file that setting `name` of the group names; nothing if it names
     none. Raises SettingsError, also for an empty file: whoever names one wants to be asked for a
@@ -44,15 +58,7 @@ def read_token(group: Daemon | Systems, name: str) -> bytes:
     file = getattr(group, name)
     if not file:
         return b""
-    try:
-        token = Path(file).read_bytes().strip()
-    except OSError as e:
-        raise SettingsError(
-            f"{name} = {file!r}: {e.strerror or e}",
-            "make it readable for this user, or name another",
-        ) from e
-    if not token:
-        raise SettingsError(f"{name} = {file!r} holds no token", "write one into it")
+    token = _read(file, name, "token")
     if token.endswith(PLACEHOLDER):
         remedy = "write one of your own into it, for example with `openssl rand -hex 32`"
         raise SettingsError(
@@ -62,10 +68,23 @@ def read_token(group: Daemon | Systems, name: str) -> bytes:
     return token
 
 
+def _authentication(systems: Systems) -> tuple[str, bytes] | None:
+    file = systems.zookeeper_auth_file
+    if not file:
+        return None
+    scheme, _, secret = _read(file, "zookeeper_auth_file", "user").partition(b":")
+    if scheme != b"digest" or b":" not in secret:
+        raise SettingsError(
+            f"zookeeper_auth_file = {file!r}: it is no user", "write digest:USER:PASSWORD into it"
+        )
+    return scheme.decode(), secret
+
+
 def zookeeper_settings(
     systems: Systems, start_timeout_s: float = START_TIMEOUT_S
 ) -> ZooKeeperSettings:
     """Raises SettingsError."""
+    authentication = _authentication(systems)
     try:
         servers, chroot = parse_servers(systems.zookeeper)
         return ZooKeeperSettings(
@@ -74,6 +93,10 @@ def zookeeper_settings(
             session_timeout_ms=systems.zookeeper_session_timeout_ms,
             start_timeout_s=start_timeout_s,
             jute_maxbuffer_bytes=systems.zookeeper_jute_maxbuffer_bytes,
+            tls=systems.of_zookeeper,
+            tls_server_name=systems.zookeeper_tls_server_name,
+            authentication=authentication,
+            is_creator_only=systems.zookeeper_acl == "creator",
         )
     except ValueError as e:
         raise SettingsError(

@@ -195,9 +195,13 @@ class Tls:
             on_problem=on_problem,
         )
 
+    @property
+    def is_used(self) -> bool:
+        return self.tls_enabled or self.gateway_tls_enabled
+
     def check(self) -> None:
         """Raises SettingsError."""
-        if not (self.tls_enabled or self.gateway_tls_enabled):
+        if not self.is_used:
             return
         try:
             self.files.check()
@@ -252,7 +256,7 @@ class Tls:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Systems:
+class Systems(Tls):
     gateway: str = setting("127.0.0.1:7651", "host:port of the ledger gateway.")
     gateway_token_file: str = setting("", "A file with the token that the gateway asks for.")
     zookeeper: str = setting("127.0.0.1:2181", "host:port[,host:port...][/chroot]")
@@ -269,7 +273,28 @@ class Systems:
         256 * KIB,
         1024 * MIB,
     )
+    zookeeper_tls_enabled: bool = setting(False, "Dial ZooKeeper with TLS (its secureClientPort).")
+    zookeeper_tls_server_name: str = setting(
+        "", "A name in ZooKeeper's certificate, if that is not the host that is dialled."
+    )
+    zookeeper_auth_file: str = setting(
+        "", "A file with digest:USER:PASSWORD: who this daemon is to ZooKeeper."
+    )
+    zookeeper_acl: str = setting(
+        "open",
+        "Who may touch the nodes that are made: open, everybody; creator, who zookeeper_auth_file "
+        "says.",
+        choices=("open", "creator"),
+    )
     root: str = setting(ROOT, "Where in ZooKeeper the footers are.")
+
+    @property
+    def is_used(self) -> bool:
+        return super().is_used or self.zookeeper_tls_enabled
+
+    @property
+    def of_zookeeper(self) -> TlsFiles | None:
+        return self.files if self.zookeeper_tls_enabled else None
 
     @property
     def where(self) -> str:
@@ -481,8 +506,7 @@ def _check_choice(group: object, *names: str) -> None:
 
 GROUPS: dict[type, str] = {
     Daemon: "who and where",
-    Tls: "TLS",
-    Systems: "the systems it stands on",
+    Systems: "TLS, and the systems it stands on",
     CursorLedgers: "cursor ledgers",
     CursorLimits: "per cursor",
     StateFormat: "the format, and what counts where it is Pulsar's",
@@ -503,7 +527,6 @@ class Settings:
     given: Mapping[str, Any]
     """What it was made of. A default gives way where another limit was given."""
     daemon: Daemon
-    tls: Tls
     systems: Systems
     ledgers: CursorLedgers
     cursor: CursorLimits
@@ -525,6 +548,10 @@ class Settings:
     def but(self, **values: Any) -> Settings:
         """The same with these values, by the names that people give."""
         return self.of(**{**self.given, **values})
+
+    @property
+    def tls(self) -> Tls:
+        return self.systems
 
     @property
     def machine_limits(self) -> Limits:
@@ -635,7 +662,13 @@ class Settings:
             if least > most:
                 raise SettingsError(f"{low} {least} must not be above {high} {most}")
         self._check_workers()
-        self.tls.check()
+        systems.check()
+        _check_choice(systems, "zookeeper_acl")
+        if systems.zookeeper_acl == "creator" and not systems.zookeeper_auth_file:
+            raise SettingsError(
+                "zookeeper_acl = 'creator': the daemon is nobody to ZooKeeper",
+                "set zookeeper_auth_file",
+            )
         if limits.orphans_delete_after_s and not limits.pulsar_metadata:
             raise SettingsError(
                 f"orphans_delete_after_s = {limits.orphans_delete_after_s:g}: nobody looks for "

@@ -31,6 +31,10 @@ T = TypeVar("T")
 class ZooKeeperClient(Session):
     """See `port.ZooKeeper` for what each method promises."""
 
+    @property
+    def _acl(self) -> bytes:
+        return codec.CREATOR if self.settings.is_creator_only else codec.EVERYBODY
+
     # --- nodes ------------------------------------------------------------------------------------
 
     async def get(self, path: str, *, watch: WatchCallback | None = None) -> Node:
@@ -52,7 +56,7 @@ class ZooKeeperClient(Session):
         await self._send(codec.sync(self._chroot.inside(path)))
 
     async def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
-        await self._send(codec.write(Create(self._chroot.inside(path), data, ephemeral)))
+        await self._send(codec.write(Create(self._chroot.inside(path), data, ephemeral), self._acl))
 
     async def set(self, path: str, data: bytes, version: Version) -> int:
         done = await self._send(codec.write(SetData(self._chroot.inside(path), data, version)))
@@ -67,13 +71,13 @@ class ZooKeeperClient(Session):
             return await self._send(codec.exists(inside)) is not None
 
         async def create(inside: str) -> object:
-            return await self._send(codec.write(Create(inside, b"")))
+            return await self._send(codec.write(Create(inside, b""), self._acl))
 
         await ensure.ensure_path(self._chroot.inside(path), exists, create)
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
         inside = [replace(op, path=self._chroot.inside(op.path)) for op in ops]
-        return await self._send(codec.multi(inside)) if inside else []
+        return await self._send(codec.multi(inside, self._acl)) if inside else []
 
     async def multi_read(
         self, paths: Sequence[str], watches: Sequence[WatchCallback | None] = ()

@@ -47,11 +47,13 @@ OP_PING: Final = 11
 OP_CHECK: Final = 13
 OP_MULTI: Final = 14
 OP_MULTI_READ: Final = 22
+OP_AUTH: Final = 100
 OP_SET_WATCHES: Final = 101
 OP_CLOSE: Final = -11
 _OP_ERROR: Final = -1
 XID_PING: Final = -2
 XID_WATCH: Final = -1
+XID_AUTH: Final = -4
 EVENT_CHILDREN_CHANGED: Final = 4
 
 _INT = struct.Struct("!i")
@@ -120,7 +122,13 @@ def _name(path: str) -> bytes:
     return _buffer(path.encode())
 
 
-_EVERYBODY = _INT.pack(1) + _INT.pack(_ALL_PERMISSIONS) + _name("world") + _name("anyone")
+def _all_for(scheme: str, user: str) -> bytes:
+    return _INT.pack(1) + _INT.pack(_ALL_PERMISSIONS) + _name(scheme) + _name(user)
+
+
+EVERYBODY: Final = _all_for("world", "anyone")
+CREATOR: Final = _all_for("auth", "")
+"""Whoever the session was authenticated as when it made the node."""
 
 
 # --- the session ----------------------------------------------------------------------------------
@@ -161,6 +169,11 @@ def watch_event(body: bytes) -> tuple[int, str]:
     if _INT.unpack_from(body, _HEADER.size)[0] == -1:
         return kind, ""  # of no node: nobody watches it
     return kind, _string(body, _HEADER.size)[0]
+
+
+def authentication(scheme: str, secret: bytes) -> bytes:
+    """The frame that says who we are, without its length. It is answered under `XID_AUTH`."""
+    return _HEADER.pack(XID_AUTH, OP_AUTH) + _INT.pack(0) + _name(scheme) + _buffer(secret)
 
 
 def close() -> Request[None]:
@@ -204,17 +217,17 @@ def sync(path: str) -> Request[None]:
     return Request(path, OP_SYNC, _name(path), _nothing)
 
 
-def write(op: Op) -> Request[OpResult]:
-    """ValueError for a version that is none."""
-    kind, body = _record(op)
+def write(op: Op, acl: bytes = EVERYBODY) -> Request[OpResult]:
+    """`acl`: of a node that it makes. ValueError for a version that is none."""
+    kind, body = _record(op, acl)
     return Request(op.path, kind, body, lambda answer: _op_result(kind, answer, 0)[0])
 
 
-def _record(op: Op) -> tuple[int, bytes]:
+def _record(op: Op, acl: bytes) -> tuple[int, bytes]:
     name = _name(op.path)
     match op:
         case Create():
-            return OP_CREATE, name + _buffer(op.data) + _EVERYBODY + _INT.pack(op.ephemeral)
+            return OP_CREATE, name + _buffer(op.data) + acl + _INT.pack(op.ephemeral)
         case SetData():
             version = _INT.pack(version_on_wire(op.version))
             return OP_SET_DATA, name + _buffer(op.data) + version
@@ -227,11 +240,12 @@ def _record(op: Op) -> tuple[int, bytes]:
 # --- multi ----------------------------------------------------------------------------------------
 
 
-def multi(ops: Sequence[Op]) -> Request[list[OpResult]]:
-    """The answer is the list of results, or a MultiFailed. ValueError for a version that is
-    none.
+def multi(ops: Sequence[Op], acl: bytes = EVERYBODY) -> Request[list[OpResult]]:
+    """The answer is the list of results, or a MultiFailed. `acl`: of nodes that it makes.
+    ValueError for a version that is none.
     """
-    parts = [part for op in ops for kind, body in [_record(op)] for part in (_header(kind), body)]
+    records = [_record(op, acl) for op in ops]
+    parts = [part for kind, body in records for part in (_header(kind), body)]
     return Request(
         None, OP_MULTI, b"".join([*parts, _MULTI_END]), lambda body: _multi_answer(body, ops)
     )

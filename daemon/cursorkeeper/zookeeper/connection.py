@@ -24,7 +24,12 @@ from typing import Any, TypeVar
 
 from cursorkeeper.zookeeper import codec
 from cursorkeeper.zookeeper.codec import Request
-from cursorkeeper.zookeeper.errors import ConnectionLost, ProtocolBroken, ZooKeeperError
+from cursorkeeper.zookeeper.errors import (
+    AccessDenied,
+    ConnectionLost,
+    ProtocolBroken,
+    ZooKeeperError,
+)
 
 T = TypeVar("T")
 
@@ -72,7 +77,9 @@ class Connection:
         session_timeout_s: float,
         reply_bytes_max: int,
         listener: Listener,
+        authentication: bytes = b"",
     ) -> None:
+        """`authentication`: a frame that goes before everything else; empty: none does."""
         self._loop = asyncio.get_running_loop()
         self._reader, self._writer = reader, writer
         self._reply_bytes_max = reply_bytes_max
@@ -81,6 +88,8 @@ class Connection:
         self._waiting: deque[_Waiting] = deque()
         self._pong: asyncio.Future[None] | None = None
         self.ended: asyncio.Future[ZooKeeperError] = self._loop.create_future()
+        if authentication:
+            writer.write(_LENGTH.pack(len(authentication)) + authentication)
         self._tasks = [
             self._loop.create_task(self._read(), name="zookeeper read"),
             self._loop.create_task(self._beat(session_timeout_s / 3), name="zookeeper heartbeat"),
@@ -150,7 +159,7 @@ class Connection:
             )
         except OSError as broken:
             reason = ConnectionLost(f"the connection broke: {broken}")
-        except ProtocolBroken as broken:
+        except (ProtocolBroken, AccessDenied) as broken:
             reason = broken
         finally:
             self.end(reason)
@@ -164,7 +173,9 @@ class Connection:
                 self._pong.set_result(None)
         elif xid > 0:
             self._answer(xid, zxid, code, frame)
-        # Other special xids (authentication) answer nothing that is sent here.
+        elif xid == codec.XID_AUTH and code:
+            raise AccessDenied("the server refuses the user of zookeeper_auth_file")
+        # Other special xids answer nothing that is sent here.
 
     def _answer(self, xid: int, zxid: int, code: int, frame: bytes) -> None:
         if not self._waiting or self._waiting[0].xid != xid:

@@ -8,6 +8,7 @@ opened is left.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from dataclasses import dataclass
 
@@ -28,11 +29,19 @@ class Opened:
     welcome: codec.Welcome
 
 
-async def shake_hands(host: str, port: int, hello: bytes) -> Opened:
+async def shake_hands(
+    host: str, port: int, hello: bytes, context: ssl.SSLContext | None = None, server_name: str = ""
+) -> Opened:
     """Connect and introduce ourselves. Raises OSError, EOFError (closed without an answer),
     ProtocolBroken. The caller bounds the time.
     """
-    reader, writer = await asyncio.open_connection(host, port, limit=1024 * 1024)
+    reader, writer = await asyncio.open_connection(
+        host,
+        port,
+        limit=1024 * 1024,
+        ssl=context,
+        server_hostname=(server_name or host) if context is not None else None,
+    )
     try:
         writer.write(_LENGTH.pack(len(hello)) + hello)
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))

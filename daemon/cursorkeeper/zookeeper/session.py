@@ -20,6 +20,7 @@ import asyncio
 import os
 import random
 import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -42,6 +43,7 @@ from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import SessionState, StateCallback
 from cursorkeeper.zookeeper.watches import WatchTable
 from cursorkeeper_client.back_off import BackOff
+from cursorkeeper_client.tls import TlsError
 
 T = TypeVar("T")
 
@@ -161,9 +163,17 @@ class Session:
                 self._last_zxid, self.settings.session_timeout_ms, self.session_id, self._password
             )
             try:
+                context = tls.client_context() if (tls := self.settings.tls) else None
                 async with asyncio.timeout(limit_s):
-                    opened = await shake_hands(host, port, hello)
-            except (OSError, EOFError, ProtocolBroken) as failure:  # TimeoutError is an OSError
+                    opened = await shake_hands(
+                        host, port, hello, context, self.settings.tls_server_name
+                    )
+            except (
+                OSError,
+                EOFError,
+                ProtocolBroken,
+                TlsError,
+            ) as failure:  # TimeoutError is an OSError
                 # Also what a server says that lags behind us, or is not ready: the session is kept.
                 self._last_failure = f"{host}:{port}: {_said(failure)}"
                 continue
@@ -198,6 +208,9 @@ class Session:
             opened.writer,
             session_timeout_s=welcome.timeout_s,
             reply_bytes_max=self.settings.reply_bytes_max,
+            authentication=codec.authentication(*said)
+            if (said := self.settings.authentication)
+            else b"",
             listener=Listener(
                 zxid=lambda zxid: (
                     held_zxid.append(zxid)
@@ -313,9 +326,15 @@ def _said(failure: Exception) -> str:
     """Why a server did not take us, in the system's words and without Python's."""
     match failure:
         case EOFError():
-            return "closed the connection: no quorum?"
+            return "closed the connection: no quorum, or does it expect TLS?"
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not believed: {failure.verify_message}"
+        case ssl.SSLError():
+            return f"no TLS with it: {failure.reason or failure}"
         case socket.gaierror():
             return f"its name is not known: {failure.strerror}"
+        case ConnectionResetError() if not failure.errno:  # asyncio's, of a handshake of TLS
+            return "closed the connection: does it speak TLS?"
         case OSError() if failure.errno:
             return os.strerror(failure.errno).lower()
         case TimeoutError():

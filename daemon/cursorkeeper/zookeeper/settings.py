@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cursorkeeper.zookeeper.paths import check_path
+from cursorkeeper_client.tls import TlsFiles
 
 JUTE_MAXBUFFER_BYTES = 0xFFFFF
 """ZooKeeper's default jute.maxbuffer."""
@@ -29,6 +30,14 @@ class ZooKeeperSettings:
     chroot: str = "/"
     session_timeout_ms: int = 30_000
     """Wanted; the server answers what it gives (usually 2 to 20 ticks of 2 s)."""
+    tls: TlsFiles | None = None
+    """Without it connections are plain text. The files are read for every connection."""
+    tls_server_name: str = ""
+    """Whose certificate servers show, if it is not that of the host that is dialled."""
+    authentication: tuple[str, bytes] | None = None
+    """Scheme and secret, as `digest` and `user:password`: said on every connection."""
+    is_creator_only: bool = False
+    """Nodes that are made are for whoever `authentication` is, and for nobody else."""
     start_timeout_s: float = 30.0
     request_timeout_s: float = 10.0
     """Per request, from the call to the answer, the wait for a connection included."""
@@ -58,8 +67,10 @@ class ZooKeeperSettings:
         check_path(self.chroot)
         for name in self.__slots__:
             value = getattr(self, name)
-            if isinstance(value, int | float) and value <= 0:
+            if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise ValueError(f"{name} is {value}, must be above 0")
+        if self.is_creator_only and self.authentication is None:
+            raise ValueError("nodes are to be their creator's, and it is nobody: authenticate")
         if self.back_off_min_ms > self.back_off_max_ms:
             raise ValueError(
                 f"back_off_min_ms {self.back_off_min_ms} is above back_off_max_ms "
