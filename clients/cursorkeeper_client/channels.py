@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, cast
 
 import grpc.aio
@@ -14,6 +15,8 @@ import grpc.aio
 from cursorkeeper_client.tls import TlsError, TlsFiles
 
 Options = list[tuple[str, int]]
+CALL_MAX_S = 3_600.0
+"""So long a call goes on over a channel that was replaced."""
 RpcFailed = cast(type[Exception], grpc.aio.AioRpcError)
 SERVER_OPTIONS: Options = [
     # else the keepalive of a peer to whom nothing is said ends its stream
@@ -63,8 +66,8 @@ def open_channel(
 
 
 class Dialled:
-    """The channel to one address; another one when the certificates have changed. What is under way
-    on the one before goes on there, until there is a third.
+    """The channel to one address, and another one when the certificates have changed and somebody
+    asks for that. What is under way on the one before goes on there.
     """
 
     def __init__(
@@ -77,37 +80,45 @@ class Dialled:
     ) -> None:
         self._address, self._options = address, list(options)
         self._tls, self._server_name, self._refresh_s = tls, server_name, refresh_s
-        self._channels: list[Any] = []
+        self._channel: Any = None
         self._stamp: object = None
         self._look_at_s = 0.0
-        self._closing: list[Any] = []
+        self._leaving: set[asyncio.Task[None]] = set()
 
     def channel(self) -> Any:
-        """As it is now. Raises TlsError for files that cannot be used, the first time."""
-        if not self._channels:
+        """As it is. Raises TlsError for files that cannot be used, the first time."""
+        if self._channel is None:
             self._dial()
-        elif self._tls is not None and time.monotonic() >= self._look_at_s:
-            self._look_at_s = time.monotonic() + self._refresh_s
-            try:
-                if self._tls.stamp() != self._stamp:
-                    self._dial()
-            except TlsError:
-                pass  # half of them are written: what was read before is still in use
-        return self._channels[-1]
+        return self._channel
+
+    def renewed(self) -> Any:
+        """The same, with the certificates of now; it is looked at them every `refresh_s`."""
+        if self._channel is not None and self._tls is not None:
+            now = time.monotonic()
+            if now >= self._look_at_s:
+                self._look_at_s = now + self._refresh_s
+                # half of them are written: what was read before is still in use
+                with suppress(TlsError):
+                    if self._tls.stamp() != self._stamp:
+                        self._dial()
+        return self.channel()
 
     def _dial(self) -> None:
         stamp = self._tls.stamp() if self._tls is not None else None
         made = open_channel(self._address, self._options, self._tls, self._server_name)
+        before, self._channel = self._channel, made
         self._stamp, self._look_at_s = stamp, time.monotonic() + self._refresh_s
-        self._channels.append(made)
-        if len(self._channels) > 2:
-            oldest = self._channels.pop(0)
-            self._closing.append(asyncio.ensure_future(oldest.close()))
+        if before is not None:
+            leaving = asyncio.ensure_future(before.close(CALL_MAX_S))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
         """Calls under way fail. It may be used again."""
-        channels, self._channels = self._channels, []
-        for one in channels:
-            await one.close()
-        await asyncio.gather(*self._closing)
-        self._closing.clear()
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+        leaving = list(self._leaving)
+        for one in leaving:
+            one.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)

@@ -152,7 +152,7 @@ class CursorStore:
             )
         settings = self._settings
         token = [("authorization", b"Bearer " + settings.credentials)]
-        stub = rpc.CursorStoreStub(self._dialled.channel())  # type: ignore[no-untyped-call]
+        stub = rpc.CursorStoreStub(self._dialled.renewed())  # type: ignore[no-untyped-call]
         return getattr(stub, method)(
             request,
             timeout=settings.answer_timeout_s,

@@ -21,6 +21,7 @@ import grpc
 from cursorkeeper_client.errors import CursorKeeperError
 
 T = TypeVar("T")
+_AGAIN = "write all files, and look again"
 
 
 class TlsError(CursorKeeperError, ValueError):
@@ -55,9 +56,10 @@ class TlsFiles:
         if self.trust_certs:
             try:
                 ssl.create_default_context(cafile=self.trust_certs)
-            except ssl.SSLError as e:
+            except (OSError, ValueError) as e:
+                why = getattr(e, "reason", None) or e
                 raise TlsError(
-                    self.trust_certs, f"it holds no certificate ({e.reason})", "name a PEM file"
+                    self.trust_certs, f"it holds no certificate ({why})", "name a PEM file"
                 ) from None
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
@@ -72,9 +74,13 @@ class TlsFiles:
     def client_context(self) -> ssl.SSLContext:
         """Of a client that is not gRPC's, from the files as they are now. Raises TlsError."""
         self.check()
-        made = ssl.create_default_context(cafile=self.trust_certs or None)
-        if self.certificate:
-            made.load_cert_chain(self.certificate, self.key)
+        try:
+            made = ssl.create_default_context(cafile=self.trust_certs or None)
+            if self.certificate:
+                made.load_cert_chain(self.certificate, self.key)
+        except (OSError, ValueError) as e:
+            there = self.certificate or self.trust_certs
+            raise TlsError(there, f"it cannot be used: {e}", _AGAIN) from None
         return made
 
     def server_credentials(
@@ -121,13 +127,12 @@ class _Renewed(Generic[T]):
         on_problem: Callable[[TlsError], None],
         read: Callable[[TlsFiles], T],
     ) -> None:
-        files.check(of_server=True)
         self._files, self._refresh_s = files, refresh_s
         self._on_problem, self._read = on_problem, read
         self._lock = threading.Lock()
-        self._stamp = files.stamp()
         self._look_at_s = time.monotonic() + refresh_s
-        self._shown = read(files)
+        self._stamp = files.stamp()
+        self._shown = self._checked(self._stamp)
 
     def now(self) -> T:
         with self._lock:
@@ -135,21 +140,30 @@ class _Renewed(Generic[T]):
                 self._look_at_s = time.monotonic() + self._refresh_s
                 try:
                     if (stamp := self._files.stamp()) != self._stamp:
-                        self._files.check(of_server=True)
-                        self._shown, self._stamp = self._read(self._files), stamp
+                        self._shown, self._stamp = self._checked(stamp), stamp
                 except TlsError as e:
                     self._on_problem(e)
             return self._shown
 
+    def _checked(self, stamp: object) -> T:
+        """What the files hold, if they stayed as they were meanwhile. Raises TlsError."""
+        self._files.check(of_server=True)
+        try:
+            read = self._read(self._files)
+        except (OSError, ValueError) as e:
+            raise TlsError(self._files.certificate, f"it cannot be used: {e}", _AGAIN) from None
+        if self._files.stamp() != stamp:
+            raise TlsError(self._files.certificate, "it is being written", _AGAIN)
+        return read
+
 
 class RenewedContext:
-    """Of a server that is not gRPC's."""
+    """Of a server that is not gRPC's. It asks nobody for a certificate."""
 
     def __init__(
         self,
         files: TlsFiles,
         *,
-        is_client_asked: bool,
         refresh_s: float,
         on_problem: Callable[[TlsError], None] = lambda _error: None,
     ) -> None:
@@ -157,9 +171,6 @@ class RenewedContext:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             context.load_cert_chain(files.certificate, files.key, _no_password(files.key))
-            if is_client_asked:
-                context.load_verify_locations(files.trust_certs)
-                context.verify_mode = ssl.CERT_REQUIRED
             return context
 
         self._kept = _Renewed(files, refresh_s, on_problem, made)
@@ -179,14 +190,17 @@ def _grpc_configuration(files: TlsFiles) -> Any:
 def _check_pair(certificate: str, key: str) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, _no_password(key))
-    except ssl.SSLError as e:
-        if e.reason == "KEY_VALUES_MISMATCH":
+    except TlsError:
+        raise
+    except (OSError, ValueError) as e:
+        reason = getattr(e, "reason", None)
+        if reason == "KEY_VALUES_MISMATCH":
             raise TlsError(
                 key, f"it is not the key of {certificate}", "name the files that were made together"
             ) from None
         raise TlsError(
             certificate,
-            f"it and {key} are no certificate and key in PEM ({e.reason or e})",
+            f"it and {key} are no certificate and key in PEM ({reason or e})",
             "name PEM files",
         ) from None
 

@@ -42,7 +42,7 @@ from cursorkeeper.readiness import SHORT_LIMIT_S, TRY_S, Patience, StartError, c
 from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.supervised import supervised
-from cursorkeeper.settings import Settings, SettingsError
+from cursorkeeper.settings import Settings, SettingsError, Tls
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck, Subscriber
 from cursorkeeper.stream.session import Session
@@ -57,7 +57,7 @@ from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.settings import parse_servers
 from cursorkeeper_client._proto import acks_pb2, acks_pb2_grpc
 from cursorkeeper_client.channels import SERVER_OPTIONS, Dialled, connection_options
-from cursorkeeper_client.tls import TlsError
+from cursorkeeper_client.tls import RenewedContext, TlsError
 
 log = structlog.get_logger("cursorkeeper")
 
@@ -245,12 +245,15 @@ class Daemon:
             ) from e
 
     async def _reach_gateway(self) -> GatewayInfo:
-        await check_serving(
-            self.systems.gateway,
-            answers=not self.limits.start_timeout_s,
-            tls=self._tls.of_gateway,
-            server_name=self._tls.gateway_tls_server_name,
-        )
+        try:
+            await check_serving(
+                self.systems.gateway,
+                answers=not self.limits.start_timeout_s,
+                tls=self._tls.of_gateway,
+                server_name=self._tls.gateway_tls_server_name,
+            )
+        except TlsError as e:  # somebody writes the files
+            raise StartError(e.message, e.remedy, passing=True) from None
         try:
             await self.gateway.start()
             return await self.gateway.describe()
@@ -345,7 +348,7 @@ class Daemon:
         self.metrics_address, self._stop_metrics = pages.serve_at(
             self.telemetry.registry,
             self.own.metrics_listen,
-            self._tls.of_pages(not_renewed) if self._place is None else None,
+            contexts_of(self._tls) if self._place is None else None,
         )
 
     def _footer_in_doubt(self, name: CursorName, why: str) -> None:
@@ -404,6 +407,14 @@ class Daemon:
         await self.zookeeper.close()
         await self.gateway.close()
         return left
+
+
+def contexts_of(tls: Tls) -> RenewedContext | None:
+    """For a server of pages. Raises StartError."""
+    try:
+        return tls.of_pages(not_renewed)
+    except TlsError as e:
+        raise StartError(e.message, e.remedy) from None
 
 
 def not_renewed(error: TlsError) -> None:

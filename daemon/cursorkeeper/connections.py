@@ -119,7 +119,6 @@ def gateway_settings(
         password=settings.ledgers.password.encode(),
         tls=settings.tls.of_gateway,
         tls_server_name=settings.tls.gateway_tls_server_name,
-        tls_refresh_s=settings.tls.tls_cert_refresh_check_duration_sec,
         start_timeout_s=start_timeout_s,
         append_window_entries_max=8 * settings.limits.daemon_appends_in_flight_max,
         append_window_bytes_max=settings.append_window_bytes,

@@ -65,6 +65,12 @@ class Shown:
         """Raises ProblemError."""
         import grpc
 
+        if bool(self.certificate) != bool(self.key):
+            raise ProblemError(
+                f"{self.certificate or self.key}: a certificate and its key belong together",
+                "name both files, or neither",
+                Kind.USAGE,
+            )
         read = [self._read(file) for file in (self.trust_certs, self.key, self.certificate)]
         return grpc.ssl_channel_credentials(*read)
 

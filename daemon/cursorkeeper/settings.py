@@ -190,7 +190,6 @@ class Tls:
             return None
         return RenewedContext(
             self.files,
-            is_client_asked=self.tls_require_trusted_client_cert_on_connect,
             refresh_s=self.tls_cert_refresh_check_duration_sec,
             on_problem=on_problem,
         )
@@ -241,9 +240,14 @@ class Tls:
 
         from cryptography import x509
 
-        first = x509.load_pem_x509_certificates(Path(self.tls_certificate_file_path).read_bytes())[
-            0
-        ]
+        try:
+            first = x509.load_pem_x509_certificates(
+                Path(self.tls_certificate_file_path).read_bytes()
+            )[0]
+        except (OSError, ValueError) as e:
+            raise SettingsError(
+                f"{self._said(self.tls_certificate_file_path)}: {e}", "name a PEM file"
+            ) from None
         now = datetime.now(UTC)
         if not first.not_valid_before_utc <= now <= first.not_valid_after_utc:
             raise SettingsError(

@@ -295,9 +295,7 @@ class Supervisor:
 
         registry.register(MergedPages(read))
         try:
-            address, stop = pages.serve_at(
-                registry, wanted, self._settings.tls.of_pages(app.not_renewed)
-            )
+            address, stop = pages.serve_at(registry, wanted, app.contexts_of(self._settings.tls))
         except StartError:
             readers.shutdown()
             raise

@@ -45,6 +45,7 @@ from cursorkeeper.bookkeeper.transport import (
 )
 from cursorkeeper_client.channels import RpcFailed
 from cursorkeeper_client.gap import Gap
+from cursorkeeper_client.tls import TlsError
 from cursorkeeper_client.tls_causes import cause_of
 
 _TRY_MIN_S = 0.05
@@ -99,7 +100,7 @@ class GatewayClient:
             self._settings,
             self._queue,
             self.describe,
-            lambda: self._dialled.stub().Append(metadata=self._metadata),
+            lambda: self._dialled.renewed().Append(metadata=self._metadata),
             self._rng,
             self._append_gap,
         )
@@ -225,7 +226,10 @@ class GatewayClient:
     def _service(self) -> Stub:
         if not self._is_started or self._closed:
             raise GatewayRefused("CLIENT_CLOSED", Outcome.NOT_DONE)
-        return self._dialled.stub()
+        try:
+            return self._dialled.stub()
+        except TlsError as e:
+            raise GatewayRetry("TLS_FILES", Outcome.NOT_DONE, message=str(e)) from e
 
     async def _first_answer(self) -> GatewayInfo:
         """Asks until the start's time is over. A refused connection is told as that, and not as an

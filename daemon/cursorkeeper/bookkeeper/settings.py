@@ -33,8 +33,6 @@ class GatewayClientSettings:
     """Without it the connection is plain text."""
     tls_server_name: str = ""
     """Whose certificate the gateway shows, if it is not that of the host that is dialled."""
-    tls_refresh_s: float = 300.0
-    """How often it is looked whether the files have changed."""
 
     append_batch_entries_max: int = 1024
     append_batch_bytes_max: int = 1 << 20

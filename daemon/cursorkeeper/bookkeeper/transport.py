@@ -78,7 +78,9 @@ class Stub(Protocol):
 
 
 class Service:
-    """The service at the gateway's address, on a connection of its own. Used in one loop."""
+    """The service at the gateway's address, on one connection of its own: behind the address may be
+    several gateways, and a ledger is written by the one that created it. Used in one loop.
+    """
 
     def __init__(self, settings: GatewayClientSettings) -> None:
         options = [
@@ -93,18 +95,22 @@ class Service:
             ("grpc.max_reconnect_backoff_ms", settings.stream_back_off_max_ms),
         ]
         self._dialled = Dialled(
-            settings.address,
-            options,
-            settings.tls,
-            settings.tls_server_name,
-            settings.tls_refresh_s,
+            settings.address, options, settings.tls, settings.tls_server_name, refresh_s=0.0
         )
         self._channel: Any = None
         self._stub: Stub | None = None
 
     def stub(self) -> Stub:
-        """Its methods, on the channel of now. Raises TlsError, the first time."""
-        channel = self._dialled.channel()
+        """Its methods. Raises TlsError, the first time."""
+        return self._on(self._dialled.channel())
+
+    def renewed(self) -> Stub:
+        """The same with the certificates of now: for who begins to append, when no handle of a
+        ledger is left on the connection before.
+        """
+        return self._on(self._dialled.renewed())
+
+    def _on(self, channel: Any) -> Stub:
         if self._stub is None or channel is not self._channel:
             self._channel = channel
             self._stub = cast(Stub, ledgers_pb2_grpc.LedgersStub(channel))  # type: ignore[no-untyped-call]

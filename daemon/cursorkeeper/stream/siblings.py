@@ -33,7 +33,7 @@ class Sibling:
     def call(self, method: str, request: Any, context: Any) -> Any:
         """The question that came with `context`, asked there."""
         token = [each for each in context.invocation_metadata() or () if each[0] == AUTHORIZATION]
-        stub = rpc.CursorStoreStub(self._dialled.channel())  # type: ignore[no-untyped-call]
+        stub = rpc.CursorStoreStub(self._dialled.renewed())  # type: ignore[no-untyped-call]
         return getattr(stub, method)(
             request,
             timeout=context.time_remaining(),

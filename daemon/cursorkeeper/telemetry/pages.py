@@ -68,7 +68,8 @@ class Server(ThreadingMixIn, WSGIServer):
             oldest = self._open.popleft() if len(self._open) > CONNECTIONS_MAX else None
         if oldest is not None:
             with suppress(OSError):  # its thread closes it; it may just have done so
-                oldest.shutdown(socket.SHUT_RDWR)
+                # not the one of TLS, behind which its thread would go on in plain text
+                socket.socket.shutdown(oldest, socket.SHUT_RDWR)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:

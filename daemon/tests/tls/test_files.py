@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
+from cursorkeeper import probe
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper.bookkeeper.transport import Service
 from cursorkeeper.core.setting import SettingsError
+from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings, load
 from cursorkeeper_client import ClientSettings
+from cursorkeeper_client.channels import Dialled
 from cursorkeeper_client.tls import TlsError, TlsFiles
 from daemon.tests.support.certificates import Authority
 
@@ -117,3 +127,58 @@ def test_a_broker_conf_says_where_they_are_and_not_that_they_are_used(tmp_path: 
 def test_a_source_is_told_before_it_dials() -> None:
     with pytest.raises(TlsError, match="What to do: make it readable"):
         ClientSettings(tls=TlsFiles(trust_certs="/nowhere"))
+
+
+async def test_a_gateway_keeps_its_connection_until_appends_begin_anew(
+    authority: Authority,
+) -> None:
+    """Behind its address may be another gateway, which has no handle of any ledger."""
+    files = authority.issue("daemon")
+    service = Service(GatewayClientSettings(address="127.0.0.1:1", tls=files))
+    first = service.stub()
+    authority.issue("daemon")
+    assert service.stub() is first
+    second = service.renewed()
+    assert second is not first and service.stub() is second and service.renewed() is second
+    shutil.copy(authority.issue("spare").key, files.key)
+    assert service.renewed() is second, "half of them are written"
+    await service.close()
+
+
+async def test_what_is_under_way_goes_on_over_the_connection_before(authority: Authority) -> None:
+    files = authority.issue("daemon")
+
+    async def answer(request: bytes, context: Any) -> bytes:
+        began.set()
+        await going_on.wait()
+        return request
+
+    began, going_on = asyncio.Event(), asyncio.Event()
+    server = grpc.aio.server()
+    method = grpc.unary_unary_rpc_method_handler(answer)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("a.B", {"Call": method}),)
+    )
+    port = server.add_secure_port("127.0.0.1:0", files.server_credentials(refresh_s=0.01))
+    await server.start()
+    dialled = Dialled(f"127.0.0.1:{port}", (), files, refresh_s=0.0)
+    calls = []
+    for number in range(3):
+        calls.append(
+            asyncio.ensure_future(
+                dialled.renewed().unary_unary("/a.B/Call")(bytes([number]), timeout=60)
+            )
+        )
+        await began.wait()
+        began.clear()
+        authority.issue("daemon")
+    going_on.set()
+    assert await asyncio.gather(*calls) == [b"\0", b"\1", b"\2"]
+    await dialled.close()
+    await server.stop(0)
+
+
+def test_a_probe_with_half_a_pair_is_told() -> None:
+    """gRPC would end the process."""
+    with pytest.raises(ProblemError, match="belong together"):
+        probe.ask("127.0.0.1:1", "", 1, probe.Shown(certificate="/a.pem"))

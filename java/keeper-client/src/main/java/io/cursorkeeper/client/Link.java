@@ -270,33 +270,13 @@ final class Link {
       again("the credentials cannot be had: " + unreadable);
       return;
     }
-    ChannelCredentials shown;
     try {
-      shown =
-          settings.tls().isPresent()
-              ? settings.tls().get().credentials()
-              : InsecureChannelCredentials.create();
-    } catch (IOException unreadable) {
-      again("the files of TLS cannot be read: " + unreadable.getMessage());
+      channel = channel();
+    } catch (IOException | RuntimeException unusable) {
+      again("the files of TLS cannot be used: " + unusable);
       return;
     }
     streams = daemon.nextStream();
-    OkHttpChannelBuilder dialling = OkHttpChannelBuilder.forTarget("dns:///" + address, shown);
-    settings
-        .tls()
-        .map(LinkTls::serverName)
-        .filter(name -> !name.isEmpty())
-        .ifPresent(dialling::overrideAuthority);
-    channel =
-        dialling
-            .executor(daemon::run)
-            .proxyDetector(address -> null)
-            .disableRetry()
-            .keepAliveTime(settings.keepAlive().toNanos(), TimeUnit.NANOSECONDS)
-            .keepAliveTimeout(settings.keepAlive().toNanos() / 2, TimeUnit.NANOSECONDS)
-            .keepAliveWithoutCalls(true)
-            .maxInboundMessageSize(Wire.RECEIVE_BYTES_MAX)
-            .build();
     Stream made = new Stream(channel.newCall(Wire.PUBLISH, CallOptions.DEFAULT));
     stream = made;
     made.call.start(made, new Metadata());
@@ -311,6 +291,28 @@ final class Link {
                     "no Hello within " + HELLO_TIMEOUT.toSeconds() + " s"));
           }
         });
+  }
+
+  private ManagedChannel channel() throws IOException {
+    ChannelCredentials shown =
+        settings.tls().isPresent()
+            ? settings.tls().get().credentials()
+            : InsecureChannelCredentials.create();
+    OkHttpChannelBuilder dialling = OkHttpChannelBuilder.forTarget("dns:///" + address, shown);
+    settings
+        .tls()
+        .map(LinkTls::serverName)
+        .filter(name -> !name.isEmpty())
+        .ifPresent(dialling::overrideAuthority);
+    return dialling
+        .executor(daemon::run)
+        .proxyDetector(address -> null)
+        .disableRetry()
+        .keepAliveTime(settings.keepAlive().toNanos(), TimeUnit.NANOSECONDS)
+        .keepAliveTimeout(settings.keepAlive().toNanos() / 2, TimeUnit.NANOSECONDS)
+        .keepAliveWithoutCalls(true)
+        .maxInboundMessageSize(Wire.RECEIVE_BYTES_MAX)
+        .build();
   }
 
   /** One stream; after its end nothing of it counts. */

@@ -186,13 +186,23 @@ public record Settings(
     if (choice(all, TLS_ENABLED, YesNo.FALSE) == YesNo.FALSE) {
       return Optional.empty();
     }
-    Optional<Path> trust = tlsFile(all, "brokerClientTrustCertsFilePath", "tlsTrustCertsFilePath");
-    Optional<Path> certificate =
-        tlsFile(all, "brokerClientCertificateFilePath", "tlsCertificateFilePath");
-    Optional<Path> key = tlsFile(all, "brokerClientKeyFilePath", "tlsKeyFilePath");
+    boolean isClient =
+        !value(all, "brokerClientCertificateFilePath").isEmpty()
+            || !value(all, "brokerClientKeyFilePath").isEmpty();
+    String certificateName =
+        isClient ? "brokerClientCertificateFilePath" : "tlsCertificateFilePath";
+    String keyName = isClient ? "brokerClientKeyFilePath" : "tlsKeyFilePath";
+    Optional<Path> trust =
+        tlsFile(
+            all,
+            value(all, "brokerClientTrustCertsFilePath").isEmpty()
+                ? "tlsTrustCertsFilePath"
+                : "brokerClientTrustCertsFilePath");
+    Optional<Path> certificate = tlsFile(all, certificateName);
+    Optional<Path> key = tlsFile(all, keyName);
     if (certificate.isPresent() != key.isPresent()) {
       throw new SettingsException(
-          certificate.isPresent() ? "tlsCertificateFilePath" : "tlsKeyFilePath",
+          certificate.isPresent() ? certificateName : keyName,
           certificate.or(() -> key).get().toString(),
           "a certificate and its key belong together",
           "name both, or neither");
@@ -200,8 +210,7 @@ public record Settings(
     return Optional.of(new LinkTls(trust, certificate, key, value(all, TLS_SERVER_NAME)));
   }
 
-  private static Optional<Path> tlsFile(Properties all, String ofClients, String ofServers) {
-    String name = value(all, ofClients).isEmpty() ? ofServers : ofClients;
+  private static Optional<Path> tlsFile(Properties all, String name) {
     String given = value(all, name);
     if (!given.isEmpty() && !Files.isReadable(Path.of(given))) {
       throw new SettingsException(

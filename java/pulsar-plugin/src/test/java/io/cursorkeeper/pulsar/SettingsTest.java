@@ -118,6 +118,10 @@ class SettingsTest {
       assertTrue(said.contains(name + "=/nowhere/file") && said.contains("What to do: "), said);
       lines.setProperty(name, good);
     }
+    lines.setProperty("brokerClientCertificateFilePath", ofClients.toString());
+    String half = assertThrows(SettingsException.class, () -> Settings.read(lines)).getMessage();
+    assertTrue(half.contains("brokerClientCertificateFilePath=" + ofClients), half);
+    lines.remove("brokerClientCertificateFilePath");
     lines.setProperty("tlsKeyFilePath", "");
     assertThrows(SettingsException.class, () -> Settings.read(lines));
     lines.setProperty("cursorKeeperTlsEnabled", "yes");

@@ -37,6 +37,13 @@ public final class Standalone {
 
   // Keeps the lock: an unreachable channel would be closed by the collector.
   @SuppressWarnings("unused")
+  /**
+   * As long as this ZooKeeper lets a session be. A bookie dies with all of it, and what a killed
+   * one left is purged at the start, so a short session would only end bookies of a machine that
+   * stands still for a while.
+   */
+  private static final int BOOKIE_SESSION_MS = 120 * TICK_MS;
+
   private static FileChannel held;
 
   private Standalone() {}
@@ -76,7 +83,7 @@ public final class Standalone {
               DataFolder.of(folder.resolve("bookie-" + number)),
               ports.of("bookie-" + number, 0),
               uri,
-              settings.zooKeeperTimeoutMs(),
+              BOOKIE_SESSION_MS,
               bookies));
     }
     List<BookieNode> nodes = together(wanted, lifetime);

@@ -7,9 +7,11 @@ import java.util.List;
 /** Takes only so many connections, and their frames one by one. */
 final class BoundedServerChannel extends NioServerSocketChannel {
   private final Connections connections;
+  private final boolean isEncrypted;
 
-  BoundedServerChannel(Connections connections) {
+  BoundedServerChannel(Connections connections, boolean isEncrypted) {
     this.connections = connections;
+    this.isEncrypted = isEncrypted;
   }
 
   @Override
@@ -19,7 +21,7 @@ final class BoundedServerChannel extends NioServerSocketChannel {
     for (int at = accepted.size() - 1; at >= before; at--) {
       Channel connection = (Channel) accepted.get(at);
       if (connections.add(connection)) {
-        connection.pipeline().addFirst(new Frames());
+        connection.pipeline().addFirst(isEncrypted ? new FramesBehindTls() : new Frames());
       } else {
         accepted.remove(at);
         connection.unsafe().closeForcibly();

@@ -122,7 +122,7 @@ public final class Gateway {
     tls = settings.tls().isEmpty() ? null : settings.tls().get().contexts(timer);
     NettyServerBuilder building =
         NettyServerBuilder.forAddress(new InetSocketAddress(settings.host(), settings.port()))
-            .channelFactory(() -> new BoundedServerChannel(connections))
+            .channelFactory(() -> new BoundedServerChannel(connections, tls != null))
             .bossEventLoopGroup(accepting)
             .workerEventLoopGroup(network)
             .withChildOption(ChannelOption.ALLOCATOR, buffers)

@@ -42,6 +42,7 @@ record Tls(
     String certificate, String key, String trustCerts, boolean callersMust, int refreshSeconds) {
 
   private static final Logger LOG = LoggerFactory.getLogger(Tls.class);
+  private static final int SESSION_SECONDS = 300;
   private static final String CERTIFICATE = "tls-certificate-file-path";
   private static final String KEY = "tls-key-file-path";
   private static final String TRUST_CERTS = "tls-trust-certs-file-path";
@@ -257,11 +258,13 @@ record Tls(
   record Contexts(AdvancedTlsX509KeyManager keys, OwnAndBelieved trust, boolean callersMust) {
 
     SslContext ofCalls() throws SSLException {
-      return GrpcSslContexts.configure(server(), SslProvider.JDK).build();
+      ClientAuth asked = callersMust ? ClientAuth.REQUIRE : ClientAuth.NONE;
+      return GrpcSslContexts.configure(server(asked), SslProvider.JDK).build();
     }
 
     SslContext ofPages() throws SSLException {
-      return server().sslProvider(SslProvider.JDK).build();
+      // probes show no certificate, and a page names no cursor
+      return server(ClientAuth.NONE).sslProvider(SslProvider.JDK).build();
     }
 
     /** Of this gateway's own calls to itself. */
@@ -270,10 +273,12 @@ record Tls(
       return GrpcSslContexts.configure(client, SslProvider.JDK).build();
     }
 
-    private SslContextBuilder server() {
+    private SslContextBuilder server(ClientAuth asked) {
       return SslContextBuilder.forServer(keys)
           .trustManager(trust)
-          .clientAuth(callersMust ? ClientAuth.REQUIRE : ClientAuth.NONE);
+          // who resumes a session is not looked at again
+          .sessionTimeout(SESSION_SECONDS)
+          .clientAuth(asked);
     }
   }
 
