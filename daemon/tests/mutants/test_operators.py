@@ -11,9 +11,17 @@ from typing import Any
 
 import pytest
 
+from cursorkeeper.compiled import VARIABLE
 from tools.mutants.__main__ import Journal, all_mutants, chosen, equivalent, main, report
 from tools.mutants.operators import Mutant, code_of, mutants_of
 from tools.mutants.trial import Baseline, Measured, Session, Verdict
+
+
+@pytest.fixture(autouse=True)
+def of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `main` sets it, which would else be so for the tests after these."""
+    monkeypatch.setenv(VARIABLE, "no")
+
 
 SOURCE = """
 class Door:
