@@ -326,7 +326,7 @@ def _said(failure: Exception) -> str:
     """Why a server did not take us, in the system's words and without Python's."""
     match failure:
         case EOFError():
-            return "closed the connection: no quorum, or does it expect TLS?"
+            return "closed the connection: no quorum? Or does it expect TLS?"
         case ssl.SSLCertVerificationError():
             return f"its certificate is not believed: {failure.verify_message}"
         case ssl.SSLError():
