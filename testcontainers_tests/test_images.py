@@ -39,7 +39,7 @@ SECOND_NS = 1_000_000_000
 OFTEN = {"interval": SECOND_NS}
 """Laid over an image's own health check: asked more often."""
 SIZE_MAX_MB = {
-    "cursorkeeper": 260,
+    "cursorkeeper": 275,
     "cursorkeeper-gateway": 250,
     "cursorkeeper-node": 250,
     "cursorkeeper-pulsar-plugin": 30,
