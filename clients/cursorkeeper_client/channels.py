@@ -83,7 +83,8 @@ class Dialled:
         self._channel: Any = None
         self._stamp: object = None
         self._look_at_s = 0.0
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._before: dict[Any, asyncio.Task[None]] = {}
+        """Channels that were replaced, until what is under way on them has ended."""
 
     def channel(self) -> Any:
         """As it is. Raises TlsError for files that cannot be used, the first time."""
@@ -109,16 +110,16 @@ class Dialled:
         before, self._channel = self._channel, made
         self._stamp, self._look_at_s = stamp, time.monotonic() + self._refresh_s
         if before is not None:
-            leaving = asyncio.ensure_future(before.close(CALL_MAX_S))
-            self._leaving.add(leaving)
-            leaving.add_done_callback(self._leaving.discard)
+            closing = asyncio.ensure_future(before.close(CALL_MAX_S))
+            self._before[before] = closing
+            closing.add_done_callback(lambda _done: self._before.pop(before, None))
 
     async def close(self) -> None:
-        """Calls under way fail. It may be used again."""
+        """What is under way fails. It may be used again."""
+        before, self._before = self._before, {}
+        for waiting in before.values():
+            waiting.cancel()
+        await asyncio.gather(*before.values(), return_exceptions=True)
         channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close()
-        leaving = list(self._leaving)
-        for one in leaving:
-            one.cancel()
-        await asyncio.gather(*leaving, return_exceptions=True)
+        for one in [*before, *([channel] if channel is not None else [])]:
+            await one.close()

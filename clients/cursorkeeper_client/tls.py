@@ -176,7 +176,7 @@ class RenewedContext:
         self._kept = _Renewed(files, refresh_s, on_problem, made)
 
     def context(self) -> ssl.SSLContext:
-        """For the next connection."""
+        """What the next connection is to be shown."""
         return self._kept.now()
 
 

@@ -52,8 +52,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """TLS: paths of PEM files, and whose certificate is expected; empty: that of the host that is
-    asked.
+    """Paths of PEM files, and whose certificate is expected; empty: that of the host that is asked.
+    As `TlsFiles` of the client, whose package loads numpy.
     """
 
     trust_certs: str = ""

@@ -124,7 +124,7 @@ class Service:
         )
 
     async def close(self) -> None:
-        """Calls under way fail."""
+        """What is under way on its connections fails."""
         await self._dialled.close()
 
 

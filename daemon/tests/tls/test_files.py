@@ -174,7 +174,14 @@ async def test_what_is_under_way_goes_on_over_the_connection_before(authority: A
         authority.issue("daemon")
     going_on.set()
     assert await asyncio.gather(*calls) == [b"\0", b"\1", b"\2"]
+    going_on.clear()
+    last = asyncio.ensure_future(dialled.channel().unary_unary("/a.B/Call")(b"\3", timeout=60))
+    await began.wait()
+    authority.issue("daemon")
+    assert dialled.renewed() is not None
     await dialled.close()
+    with pytest.raises((asyncio.CancelledError, grpc.RpcError)):
+        await last
     await server.stop(0)
 
 

@@ -60,7 +60,7 @@ class System:
         )
 
     def flags(self) -> list[str]:
-        """Of a daemon."""
+        """What a daemon of this system is started with."""
         return [
             "--tls-enabled",
             "--gateway-tls-enabled",

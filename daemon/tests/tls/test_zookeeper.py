@@ -172,6 +172,20 @@ async def test_who_does_not_fit_is_told_why(
     await client.close()
 
 
+async def test_a_user_that_is_refused_is_said(secured: Secured) -> None:
+    """Of digests ZooKeeper refuses none; of what it does not know, all."""
+    client = ZooKeeperClient(
+        secured.settings(authentication=("unknown", b"keeper:secret"), start_timeout_s=5.0)
+    )
+    with pytest.raises(ZooKeeperError, match="refuses the user of zookeeper_auth_file"):
+        await client.start()
+        # the refusal may come behind the answer that ends the start
+        for _ in range(50):
+            await client.get("/")
+            await asyncio.sleep(0.1)
+    await client.close()
+
+
 def test_the_daemons_settings_say_who_it_is(tmp_path: Path) -> None:
     file = tmp_path / "user"
     file.write_text("digest:keeper:se:cret\n")

@@ -5,6 +5,7 @@ import java.util.Objects;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.Executor;
+import java.util.function.Consumer;
 import java.util.function.Supplier;
 
 /**
@@ -93,156 +94,103 @@ public record LinkSettings(
   }
 
   public LinkSettings withName(String value) {
-    return new LinkSettings(
-        address,
-        value,
-        incarnation,
-        credentials,
-        executor,
-        memoryBytesMax,
-        openTimeout,
-        answerTimeout,
-        backOffMin,
-        backOffMax,
-        keepAlive,
-        patience,
-        tls);
+    return with(draft -> draft.name = value);
   }
 
   public LinkSettings withIncarnation(String value) {
-    return new LinkSettings(
-        address,
-        name,
-        value,
-        credentials,
-        executor,
-        memoryBytesMax,
-        openTimeout,
-        answerTimeout,
-        backOffMin,
-        backOffMax,
-        keepAlive,
-        patience,
-        tls);
+    return with(draft -> draft.incarnation = value);
   }
 
   public LinkSettings withCredentials(Supplier<byte[]> value) {
-    return new LinkSettings(
-        address,
-        name,
-        incarnation,
-        value,
-        executor,
-        memoryBytesMax,
-        openTimeout,
-        answerTimeout,
-        backOffMin,
-        backOffMax,
-        keepAlive,
-        patience,
-        tls);
+    return with(draft -> draft.credentials = value);
   }
 
   public LinkSettings withMemoryBytesMax(long value) {
-    return new LinkSettings(
-        address,
-        name,
-        incarnation,
-        credentials,
-        executor,
-        value,
-        openTimeout,
-        answerTimeout,
-        backOffMin,
-        backOffMax,
-        keepAlive,
-        patience,
-        tls);
+    return with(draft -> draft.memoryBytesMax = value);
   }
 
   public LinkSettings withTimeouts(Duration open, Duration answer) {
-    return new LinkSettings(
-        address,
-        name,
-        incarnation,
-        credentials,
-        executor,
-        memoryBytesMax,
-        open,
-        answer,
-        backOffMin,
-        backOffMax,
-        keepAlive,
-        patience,
-        tls);
+    return with(
+        draft -> {
+          draft.openTimeout = open;
+          draft.answerTimeout = answer;
+        });
   }
 
   public LinkSettings withBackOff(Duration min, Duration max) {
-    return new LinkSettings(
-        address,
-        name,
-        incarnation,
-        credentials,
-        executor,
-        memoryBytesMax,
-        openTimeout,
-        answerTimeout,
-        min,
-        max,
-        keepAlive,
-        patience,
-        tls);
+    return with(
+        draft -> {
+          draft.backOffMin = min;
+          draft.backOffMax = max;
+        });
   }
 
   public LinkSettings withKeepAlive(Duration value) {
-    return new LinkSettings(
-        address,
-        name,
-        incarnation,
-        credentials,
-        executor,
-        memoryBytesMax,
-        openTimeout,
-        answerTimeout,
-        backOffMin,
-        backOffMax,
-        value,
-        patience,
-        tls);
+    return with(draft -> draft.keepAlive = value);
   }
 
   public LinkSettings withPatience(Duration value) {
-    return new LinkSettings(
-        address,
-        name,
-        incarnation,
-        credentials,
-        executor,
-        memoryBytesMax,
-        openTimeout,
-        answerTimeout,
-        backOffMin,
-        backOffMax,
-        keepAlive,
-        value,
-        tls);
+    return with(draft -> draft.patience = value);
   }
 
   public LinkSettings withTls(Optional<LinkTls> value) {
-    return new LinkSettings(
-        address,
-        name,
-        incarnation,
-        credentials,
-        executor,
-        memoryBytesMax,
-        openTimeout,
-        answerTimeout,
-        backOffMin,
-        backOffMax,
-        keepAlive,
-        patience,
-        value);
+    return with(draft -> draft.tls = value);
+  }
+
+  private LinkSettings with(Consumer<Draft> change) {
+    Draft draft = new Draft(this);
+    change.accept(draft);
+    return draft.made();
+  }
+
+  /** What changes between two values. */
+  private static final class Draft {
+    private final String address;
+    private String name;
+    private String incarnation;
+    private Supplier<byte[]> credentials;
+    private final Executor executor;
+    private long memoryBytesMax;
+    private Duration openTimeout;
+    private Duration answerTimeout;
+    private Duration backOffMin;
+    private Duration backOffMax;
+    private Duration keepAlive;
+    private Duration patience;
+    private Optional<LinkTls> tls;
+
+    Draft(LinkSettings of) {
+      address = of.address;
+      name = of.name;
+      incarnation = of.incarnation;
+      credentials = of.credentials;
+      executor = of.executor;
+      memoryBytesMax = of.memoryBytesMax;
+      openTimeout = of.openTimeout;
+      answerTimeout = of.answerTimeout;
+      backOffMin = of.backOffMin;
+      backOffMax = of.backOffMax;
+      keepAlive = of.keepAlive;
+      patience = of.patience;
+      tls = of.tls;
+    }
+
+    LinkSettings made() {
+      return new LinkSettings(
+          address,
+          name,
+          incarnation,
+          credentials,
+          executor,
+          memoryBytesMax,
+          openTimeout,
+          answerTimeout,
+          backOffMin,
+          backOffMax,
+          keepAlive,
+          patience,
+          tls);
+    }
   }
 
   private static void positive(String name, Duration value) {

@@ -15,18 +15,26 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cursorkeeper.client.KeeperException.Code;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.KeyStore;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Base64;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import javax.net.ssl.TrustManagerFactory;
+import javax.net.ssl.X509TrustManager;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 /** What only a fake keeper can be told to do. */
 class LinkTest {
@@ -72,6 +80,35 @@ class LinkTest {
     assertEquals(List.of("down", "up"), listener.heard());
     assertEquals(List.of(1L, 2L), entries(fake.stored("t", "s"), 12));
     assertEquals(Map.of("p", 2L), fake.stored("t", "s").markDeleteProperties());
+  }
+
+  @Test
+  void filesOfTlsThatAreBeingWrittenAreReadAgain(@TempDir Path folder) throws Exception {
+    Path trust =
+        Files.writeString(folder.resolve("trust.pem"), "-----BEGIN CERTIFICATE-----\nhalf");
+    LinkTls tls = new LinkTls(Optional.of(trust), Optional.empty(), Optional.empty(), "");
+    List<String> told = new CopyOnWriteArrayList<>();
+    try (KeeperLink other =
+        KeeperLink.connect(settings(fake.address()).withTls(Optional.of(tls)), told::add)) {
+      until(() -> told.toString().contains("the files of TLS cannot be used"));
+      assertEquals(1, told.size());
+      Files.writeString(trust, someAuthority());
+      // this keeper speaks plain text: now it is dialled, and does not understand
+      until(() -> told.size() > 1);
+      assertFalse(told.get(1).contains("the files of TLS"), told.toString());
+    }
+  }
+
+  /** One that this JVM believes. */
+  private static String someAuthority() throws Exception {
+    TrustManagerFactory believed =
+        TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
+    believed.init((KeyStore) null);
+    byte[] one =
+        ((X509TrustManager) believed.getTrustManagers()[0]).getAcceptedIssuers()[0].getEncoded();
+    return "-----BEGIN CERTIFICATE-----\n"
+        + Base64.getMimeEncoder().encodeToString(one)
+        + "\n-----END CERTIFICATE-----\n";
   }
 
   @Test
