@@ -56,7 +56,7 @@ CASES = (
 """Pattern, cursors, workers of the daemon."""
 ONE_PROCESS_MAX = 3_000
 HEAP_MIB = 768
-"""What each bookie and the gateway may take where they are processes of their own."""
+"""What ZooKeeper, each bookie and the gateway may take where they are processes of their own."""
 LOAD_S = 20.0
 TAIL_S = 10.0
 

@@ -34,7 +34,7 @@ class LocalCluster:
     ) -> None:
         self.data_dir, self._start_max_s = data_dir, start_max_s
         self._heap_mib = heap_mib
-        """What each bookie and each gateway may take."""
+        """What ZooKeeper, each bookie and each gateway may take."""
         self._session = ["--zookeeper-timeout-ms", str(session_ms)]
         port = free_port()
         self.zookeeper_address = f"127.0.0.1:{port}"
@@ -43,7 +43,7 @@ class LocalCluster:
             "zookeeper",
             "zookeeper",
             ["--data-dir", str(data_dir / "zookeeper"), "--port", str(port)],
-            96,
+            heap_mib,
         )
         self._init = self._process(
             "init-cluster",
