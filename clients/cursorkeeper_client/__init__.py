@@ -27,6 +27,7 @@ from cursorkeeper_client.errors import (
     HeldElsewhere,
     KeeperBusy,
     NoSuchCursor,
+    NotAllowed,
     TooLarge,
     WrongMessage,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "LayoutState",
     "LedgerAcks",
     "NoSuchCursor",
+    "NotAllowed",
     "PartialBatch",
     "Position",
     "SourceServer",

@@ -104,6 +104,10 @@ class Fenced(CursorRefused):
     """
 
 
+class NotAllowed(CursorRefused):
+    """This program's identity has no right to the topic; the daemon's operator gives it."""
+
+
 class NoSuchCursor(CursorRefused):
     """It does not exist and was not to be created."""
 
@@ -143,6 +147,7 @@ BY_CODE: dict[str, type[CursorRefused]] = {
     "UNAVAILABLE": KeeperBusy,
     "SEQ_NOT_GROWING": WrongMessage,
     "FENCED": Fenced,
+    "NOT_ALLOWED": NotAllowed,
 }
 
 

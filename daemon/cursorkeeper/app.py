@@ -30,10 +30,14 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from cursorkeeper.access.audit import Audit
+from cursorkeeper.access.callers import Shown
+from cursorkeeper.access.configured import callers_of, files_of_secrets
+from cursorkeeper.access.secret_files import is_readable_by_others
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.port import GatewayInfo
-from cursorkeeper.connections import gateway_settings, read_token, zookeeper_settings
+from cursorkeeper.connections import gateway_settings, zookeeper_settings
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.orphans.pulsar_store import PulsarStore
 from cursorkeeper.orphans.removal import Remover
@@ -44,12 +48,13 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.settings import Settings, SettingsError, Tls
 from cursorkeeper.stream.credits import CreditPool
+from cursorkeeper.stream.guard import Guard
 from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck, Subscriber
 from cursorkeeper.stream.session import Session
 from cursorkeeper.stream.siblings import OPTIONS as SIBLING_OPTIONS
 from cursorkeeper.stream.siblings import Siblings
 from cursorkeeper.stream.store_service import CursorStoreService
-from cursorkeeper.stream.tokens import CallTokens
+from cursorkeeper.stream.usage import Usage
 from cursorkeeper.telemetry import logs, pages
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper.zookeeper import errors as zk
@@ -64,6 +69,9 @@ log = structlog.get_logger("cursorkeeper")
 
 CLOSING_SHARE = 0.95
 """Of `close_timeout_s`: the cursors' part; servers and clients are let go in the rest."""
+UNIX = "unix:"
+AGE_GRACE_S = 30.0
+"""What is on its way over a connection that is too old gets so long to be answered."""
 SERVICES = [one.full_name for one in acks_pb2.DESCRIPTOR.services_by_name.values()]
 CANCEL_MAX_S = 2.0
 """How long a start that was told to stop may take to notice."""
@@ -86,30 +94,48 @@ def check(settings: Settings) -> None:
     for name in ("listen", "metrics_listen"):
         address = getattr(own, name)
         host, colon, port = address.rpartition(":")
+        if name == "listen" and address.startswith(UNIX):
+            continue
         if (address or name == "listen") and not (
             host and colon and port.isdecimal() and int(port) < 65_536
         ):
             raise SettingsError(f"{name} = {address!r} is not an address", "write host:port")
+    if own.listen.startswith(UNIX) and own.workers > 1:
+        raise SettingsError(
+            f"listen = {own.listen!r}: {own.workers} workers need a port each", "use host:port"
+        )
     if own.reader_token_file and not own.source_token_file:
         raise SettingsError(
             "reader_token_file without source_token_file leaves sources open to everybody",
             "name both, or neither",
         )
+    callers_of(settings)
     tls = settings.tls
-    is_proven = own.source_token_file or (
-        tls.tls_enabled and tls.tls_require_trusted_client_cert_on_connect
-    )
-    if not (is_proven or own.insecure or _is_of_this_machine(own.listen)):
+    if own.insecure or _is_of_this_machine(own.listen):
+        return
+    if not (
+        own.identities_file
+        or own.source_token_file
+        or (tls.tls_enabled and tls.tls_require_trusted_client_cert_on_connect)
+    ):
         raise SettingsError(
             f"listen = {own.listen!r} lets everybody who reaches this machine ack, reset "
             f"and delete",
-            "name source_token_file, or set insecure, or listen on 127.0.0.1; or let TLS ask for "
-            "certificates (tls_require_trusted_client_cert_on_connect)",
+            "name identities_file or source_token_file, or set insecure, or listen on 127.0.0.1; "
+            "or let TLS ask for certificates (tls_require_trusted_client_cert_on_connect)",
+        )
+    if not tls.tls_enabled:
+        raise SettingsError(
+            f"listen = {own.listen!r}: tokens and acks would go through the network in plain text",
+            "set tls_enabled and its files, or insecure where nobody else hears that network, or "
+            "listen on 127.0.0.1 or at a unix: socket",
         )
 
 
 def _is_of_this_machine(address: str) -> bool:
     """Whether nobody else can connect to it. A name that is not known is anybody's."""
+    if address.startswith(UNIX):
+        return True
     host = address.rpartition(":")[0].strip("[]")
     try:
         found = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
@@ -123,12 +149,13 @@ def _is_of_this_machine(address: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class Place:
     """Which worker of a daemon a process is, and where all of them are: as sources dial them, and
-    as they dial each other.
+    as they dial each other. `secret`: what they alone know.
     """
 
     number: int
     told: tuple[str, ...]
     dialled: tuple[str, ...]
+    secret: str
 
 
 class Daemon:
@@ -138,12 +165,18 @@ class Daemon:
         self.settings, self.own, self._place = settings, settings.daemon, place
         self._tls = settings.tls
         self._siblings = (
-            Siblings() if place is None else Siblings(place.dialled, place.number, self._sibling)
+            Siblings()
+            if place is None
+            else Siblings(place.dialled, place.number, place.secret, self._sibling)
         )
         self.systems, self.limits = settings.systems, settings.limits
-        self._credentials = read_token(self.own, "source_token_file")
-        self._readers_token = read_token(self.own, "reader_token_file")
         self.telemetry = DaemonTelemetry()
+        pool = CreditPool(self.limits.credit_bytes, self.limits.daemon_credit_bytes)
+        self._guard = Guard(
+            callers_of(settings),
+            Usage(pool),
+            Audit(self.own.audit_log_file, self.telemetry.audit_line_dropped),
+        )
         self.gateway = GatewayClient(gateway_settings(settings, "writer", SHORT_LIMIT_S))
         # one try to reach it is short: `readiness` has the patience
         self.zookeeper = ZooKeeperClient(zookeeper_settings(self.systems, TRY_S))
@@ -181,14 +214,12 @@ class Daemon:
         await patience.until("ZooKeeper", self.systems.zookeeper, lambda: self._claim_root(keeper))
         self.telemetry.watch(keeper)
         await keeper.start()
-        pool = CreditPool(self.limits.credit_bytes, self.limits.daemon_credit_bytes)
         sessions = partial(
             Session,
             keeper,
-            pool,
+            self._guard,
             name=self.own.identity,
             incarnation=f"{random.getrandbits(64):016x}",
-            credentials=self._credentials,
             worker=self._place.number if self._place is not None else 0,
             worker_addresses=self._place.told if self._place is not None else (),
         )
@@ -208,6 +239,11 @@ class Daemon:
                 "garbage collection", lambda: self._collect_garbage(keeper), keeper.task_ended
             )
             self._tasks.append(asyncio.create_task(collecting))
+        self._tasks.append(
+            asyncio.create_task(
+                supervised("looking who may call", self._look_at_callers, keeper.task_ended)
+            )
+        )
         if self.limits.pulsar_metadata:
             searching = supervised(
                 "the search for orphans", self._orphan_watch(keeper).run, keeper.task_ended
@@ -278,13 +314,14 @@ class Daemon:
                 e, f"ZooKeeper at {self.systems.zookeeper}: {self.systems.root} cannot be claimed"
             ) from e
 
-    async def _serve(self, keeper: Keeper, sessions: Callable[[], Session]) -> None:
+    async def _serve(self, keeper: Keeper, sessions: Callable[[Shown], Session]) -> None:
         server = self._server = grpc.aio.server(
             options=[
                 *connection_options(self.limits.ack_message_bytes_max + ENVELOPE_BYTES),
                 *SERVER_OPTIONS,
+                *_age_options(self.own.connection_age_max_s),
             ],
-            interceptors=[CallCheck(CallTokens(self._credentials, self._readers_token))],
+            interceptors=[CallCheck(self._guard, self._siblings.is_asking)],
         )
         sink = AckSinkService(
             sessions,
@@ -295,9 +332,10 @@ class Daemon:
         store = CursorStoreService(keeper, self._siblings)
         acks_pb2_grpc.add_CursorStoreServicer_to_server(store, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
-        reflection.enable_server_reflection(
-            [*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], server
-        )
+        if self.own.reflection:
+            reflection.enable_server_reflection(
+                [*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME], server
+            )
         host, _, port = self.own.listen.rpartition(":")
         try:
             bound = self._add_port(server)
@@ -307,7 +345,9 @@ class Daemon:
                 f"cannot listen on {self.own.listen}: is another daemon running there? Use {option}"
             ) from e
         await server.start()
-        self.address = f"{host}:{bound or port}"
+        self.address = (
+            self.own.listen if self.own.listen.startswith(UNIX) else f"{host}:{bound or port}"
+        )
         await self.say_health(serving=self._place is None)
 
     def _add_port(self, server: grpc.aio.Server) -> int:
@@ -366,6 +406,18 @@ class Daemon:
                 continue
             log.info("garbage collected", **report.as_fields())
 
+    async def _look_at_callers(self) -> None:
+        problem = ""
+        while True:
+            await asyncio.sleep(self._tls.tls_cert_refresh_check_duration_sec)
+            was, problem = problem, ""
+            try:
+                self._guard.look()
+            except SettingsError as e:
+                problem = e.message
+                if problem != was:
+                    log.warning("identities not renewed", problem=e.message, remedy=e.remedy)
+
     def _orphan_watch(self, keeper: Keeper) -> OrphanWatch:
         def new_writer() -> str:
             return f"{self.own.identity}/orphans/{random.getrandbits(64):016x}"
@@ -406,7 +458,17 @@ class Daemon:
             await self.pulsar_zookeeper.close()
         await self.zookeeper.close()
         await self.gateway.close()
+        self._guard.audit.close()
         return left
+
+
+def _age_options(age_max_s: float) -> list[tuple[str, int]]:
+    if not age_max_s:
+        return []
+    return [
+        ("grpc.max_connection_age_ms", min(round(age_max_s * 1000), (1 << 31) - 1)),
+        ("grpc.max_connection_age_grace_ms", round(AGE_GRACE_S * 1000)),
+    ]
 
 
 def contexts_of(tls: Tls) -> RenewedContext | None:
@@ -522,11 +584,24 @@ def serve(settings: Settings, parent_pid: int) -> int:
 def serve_watched(settings: Settings, watch: Watch, place: Place | None = None) -> int:
     """The same, beside something else that may stop it."""
     check(settings)
-    told = {} if place is None else {"worker": place.number, "pid": os.getpid()}
+    told: dict[str, Any] = {} if place is None else {"worker": place.number, "pid": os.getpid()}
     logs.configure(settings.limits.log_level, **told)
+    if place is None or place.number == 0:
+        _warn_of_open_files(settings)
     _spare_collector()
     with asyncio.Runner(loop_factory=_loop_factory(settings)) as runner:
         return runner.run(run(settings, watch, place))
+
+
+def _warn_of_open_files(settings: Settings) -> None:
+    for name, file in files_of_secrets(settings):
+        if is_readable_by_others(file):
+            log.warning(
+                "a secret that everybody on this machine can read",
+                setting=name,
+                file=file,
+                remedy=f"chmod o-rwx {file}",
+            )
 
 
 def _spare_collector() -> None:

@@ -9,22 +9,20 @@ import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
+from cursorkeeper.access.secret_files import read_secret, read_token
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
-from cursorkeeper.settings import Daemon, Settings, SettingsError, Systems
+from cursorkeeper.settings import Settings, SettingsError, Systems
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
 
 START_TIMEOUT_S = 10.0
 """A person waits: shorter than the daemon's."""
-PLACEHOLDER = b"change-me"
-"""How the tokens of our examples end."""
 TELL_AFTER_S = 3.0
 """So long a command is silent about what it waits for."""
 
@@ -36,43 +34,11 @@ class Ports:
     footers: FooterStore
 
 
-def _read(file: str, name: str, what: str) -> bytes:
-    """Raises SettingsError, also for an empty file."""
-    try:
-        content = Path(file).read_bytes().strip()
-    except OSError as e:
-        raise SettingsError(
-            f"{name} = {file!r}: {e.strerror or e}",
-            "make it readable for this user, or name another",
-        ) from e
-    if not content:
-        raise SettingsError(f"{name} = {file!r} holds no {what}", "write one into it")
-    return content
-
-
-def read_token(group: Daemon | Systems, name: str) -> bytes:
-    """The content of the token file that setting `name` of the group names; nothing if it names
-    none. Raises SettingsError, also for an empty file: whoever names one wants to be asked for a
-    token.
-    """
-    file = getattr(group, name)
-    if not file:
-        return b""
-    token = _read(file, name, "token")
-    if token.endswith(PLACEHOLDER):
-        remedy = "write one of your own into it, for example with `openssl rand -hex 32`"
-        raise SettingsError(
-            f"{name} = {file!r} holds the placeholder of our examples, which everybody knows",
-            remedy,
-        )
-    return token
-
-
 def _authentication(systems: Systems) -> tuple[str, bytes] | None:
     file = systems.zookeeper_auth_file
     if not file:
         return None
-    scheme, _, secret = _read(file, "zookeeper_auth_file", "user").partition(b":")
+    scheme, _, secret = read_secret(file, "zookeeper_auth_file", "user").partition(b":")
     if scheme != b"digest" or b":" not in secret:
         raise SettingsError(
             f"zookeeper_auth_file = {file!r}: it is no user", "write digest:USER:PASSWORD into it"

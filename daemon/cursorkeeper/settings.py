@@ -77,7 +77,9 @@ be.
 class Daemon:
     name: str = setting("", "The daemon's name in footers and in Hello; default: the host's name.")
     listen: str = setting(
-        "127.0.0.1:7650", "Where sources publish (`AckSink`) and tools ask (`CursorStore`)."
+        "127.0.0.1:7650",
+        "Where sources publish (`AckSink`) and tools ask (`CursorStore`): host:port, or unix: and "
+        "the path of a socket.",
     )
     sources: list[str] = setting([], "Sources to subscribe to (`AckSource`): host:port each.")
     metrics_listen: str = setting("127.0.0.1:7652", "Prometheus text at /metrics; empty: off.")
@@ -89,10 +91,43 @@ class Daemon:
     reader_token_file: str = setting(
         "", "A token that lets ask `CursorStore`, and nothing else; needs source_token_file."
     )
+    identities_file: str = setting(
+        "", "Who may call this daemon, and what they may: JSON; instead of the token files."
+    )
+    token_secret_key: str = setting(
+        "",
+        "Pulsar's secret key of signed tokens (JWT): file:///PATH, data:;base64,... or base64.",
+        pulsar=("tokenSecretKey",),
+    )
+    token_public_key: str = setting(
+        "", "Pulsar's public key of signed tokens, in the same forms.", pulsar=("tokenPublicKey",)
+    )
+    token_auth_claim: str = setting(
+        "sub", "The claim of a signed token that says whose it is.", pulsar=("tokenAuthClaim",)
+    )
+    token_audience_claim: str = setting(
+        "", "The claim that says for whom it is.", pulsar=("tokenAudienceClaim",)
+    )
+    token_audience: str = setting("", "What that claim must hold.", pulsar=("tokenAudience",))
+    audit_log_file: str = setting(
+        "",
+        "A file of its own for who did what to which cursor, and who was refused, in JSON lines; "
+        "-: standard error.",
+    )
     insecure: bool = setting(
         False,
-        "Listen for other machines without a token: whoever reaches the port may ack, reset and "
-        "delete.",
+        "Listen for other machines in plain text, or without asking who calls: whoever reaches the "
+        "port, or hears a token there, may ack, reset and delete.",
+    )
+    reflection: bool = setting(
+        False, "Tell whoever asks which calls there are (gRPC server reflection)."
+    )
+    connection_age_max_s: float = setting(
+        0.0,
+        "A connection that is older is asked to go, and a source dials again and loses nothing; 0: "
+        "it may stay.",
+        0,
+        1e9,
     )
     hello_timeout_s: float = setting(
         10.0,

@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import random
+import secrets
 import signal
 import socket
 import sys
@@ -171,9 +172,9 @@ class Supervisor:
         app.stop_at_signals(stopping)
         loop = asyncio.get_running_loop()
         with self._ports:
-            addresses = self._addresses()
+            addresses, secret = self._addresses(), secrets.token_hex()
             self._workers = [
-                WorkerProcess(_work(self._settings, number, addresses), self._changed.set)
+                WorkerProcess(_work(self._settings, number, addresses, secret), self._changed.set)
                 for number in range(len(addresses))
             ]
             others = [
@@ -364,12 +365,15 @@ def rest_s(pause_s: float, ran_s: float) -> float:
     return max(RESTART_MIN_S, pause_s - ran_s)
 
 
-def _work(settings: Settings, number: int, addresses: Sequence[str]) -> Work:
+def _work(settings: Settings, number: int, addresses: Sequence[str], secret: str) -> Work:
     host, _, _ = addresses[0].rpartition(":")
     here = host if host not in ANY_HOST else "[::1]" if ":" in host else "127.0.0.1"
     ports = [address.rpartition(":")[2] for address in addresses]
     place = Place(
-        number, tuple(f":{port}" for port in ports), tuple(f"{here}:{port}" for port in ports)
+        number,
+        tuple(f":{port}" for port in ports),
+        tuple(f"{here}:{port}" for port in ports),
+        secret,
     )
     return Work(settings.of_worker(number, addresses[number]), place)
 

@@ -33,6 +33,7 @@ class Refusal(StrEnum):
     UNAVAILABLE = "UNAVAILABLE"
     SEQ_NOT_GROWING = "SEQ_NOT_GROWING"
     FENCED = "FENCED"
+    NOT_ALLOWED = "NOT_ALLOWED"
 
 
 class CursorKeeperError(Exception):

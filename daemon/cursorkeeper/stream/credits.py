@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class CreditPool:
-    """The daemon's total, shared evenly when many handles are live. `unconfirmed_bytes` is what all
-    of them hold of it.
+    """The daemon's total, or an identity's part of it, shared evenly when many handles are live.
+    `unconfirmed_bytes` is what all of them hold of it.
     """
 
     handle_bytes: int = 4 << 20
@@ -18,12 +18,38 @@ class CreditPool:
     handle_bytes_min: int = 16 << 10
     handles: int = 0
     unconfirmed_bytes: int = 0
+    whole: CreditPool | None = None
+    """The one that this is a part of."""
+
+    @classmethod
+    def within(cls, whole: CreditPool) -> CreditPool:
+        """A part that may be as large as the whole."""
+        return cls(whole.handle_bytes, whole.daemon_bytes, whole.handle_bytes_min, whole=whole)
 
     @property
     def window(self) -> int:
-        return min(
+        own = min(
             self.handle_bytes, max(self.handle_bytes_min, self.daemon_bytes // max(1, self.handles))
         )
+        return own if self.whole is None else min(own, self.whole.window)
+
+    def join(self, handles: int) -> None:
+        """So many more handles draw from it."""
+        self.handles += handles
+        if self.whole is not None:
+            self.whole.join(handles)
+
+    def hold(self, size: int) -> None:
+        """So many bytes more are unconfirmed."""
+        self.unconfirmed_bytes += size
+        if self.whole is not None:
+            self.whole.hold(size)
+
+    def has_room(self, size: int) -> bool:
+        """Of the daemon, for what is larger than a share: of a part it may be too much."""
+        if self.whole is not None:
+            return self.whole.has_room(size)
+        return self.unconfirmed_bytes + size <= self.daemon_bytes
 
 
 class Credit:
@@ -34,12 +60,12 @@ class Credit:
     def __init__(self, pool: CreditPool) -> None:
         self._pool = pool
         self.granted = self.spent = self._released = 0
-        pool.handles += 1
+        pool.join(1)
 
     def close(self) -> None:
         """Gives the handle's share back to the pool."""
-        self._pool.handles -= 1
-        self._pool.unconfirmed_bytes -= self.spent - self._released
+        self._pool.join(-1)
+        self._pool.hold(self._released - self.spent)
         self._released = self.spent
 
     def spend(self, size: int) -> bool:
@@ -49,18 +75,18 @@ class Credit:
         """
         pool = self._pool
         if self.spent + size > self.granted and (
-            self.spent > self._released or pool.unconfirmed_bytes + size > pool.daemon_bytes
+            self.spent > self._released or not pool.has_room(size)
         ):
             return False
         self.spent += size
-        pool.unconfirmed_bytes += size
+        pool.hold(size)
         return True
 
     def release(self, size: int) -> int | None:
         """Bytes are durable, dropped or duplicate; returns the new cumulative grant when it is
         worth telling.
         """
-        self._pool.unconfirmed_bytes -= max(0, min(size, self.spent - self._released))
+        self._pool.hold(-max(0, min(size, self.spent - self._released)))
         self._released += size
         window = self._pool.window
         target = self._released + window

@@ -14,11 +14,16 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from cursorkeeper.access import rights
+from cursorkeeper.access.callers import Shown, Unauthenticated, shown_by
+from cursorkeeper.access.identity import Identity
 from cursorkeeper.runtime.supervised import supervised
-from cursorkeeper.stream import tokens
+from cursorkeeper.stream.guard import Guard, Unwanted, unwanted
 from cursorkeeper.stream.outbox import OutboxFull
 from cursorkeeper.stream.session import ProtocolViolation, Session
+from cursorkeeper.stream.usage import OverQuota
 from cursorkeeper.stream.wire import messages_of
+from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.channels import connection_options, open_channel
 from cursorkeeper_client.tls import TlsError, TlsFiles
 
@@ -43,7 +48,7 @@ would wait for turns that the dear ones make long.
 
 
 async def read_first(session: Session, messages: AsyncIterator[Any]) -> None:
-    """The message that must be Hello, if one comes. Raises ProtocolViolation."""
+    """The message that must be Hello, if one comes. Raises ProtocolViolation, Unwanted."""
     async for message in messages:
         session.receive(message)
         break
@@ -70,7 +75,7 @@ class AckSinkService:
 
     def __init__(
         self,
-        sessions: Callable[[], Session],
+        sessions: Callable[[Shown], Session],
         *,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
         streams_max: int = STREAMS_MAX,
@@ -102,7 +107,8 @@ class AckSinkService:
     ) -> AsyncIterator[bytes]:
         """One stream. Ends with FAILED_PRECONDITION on a violation of the protocol,
         RESOURCE_EXHAUSTED if not read, or if there are too many, or too many without a Hello before
-        it, DEADLINE_EXCEEDED without a Hello.
+        it, DEADLINE_EXCEEDED without a Hello; UNAUTHENTICATED or PERMISSION_DENIED for a peer who
+        may not have it.
         """
         if self._streams >= self._streams_max:
             text = (
@@ -110,8 +116,12 @@ class AckSinkService:
                 f"cursors on one stream"
             )
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        try:
+            shown = shown_by(context)
+        except Unauthenticated as e:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(e))
         self._streams += 1
-        session = self._sessions()
+        session = self._sessions(shown)
         is_read = asyncio.Event()
         reader = asyncio.ensure_future(self._read(session, messages_of(request_iterator), is_read))
         reader.add_done_callback(lambda _task: session.outbox.close())
@@ -121,6 +131,8 @@ class AckSinkService:
         try:
             while (message := await _next(session, context)) is not None:
                 yield message
+            if session.unwanted is not None:
+                await _end_unwanted(session.unwanted, context)
             if not (is_read.is_set() or reader.done()):
                 text = (
                     f"{self._greetings_max} streams before this one have not said Hello in "
@@ -170,8 +182,14 @@ async def _next(session: Session, context: Any) -> Any:
         )
 
 
+async def _end_unwanted(error: Unwanted, context: Any) -> None:
+    await context.abort(grpc.StatusCode[error.status], str(error))
+
+
 async def _check(reader: asyncio.Future[None], context: Any) -> None:
     error = None if reader.cancelled() or not reader.done() else reader.exception()
+    if isinstance(error, Unwanted):
+        await _end_unwanted(error, context)
     if isinstance(error, ProtocolViolation):
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
     if isinstance(error, DecodeError):
@@ -188,46 +206,106 @@ async def _check(reader: asyncio.Future[None], context: Any) -> None:
 
 
 class CallCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio is untyped
-    """Requests of one message: a token that is missing, and bytes that are no message, are the
-    caller's mistake, and not an error of this daemon.
+    """Requests of one message: who may not make them, and bytes that are no message, are the
+    caller's mistake, and not an error of this daemon. `is_sibling`: whether another worker of this
+    daemon asks, which has looked who its caller is.
     """
 
-    def __init__(self, call_tokens: tokens.CallTokens) -> None:
-        self._tokens = call_tokens
+    def __init__(
+        self, guard: Guard, is_sibling: Callable[[Any], bool] = lambda _context: False
+    ) -> None:
+        self._guard, self._is_sibling = guard, is_sibling
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        """The handler, which then parses for itself."""
-        handler = await continuation(details)
-        if (
-            handler is None
-            or not details.method.startswith("/cursorkeeper.")
-            or handler.request_streaming
-        ):
+        """The handler, which then parses for itself. A stream says in its Hello whose it is."""
+        handler, method = await continuation(details), details.method
+        if handler is None or rights.is_open(method) or method == rights.PUBLISH:
             return handler
-        is_let_in = self._tokens.let_in(details.method, details.invocation_metadata)
-
-        async def parsed(raw: bytes, context: Any) -> Any:
-            if not is_let_in:
-                await context.abort(grpc.StatusCode.UNAUTHENTICATED, tokens.DENIED)
-            try:
-                return handler.request_deserializer(raw)
-            except DecodeError as e:
-                await context.abort(
-                    grpc.StatusCode.INVALID_ARGUMENT, f"the bytes are no message of acks.proto: {e}"
-                )
+        if handler.request_streaming:
+            return None
 
         if handler.response_streaming:
 
             async def stream(raw: bytes, context: Any) -> AsyncIterator[Any]:
-                async for message in handler.unary_stream(await parsed(raw, context), context):
-                    yield message
+                caller, request = await self._enter(handler, method, raw, context)
+                async with caller:
+                    async for message in handler.unary_stream(request, context):
+                        if caller.sees(message):
+                            yield message
 
             return grpc.unary_stream_rpc_method_handler(stream, None, handler.response_serializer)
 
         async def unary(raw: bytes, context: Any) -> Any:
-            return await handler.unary_unary(await parsed(raw, context), context)
+            caller, request = await self._enter(handler, method, raw, context)
+            async with caller:
+                return await handler.unary_unary(request, context)
 
         return grpc.unary_unary_rpc_method_handler(unary, None, handler.response_serializer)
+
+    async def _enter(self, handler: Any, method: str, raw: bytes, context: Any) -> Any:
+        """Who calls, and the request. Ends the call that may not be."""
+        try:
+            shown = shown_by(context)
+            sibling = self._is_sibling(context)
+            if not sibling:
+                self._guard.let_in(shown, method)
+        except Unauthenticated as e:
+            await _end_unwanted(unwanted(e), context)
+        except Unwanted as e:
+            await _end_unwanted(e, context)
+        try:
+            request = handler.request_deserializer(raw)
+        except DecodeError as e:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, f"the bytes are no message of acks.proto: {e}"
+            )
+        if sibling:
+            return _Call(self._guard, None, shown, method, context), request
+        try:
+            identity = self._guard.let_in(shown, method, *rights.topics_of(method, request))
+        except Unwanted as e:
+            await _end_unwanted(e, context)
+        return _Call(self._guard, identity, shown, method, context), request
+
+
+class _Call:
+    """One request of an identity, or of a worker of this daemon, while it is answered."""
+
+    def __init__(
+        self, guard: Guard, identity: Identity | None, shown: Shown, method: str, context: Any
+    ) -> None:
+        self._guard, self._identity, self._shown = guard, identity, shown
+        self._method, self._context = method, context
+        self._what = "lists" if method in rights.WALKS else "reads"
+
+    async def __aenter__(self) -> None:
+        if self._identity is None:
+            return
+        try:
+            self._guard.usage.take(self._identity, self._what)
+        except OverQuota as e:
+            name = self._method.rpartition("/")[2]
+            self._guard.audit.refused(name, self._identity, self._shown, str(e))
+            await _end_unwanted(unwanted(e), self._context)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._identity is not None:
+            self._guard.usage.give_back(self._identity, self._what)
+
+    def sees(self, message: Any) -> bool:
+        """Whether a message of the answer is for the caller. A deletion is in the audit log."""
+        identity = self._identity
+        if identity is None:
+            return True
+        if isinstance(message, pb.TopicCursorDeleted):
+            name = f"{message.cursor.topic}|{message.cursor.subscription}"
+            if message.refused:
+                self._guard.audit.refused(
+                    "delete", identity, self._shown, message.message, cursor=name
+                )
+            else:
+                self._guard.audit.did("delete", identity, self._shown, cursor=name)
+        return not isinstance(message, pb.CursorInfo) or identity.topics.hold(message.cursor.topic)
 
 
 class Subscriber:
@@ -238,7 +316,7 @@ class Subscriber:
     def __init__(
         self,
         address: str,
-        sessions: Callable[[], Session],
+        sessions: Callable[[Shown], Session],
         message_bytes_max: int,
         *,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
@@ -258,7 +336,7 @@ class Subscriber:
 
     def _ended(self, source: str, error: Exception | None) -> None:
         match error:
-            case ProtocolViolation():
+            case ProtocolViolation() | Unwanted():
                 log.warning("source refused", source=source, problem=str(error))
             case grpc.RpcError():
                 code = error.code() if hasattr(error, "code") else error
@@ -274,7 +352,7 @@ class Subscriber:
                 )
 
     async def _once(self) -> None:
-        session = self._sessions()
+        session = self._sessions(Shown(self.address))
         options = connection_options(self._message_bytes_max + ENVELOPE_BYTES)
         async with open_channel(self.address, options, self._tls, self._server_name) as channel:
             call = channel.stream_stream("/cursorkeeper.acks.v1.AckSource/Subscribe")()
@@ -292,6 +370,8 @@ class Subscriber:
                         f"source that listens there?"
                     )
                 await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+                if session.unwanted is not None:
+                    raise session.unwanted
                 # the reader's end says more: it has the call's status
                 for task in (reader, writer):
                     if task.done() and not task.cancelled():

@@ -12,6 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cursorkeeper.access import rights
+from cursorkeeper.access.callers import Shown
+from cursorkeeper.access.identity import ANYBODY, Identity
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.errors import Refusal, RefusedError
@@ -26,11 +29,13 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.values import Delta, Segment
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import OpenResult
-from cursorkeeper.stream import codec, state_parts, tokens
+from cursorkeeper.stream import codec, state_parts
 from cursorkeeper.stream.credits import Credit, CreditPool
 from cursorkeeper.stream.early_parts import EarlyParts
+from cursorkeeper.stream.guard import Guard, Unwanted, unwanted
 from cursorkeeper.stream.outbox import MESSAGES_MAX, MESSAGES_PER_CURSOR, Outbox
 from cursorkeeper.stream.outstanding import Outstanding
+from cursorkeeper.stream.usage import OverQuota
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
 
@@ -71,6 +76,7 @@ class Handle(Listener):
     def on_state(self, machine: CursorMachine, *, created: bool) -> None:
         """Sends Opened, the state and the first credit."""
         self.opened(OpenResult.OPENED)
+        self._did("create" if created else "open", epoch=machine.epoch)
         early, self._early = self._early, None
         messages = early.rest(machine, created=created) if early else None
         if messages is None:
@@ -91,6 +97,7 @@ class Handle(Listener):
     def on_continued(self, machine: CursorMachine) -> None:
         """Opened without a state, and credit: the source has the state."""
         self.opened(OpenResult.RESUMED)
+        self._did("resume", epoch=machine.epoch)
         self.live = True
         self.session.answered(self)
         self._send(
@@ -139,7 +146,11 @@ class Handle(Listener):
         if granted is not None:
             self.session.outbox.put_credit(self.handle, granted)
 
+    def _did(self, action: str, **what: object) -> None:
+        self.session.did(action, cursor=str(self.name), **what)
+
     def on_reset_done(self, done: fx.ResetDone) -> None:
+        self._did("reset", generation=done.generation, mark_delete=str(done.mark_delete))
         self._send(
             reset_done=pb.ResetDone(
                 handle=self.handle,
@@ -165,12 +176,15 @@ class Handle(Listener):
         self.session.refuse(self.handle, Refusal(code), self.name.display, message, remedy, seq)
 
     def on_deposed(self, epoch: int) -> None:
+        self._did("lose", epoch=epoch)
         self._end(OpenResult.DEPOSED, deposed=pb.Deposed(handle=self.handle, epoch=epoch))
 
     def on_closed(self) -> None:
+        self._did("close")
         self._end(OpenResult.CLOSED, closed=pb.Closed(handle=self.handle))
 
     def on_deleted(self) -> None:
+        self._did("delete")
         self._end(OpenResult.DELETED, deleted=pb.Deleted(handle=self.handle))
 
     def _end(self, result: str, **message: object) -> None:
@@ -184,20 +198,23 @@ class Session:
     def __init__(
         self,
         keeper: Keeper,
-        pool: CreditPool,
+        guard: Guard,
+        shown: Shown,
         *,
         name: str,
         incarnation: str,
-        credentials: bytes = b"",
         worker: int = 0,
         worker_addresses: Sequence[str] = (),
     ) -> None:
         """`worker_addresses`: of all workers of this daemon, as sources dial them, and `worker` is
         which of them this is; none: the daemon is one process.
         """
-        self.keeper, self.pool = keeper, pool
+        self.keeper, self._guard, self._shown = keeper, guard, shown
+        self._identity: Identity | None = None
+        self.unwanted: Unwanted | None = None
+        """Why it was ended here, if its peer has no right to it any more."""
         self._worker, self._worker_addresses = worker, worker_addresses
-        self._name, self._incarnation, self._credentials = name, incarnation, credentials
+        self._name, self._incarnation = name, incarnation
         self.outbox = Outbox(
             max(MESSAGES_MAX, MESSAGES_PER_CURSOR * keeper.keeper_limits.cursors_max),
             self.end,
@@ -210,6 +227,17 @@ class Session:
         self._handles: dict[int, Handle] = {}
         self._asking: set[Handle] = set()
         """They wait for their state, or for a confirmation."""
+
+    @property
+    def pool(self) -> CreditPool:
+        """What its handles draw their credit from."""
+        return self._guard.usage.pool(self._identity or ANYBODY)
+
+    def did(self, action: str, **what: object) -> None:
+        """For the audit log."""
+        self._guard.audit.did(
+            action, self._identity or ANYBODY, self._shown, source=self.source, **what
+        )
 
     def answered(self, handle: Handle) -> None:
         """It waits for nothing that takes its time."""
@@ -234,6 +262,9 @@ class Session:
     def end(self) -> None:
         """The stream is gone, or will be when its peer reads again."""
         self._ended = True
+        if self in self._guard.staying and self._identity is not None:
+            self._guard.staying.discard(self)
+            self._guard.usage.give_back(self._identity, "streams")
         for handle in list(self._handles.values()):
             self.drop(handle)
             handle.opened(OpenResult.GONE)
@@ -257,12 +288,16 @@ class Session:
             self.answered(handle)
             self.outbox.drop(handle.handle)
             handle.credit.close()
+            self._guard.usage.give_back(self._identity or ANYBODY, "cursors")
 
     def refuse(
         self, handle: int, code: Refusal, cursor: str, message: str, remedy: str, seq: int = 0
     ) -> None:
         """Tell the source, and count it."""
         self.keeper.telemetry.refused(code)
+        self._guard.audit.refused(
+            "cursor", self._identity, self._shown, message, cursor=cursor, code=str(code)
+        )
         refused = pb.Refused(
             handle=handle, code=str(code), cursor=cursor, message=message, remedy=remedy, seq=seq
         )
@@ -282,7 +317,7 @@ class Session:
         return message.group.messages
 
     def receive(self, message: pb.SourceMessage) -> None:
-        """One message of the source. Raises ProtocolViolation."""
+        """One message of the source. Raises ProtocolViolation, Unwanted."""
         if self._ended:
             return
         kind = message.WhichOneof("message")
@@ -315,13 +350,60 @@ class Session:
                 f"protocol versions {sorted(hello.protocol_versions)} of {hello.name!r}: "
                 f"this keeper speaks {list(PROTOCOL_VERSIONS)}; upgrade one of the two"
             )
-        if self._credentials and not tokens.same(self._credentials, hello.credentials):
-            raise ProtocolViolation(
-                f"the credentials of {hello.name!r} are wrong: give the source the keeper's token"
-            )
-        self.greeted, self.source = True, f"{hello.name}/{hello.incarnation}"
+        self.source = f"{hello.name}/{hello.incarnation}"
+        self._shown = self._shown.but(hello.credentials)
+        self._enter()
+        self.greeted = True
         self.outbox.group_messages_max = min(hello.group_messages_max, GROUP_MESSAGES_MAX)
         self.outbox.put(self.hello())
+
+    def _enter(self) -> None:
+        """Raises Unwanted."""
+        guard, source = self._guard, self.source[:256]
+        identity = guard.let_in(self._shown, rights.PUBLISH, source=source)
+        try:
+            guard.usage.take(identity, "streams")
+        except OverQuota as e:
+            guard.audit.refused("Publish", identity, self._shown, str(e), source=source)
+            raise unwanted(e) from None
+        self._identity = identity
+        guard.staying.add(self)
+
+    def look_again(self) -> None:
+        """Ends when its peer is nobody any more; a cursor ends that is not its peer's any more."""
+        assert self._identity is not None
+        guard, was = self._guard, self._identity
+        try:
+            now = guard.let_in(self._shown, rights.PUBLISH, source=self.source[:256])
+        except Unwanted as e:
+            self.unwanted = e
+            self.end()
+            return
+        if now.name != was.name:
+            self.unwanted = Unwanted(
+                "UNAUTHENTICATED", f"what proved to be {was.name} is {now.name} now: dial again"
+            )
+            self.end()
+            return
+        self._identity = now
+        for handle in list(self._handles.values()):
+            try:
+                rights.check_topic(now, handle.name.topic)
+            except rights.Denied as e:
+                message, _, remedy = str(e).rpartition(": ")
+                handle.on_refused(Refusal.NOT_ALLOWED, message, remedy)
+                self.keeper.detach(handle.name, handle.attach)
+
+    def _check_allowed(self, topic: str) -> None:
+        """Whether another cursor of this topic may be begun here. Raises RefusedError."""
+        identity = self._identity or ANYBODY
+        try:
+            rights.check_topic(identity, topic)
+            self._guard.usage.take(identity, "cursors")
+        except (rights.Denied, OverQuota) as e:
+            message, _, remedy = str(e).rpartition(": ")
+            code = Refusal.NOT_ALLOWED if isinstance(e, rights.Denied) else Refusal.TOO_MANY_CURSORS
+            raise codec.refused(message, remedy, code) from None
 
     def _begin(self, message: pb.OpenCursor | pb.DeleteCursor) -> None:
         """Opens a cursor, or deletes one that is not open, for a new handle."""
@@ -337,6 +419,7 @@ class Session:
             name = CursorName.checked(message.topic, message.subscription)
             request = self._request(message) if isinstance(message, pb.OpenCursor) else None
             token = codec.fencing_token_of(message)
+            self._check_allowed(name.topic)
             attach = self.keeper.attach_id() if opens else 0
             handle = self._handles[number] = Handle(self, number, name, attach, opening=opens)
             if request is None:

@@ -1,7 +1,8 @@
 """The other workers of this daemon, for whoever asks one of them and wants the whole answer.
 
-Owns: who is to be asked, and carrying a question and its token on. Does not own: what the answers
-mean together (`store_service`). Invariants: what a sibling asks is answered by one worker alone, so
+Owns: who is to be asked, and proving that it is one of them that asks: whoever asked first was let
+in there. Does not own: what the answers mean together (`store_service`). Invariants: what a sibling
+asks is answered by one worker alone, so
 that no question goes round; a sibling that does not answer ends the whole with its status, because
 a part would look like the whole.
 """
@@ -9,36 +10,34 @@ a part would look like the whole.
 from __future__ import annotations
 
 import asyncio
+import hmac
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
 
-from cursorkeeper.stream.tokens import AUTHORIZATION
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from cursorkeeper_client.channels import Dialled
 
 ASKED_BY_A_SIBLING = "cursorkeeper-worker"
 """In the metadata of a question: the number of the worker that asks it."""
+SECRET = "cursorkeeper-worker-secret"
+"""In the metadata, too: what only workers of one daemon know."""
 OPTIONS = [("grpc.max_receive_message_length", -1), ("grpc.max_reconnect_backoff_ms", 1_000)]
 
 
 class Sibling:
     """One of them. The connection begins with the first question."""
 
-    def __init__(self, number: int, dialled: Dialled, own: int) -> None:
-        self._number, self._dialled, self._own = number, dialled, own
+    def __init__(self, number: int, dialled: Dialled, own: int, secret: str) -> None:
+        self._number, self._dialled = number, dialled
+        self._said = ((ASKED_BY_A_SIBLING, str(own)), (SECRET, secret))
 
     def call(self, method: str, request: Any, context: Any) -> Any:
         """The question that came with `context`, asked there."""
-        token = [each for each in context.invocation_metadata() or () if each[0] == AUTHORIZATION]
         stub = rpc.CursorStoreStub(self._dialled.renewed())  # type: ignore[no-untyped-call]
-        return getattr(stub, method)(
-            request,
-            timeout=context.time_remaining(),
-            metadata=[*token, (ASKED_BY_A_SIBLING, str(self._own))],
-        )
+        return getattr(stub, method)(request, timeout=context.time_remaining(), metadata=self._said)
 
     async def answer(self, method: str, request: Any, context: Any) -> Any:
         """Its one answer. Ends the question with its status."""
@@ -76,16 +75,20 @@ class Sibling:
 
 
 class Siblings:
-    """Those of worker `own`, by the addresses of all; none: the daemon is one process."""
+    """Those of worker `own`, by the addresses of all; none: the daemon is one process. `secret`:
+    what all of them know.
+    """
 
     def __init__(
         self,
         addresses: Sequence[str] = (),
         own: int = 0,
+        secret: str = "",
         dial: Callable[[str], Dialled] = lambda address: Dialled(address, OPTIONS),
     ) -> None:
+        self._secret = secret.encode()
         self._all = [
-            Sibling(number, dial(address), own)
+            Sibling(number, dial(address), own, secret)
             for number, address in enumerate(addresses)
             if number != own
         ]
@@ -94,13 +97,17 @@ class Siblings:
         """For a question that came with this context: all, or none if it is one of them that
         asks.
         """
-        if not self._all or dict(context.invocation_metadata() or ()).get(ASKED_BY_A_SIBLING):
-            return []
-        return self._all
+        return [] if self.is_asking(context) else self._all
 
     def is_asking(self, context: Any) -> bool:
-        """Whether it is one of them that asks."""
-        return bool(self._all) and not self.to_ask(context)
+        """Whether it is one of them that asks, and knows what only they know."""
+        said = dict(context.invocation_metadata() or ())
+        if not self._secret or ASKED_BY_A_SIBLING not in said:
+            return False
+        given = said.get(SECRET, "")
+        return hmac.compare_digest(
+            given.encode() if isinstance(given, str) else given, self._secret
+        )
 
     async def holder(
         self, cursor: pb.CursorRef, context: Any

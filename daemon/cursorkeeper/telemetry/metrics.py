@@ -121,6 +121,11 @@ class DaemonTelemetry(Telemetry):
             "Cursors that Pulsar has no more, as of the last search; 0 where pulsar_metadata is "
             "not set.",
         )
+        self.audit_line_dropped = self._made(
+            Counter,
+            "audit_lines_dropped",
+            "Lines of the audit log that found no room: its disk is too slow.",
+        ).inc
         build = self._made(
             Gauge, "build_info", "1; what runs, as labels.", "version", "python", "core"
         )

@@ -9,6 +9,8 @@ from functools import partial
 
 import grpc
 
+from cursorkeeper.access.audit import Audit
+from cursorkeeper.access.callers import Callers, table_of_tokens
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.demo.stack.ports import free_port
@@ -16,11 +18,12 @@ from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.stream.credits import CreditPool
+from cursorkeeper.stream.guard import Guard
 from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck
 from cursorkeeper.stream.session import Session
 from cursorkeeper.stream.siblings import Siblings
 from cursorkeeper.stream.store_service import CursorStoreService
-from cursorkeeper.stream.tokens import CallTokens
+from cursorkeeper.stream.usage import Usage
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from cursorkeeper_client.channels import SERVER_OPTIONS, connection_options
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
@@ -42,6 +45,11 @@ class ServedKeeper:
         self.limits, self.keeper_limits = limits or Limits(), keeper_limits or KeeperLimits()
         self.pool = pool or CreditPool()
         self.credentials, self.readers_token = b"", b""
+        self.callers: Callers | None = None
+        """Who may call, if not those of the two tokens."""
+        self.audit = Audit()
+        self.server_credentials: grpc.ServerCredentials | None = None
+        self.guard: Guard | None = None
         self.session: type[Session] = Session
         self.hello_timeout_s, self.streams_max = 10.0, 1_000
         self.identity = "served"
@@ -74,27 +82,32 @@ class ServedKeeper:
             is_worker=bool(self.workers),
         )
         await self.keeper.start()
+        callers = self.callers or Callers(table_of_tokens(self.credentials, self.readers_token))
+        self.guard = Guard(callers, Usage(self.pool), self.audit)
+        addresses = [worker.address for worker in self.workers]
+        self._siblings = Siblings(addresses, self.worker, "known to workers" if addresses else "")
         server = self._server = grpc.aio.server(
             options=[*connection_options((4 << 20) + ENVELOPE_BYTES), *SERVER_OPTIONS],
-            interceptors=[CallCheck(CallTokens(self.credentials, self.readers_token))],
+            interceptors=[CallCheck(self.guard, self._siblings.is_asking)],
         )
         sessions = partial(
             self.session,
             self.keeper,
-            self.pool,
+            self.guard,
             name="served",
             incarnation="1",
-            credentials=self.credentials,
             worker=self.worker,
-            worker_addresses=[worker.address for worker in self.workers],
+            worker_addresses=addresses,
         )
         AckSinkService(
             sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max
         ).add_to(server)
-        self._siblings = Siblings([worker.address for worker in self.workers], self.worker)
         self.store = CursorStoreService(self.keeper, self._siblings)
         rpc.add_CursorStoreServicer_to_server(self.store, server)
-        server.add_insecure_port(self._address)
+        if self.server_credentials is None:
+            server.add_insecure_port(self._address)
+        else:
+            server.add_secure_port(self._address, self.server_credentials)
         await server.start()
         return self
 

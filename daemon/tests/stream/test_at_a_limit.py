@@ -111,8 +111,7 @@ async def test_r10_durable_says_how_many_acks_are_not_stored() -> None:
 
 async def test_credit_comes_back_at_a_limit_without_a_confirmation() -> None:
     world = World(limits=FAST, state_writer=writer(ranges_max=1))
-    stream = Stream(await world.keeper())
-    stream.session.pool = CreditPool(handle_bytes=20_000)
+    stream = Stream(await world.keeper(), CreditPool(handle_bytes=20_000))
     await stream.open()
     granted = stream.session._handles[1].credit.granted
     rng, seq = random.Random(1), 0
@@ -133,10 +132,8 @@ async def test_a_message_larger_than_the_handles_share_comes_alone_while_the_dae
     None
 ):
     world = World()
-    stream = Stream(await world.keeper())
-    pool = stream.session.pool = CreditPool(
-        handle_bytes=4_096, handle_bytes_min=4_096, daemon_bytes=100_000
-    )
+    pool = CreditPool(handle_bytes=4_096, handle_bytes_min=4_096, daemon_bytes=100_000)
+    stream = Stream(await world.keeper(), pool)
     await stream.open()
     producers = {f"standalone-1-{number}": number for number in range(3_000)}
 

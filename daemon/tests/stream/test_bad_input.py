@@ -409,7 +409,7 @@ async def test_wrong_credentials_end_the_stream() -> None:
     await keeper.start()
     wire = Wire(keeper.address)
     wire.send(hello=pb.Hello(name="t", protocol_versions=[1], credentials=b"guess"))
-    with pytest.raises(EOFError, match="credentials"):
+    with pytest.raises(EOFError, match="the token is wrong: send the content"):
         await wire.until("hello")
     await wire.close()
     await keeper.kill()

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from cursorkeeper.access.callers import Shown
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import (
@@ -28,7 +29,6 @@ from cursorkeeper.format import record
 from cursorkeeper.format.record import Kind
 from cursorkeeper.runtime import chain
 from cursorkeeper.stream import early_parts, state_parts
-from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.early_parts import EarlyParts
 from cursorkeeper.stream.session import Session
 from cursorkeeper_client._proto import acks_pb2 as pb
@@ -41,6 +41,7 @@ from cursorkeeper_client.values import CursorState
 from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.runtime.test_chain_damage import DATA, Kept, kept
 from daemon.tests.runtime.virtual import virtual
+from daemon.tests.support.guards import guard
 from daemon.tests.support.machine_bench import Bench
 from daemon.tests.support.world import NAME
 
@@ -80,7 +81,7 @@ class Source:
 
 async def source_of(here: Kept) -> Source:
     keeper = await here.world.keeper("next")
-    return Source(Session(keeper, CreditPool(), name="k", incarnation="1"))
+    return Source(Session(keeper, guard(), Shown(), name="k", incarnation="1"))
 
 
 @pytest.mark.usefixtures("all_is_large")
@@ -120,7 +121,7 @@ async def test_who_is_deposed_behind_parts_has_no_state() -> None:
     here = await kept()
     source = await source_of(here)
     await source.until("state_part")
-    second = Source(Session(source.session.keeper, CreditPool(), name="k", incarnation="1"))
+    second = Source(Session(source.session.keeper, guard(), Shown(), name="k", incarnation="1"))
     await source.until("deposed")
     assert "state_end" not in source.kinds
     with pytest.raises(CursorDeposed):

@@ -9,13 +9,14 @@ from typing import Any
 import grpc
 import pytest
 
-from cursorkeeper.stream.credits import CreditPool
+from cursorkeeper.access.callers import Shown
 from cursorkeeper.stream.outbox import Outbox, OutboxFull
 from cursorkeeper.stream.servers import AckSinkService
 from cursorkeeper.stream.session import Session
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.groups import GROUP_BYTES
 from cursorkeeper_client.gap import Gap
+from daemon.tests.support.guards import guard
 from daemon.tests.support.world import World
 
 HOURS_MS = 1e7
@@ -27,6 +28,15 @@ class Context:
 
     def __init__(self) -> None:
         self.status: tuple[grpc.StatusCode, str] | None = None
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {}
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
 
     async def abort(self, code: grpc.StatusCode, details: str) -> None:
         self.status = (code, details)
@@ -132,7 +142,7 @@ async def test_a_state_is_not_gathered_in_one_group() -> None:
 
 async def test_all_cursors_of_a_daemon_fit_one_stream() -> None:
     world = World()
-    session = Session(await world.keeper(), CreditPool(), name="k", incarnation="1")
+    session = Session(await world.keeper(), guard(), Shown(), name="k", incarnation="1")
     for handle in range(world.keeper_limits.cursors_max):
         session.outbox.put_state(handle, iter([PAUSE]))
         session.outbox.put_credit(handle, 1)
@@ -147,8 +157,8 @@ async def test_a_source_that_does_not_read_loses_its_stream_only() -> None:
     sessions: list[Session] = []
     greeted = asyncio.Event()
 
-    def factory() -> Session:
-        made = Session(keeper, CreditPool(), name="k", incarnation="1")
+    def factory(_shown: Shown) -> Session:
+        made = Session(keeper, guard(), Shown(), name="k", incarnation="1")
         made.outbox = Outbox(10, made.end)
         sessions.append(made)
         return made
@@ -205,7 +215,7 @@ async def test_what_waits_is_bounded_by_bytes_too() -> None:
 
 async def test_long_refusals_that_nobody_reads_end_the_stream() -> None:
     world = World()
-    session = Session(await world.keeper(), CreditPool(), name="k", incarnation="1")
+    session = Session(await world.keeper(), guard(), Shown(), name="k", incarnation="1")
     session.receive(pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])))
     session.receive(
         pb.SourceMessage(
@@ -251,7 +261,7 @@ async def test_streams_without_a_hello_are_read_a_few_at_a_time() -> None:
         await asyncio.Event().wait()
 
     service = AckSinkService(
-        lambda: Session(keeper, CreditPool(), name="k", incarnation="1"),
+        lambda shown: Session(keeper, guard(), shown, name="k", incarnation="1"),
         hello_timeout_s=1.0,
         streams_max=9,
         greetings_max=2,
@@ -290,7 +300,7 @@ async def test_who_has_said_hello_holds_no_place() -> None:
         await asyncio.Event().wait()
 
     service = AckSinkService(
-        lambda: Session(keeper, CreditPool(), name="k", incarnation="1"), greetings_max=1
+        lambda shown: Session(keeper, guard(), shown, name="k", incarnation="1"), greetings_max=1
     )
     contexts: list[Any] = [Context() for _ in range(3)]
     streams = [service.publish(requests(), context) for context in contexts]

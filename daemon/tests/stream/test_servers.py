@@ -14,13 +14,13 @@ import pytest
 import structlog
 
 from clients.tests.support.pings import pings_answered
-from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import Subscriber
 from cursorkeeper.stream.session import Session
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from daemon.tests.stream.served import ServedKeeper
 from daemon.tests.stream.test_bad_input import Wire
+from daemon.tests.support.guards import guard
 from daemon.tests.support.world import World
 
 
@@ -56,7 +56,7 @@ async def source() -> AsyncIterator[tuple[SilentSource, str]]:
 
 
 async def sessions(kind: type[Session] = Session) -> Callable[[], Session]:
-    return partial(kind, await World().keeper(), CreditPool(), name="k", incarnation="1")
+    return partial(kind, await World().keeper(), guard(), name="k", incarnation="1")
 
 
 async def dialled(source: SilentSource, times: int, subscriber: Subscriber) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cursorkeeper.access.callers import Shown
 from cursorkeeper.core import flow, native_form
 from cursorkeeper.core.delta_parts import cut_delta
 from cursorkeeper.core.errors import RefusedError
@@ -23,6 +24,7 @@ from cursorkeeper.stream.servers import read_all
 from cursorkeeper.stream.session import Session
 from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.runtime.virtual import until, virtual
+from daemon.tests.support.guards import guard
 from daemon.tests.support.world import World, small
 
 TOPIC = "persistent://t/ns/session"
@@ -34,8 +36,8 @@ class Stream:
     time.
     """
 
-    def __init__(self, keeper: Keeper) -> None:
-        self.session = Session(keeper, CreditPool(), name="k", incarnation="1")
+    def __init__(self, keeper: Keeper, pool: CreditPool | None = None) -> None:
+        self.session = Session(keeper, guard(pool), Shown(), name="k", incarnation="1")
         self.send(hello=pb.Hello(name="t", protocol_versions=[1]))
 
     def send(self, **message: Any) -> None:
@@ -492,7 +494,7 @@ async def test_what_is_told_of_many_cursors_leaves_in_few_messages() -> None:
     """
     world = World()
     keeper = await world.keeper()
-    session = Session(keeper, CreditPool(), name="k", incarnation="1")
+    session = Session(keeper, guard(), Shown(), name="k", incarnation="1")
     sent: list[list[pb.KeeperMessage]] = []
 
     async def read() -> None:

@@ -15,6 +15,7 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream import stored_cursors
 from cursorkeeper.stream.stored_cursors import WALKS_MAX, StoredCursors, TooManyWalks
+from cursorkeeper_client import ClientSettings
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from cursorkeeper_client.ack_stream.connection import SourceConnection
@@ -218,10 +219,11 @@ async def test_a_deletion_that_is_not_decided_is_told_so() -> None:
 
 async def test_over_grpc_with_the_sources_token_only() -> None:
     served = ServedKeeper()
-    served.readers_token = b"reader"
+    served.credentials, served.readers_token = b"source", b"reader"
     await served.start()
     try:
-        async with SourceConnection(served.address) as session:
+        said = ClientSettings(credentials=b"source")
+        async with SourceConnection(served.address, said) as session:
             for topic, subscription in [(GONE, "a"), (GONE, "b"), (STAYS, "a")]:
                 handle = session.open(topic, subscription)
                 await handle.opened()
@@ -238,9 +240,9 @@ async def test_over_grpc_with_the_sources_token_only() -> None:
             assert [
                 i async for i in store.List(pb.ListRequest(topics=[GONE]), metadata=reader)
             ] == []
-            with pytest.raises(grpc.aio.AioRpcError, match="source_token_file") as denied:
+            with pytest.raises(grpc.aio.AioRpcError, match="needs the role") as denied:
                 await store.DeleteTopic(pb.DeleteTopicRequest(topic=GONE), metadata=reader).read()
-            assert denied.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert denied.value.code() is grpc.StatusCode.PERMISSION_DENIED
     finally:
         await served.kill()
 

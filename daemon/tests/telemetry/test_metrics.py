@@ -7,14 +7,15 @@ from __future__ import annotations
 import asyncio
 from importlib.metadata import version
 
+from cursorkeeper.access.callers import Shown
 from cursorkeeper.compiled import IS_COMPILED
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.keeper import Keeper
-from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.session import Session
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.runtime.virtual import virtual
+from daemon.tests.support.guards import guard
 from daemon.tests.support.world import Source, World, acks
 
 
@@ -84,7 +85,7 @@ async def test_counters_of_cursors_that_ended_count_on() -> None:
 @virtual
 async def test_opens_recoveries_and_refusals() -> None:
     keeper, page = await watched(World())
-    session = Session(keeper, CreditPool(), name="k", incarnation="1")
+    session = Session(keeper, guard(), Shown(), name="k", incarnation="1")
 
     def send(**message: object) -> None:
         session.receive(pb.SourceMessage(**message))  # type: ignore[arg-type]

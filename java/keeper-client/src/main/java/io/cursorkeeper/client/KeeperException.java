@@ -6,8 +6,7 @@ public final class KeeperException extends RuntimeException {
   private static final long serialVersionUID = 1;
 
   /**
-   * What happened. Up to FOOTER_REPLACED and FENCED the keeper's own codes; what follows is said on
-   * this side.
+   * What happened. Up to NOT_ALLOWED the keeper's own codes; what follows is said on this side.
    */
   public enum Code {
     BAD_MESSAGE,
@@ -36,6 +35,8 @@ public final class KeeperException extends RuntimeException {
     FOOTER_REPLACED,
     /** A higher fencing token was seen: this load of the topic is over. */
     FENCED,
+    /** The source's identity has no right to the topic. */
+    NOT_ALLOWED,
 
     /** Somebody else opened the cursor, or set it back. */
     DEPOSED,

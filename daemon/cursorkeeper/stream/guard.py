@@ -1,0 +1,81 @@
+"""Who gets in: one place for every call and stream of the daemon. Serves its services.
+
+Owns: putting identity, rights, quotas and the audit log together. Does not own: what they say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from cursorkeeper.access import rights
+from cursorkeeper.access.audit import Audit
+from cursorkeeper.access.callers import Callers, Shown, Unauthenticated
+from cursorkeeper.access.identity import Identity
+from cursorkeeper.stream.usage import OverQuota, Usage
+
+
+class Unwanted(Exception):
+    """The call or stream ends. `status` is the name of gRPC's; the message says what to do."""
+
+    def __init__(self, status: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Stays(Protocol):
+    """What lasts longer than the moment in which it was let in."""
+
+    def look_again(self) -> None:
+        """Ends, or loses what is not its own any more."""
+
+
+STATUSES = {
+    Unauthenticated: "UNAUTHENTICATED",
+    rights.Denied: "PERMISSION_DENIED",
+    OverQuota: "RESOURCE_EXHAUSTED",
+}
+Refusing = Unauthenticated | rights.Denied | OverQuota
+
+
+def unwanted(error: Refusing) -> Unwanted:
+    return Unwanted(STATUSES[type(error)], str(error))
+
+
+@dataclass(slots=True)
+class Guard:
+    callers: Callers
+    usage: Usage
+    audit: Audit
+    staying: set[Stays] = field(default_factory=set)
+    """Streams that are in."""
+
+    def let_in(self, shown: Shown, method: str, *topics: str, **what: object) -> Identity:
+        """Who calls, if they may. Raises Unwanted, which is in the audit log then."""
+        identity: Identity | None = None
+        try:
+            identity = self.callers.of(shown)
+            rights.check_role(identity, method)
+            for topic in topics:
+                rights.check_topic(identity, topic)
+        except (Unauthenticated, rights.Denied) as e:
+            self.audit.refused(
+                method.rpartition("/")[2],
+                identity,
+                shown,
+                str(e),
+                **({"topics": topics} if topics else {}),
+                **what,
+            )
+            raise unwanted(e) from None
+        return identity
+
+    def look(self) -> None:
+        """Takes what the files say now; streams whose identity is gone, or whose token has expired,
+        end. Raises SettingsError where the files cannot be used; nothing changes then.
+        """
+        try:
+            self.callers.look()
+        finally:
+            for one in list(self.staying):
+                one.look_again()
