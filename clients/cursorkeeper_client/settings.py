@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import uuid
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from cursorkeeper_client.back_off import BackOff
+from cursorkeeper_client.errors import ConnectionLost
 from cursorkeeper_client.tls import TlsFiles
 
 
@@ -22,7 +24,11 @@ class ClientSettings:
     came back.
     """
     credentials: bytes = b""
-    """The token in the daemon's source_token_file, if it has one, without the newline."""
+    """The token that the daemon asks for, if it does, without the newline."""
+    token_file: str = ""
+    """Where the token is, instead: read for every connection and question, so that it can be
+    renewed.
+    """
 
     tls: TlsFiles | None = None
     """Without it the connection is plain text. The files are read for every connection."""
@@ -52,9 +58,26 @@ class ClientSettings:
     keepalive_time_ms: int = 10_000
     keepalive_timeout_ms: int = 5_000
 
+    def token(self) -> bytes:
+        """As it is now; empty: none. Raises ConnectionLost for a file that cannot be read."""
+        if not self.token_file:
+            return self.credentials
+        try:
+            token = Path(self.token_file).read_bytes().strip()
+        except OSError as e:
+            raise ConnectionLost(
+                f"token_file {self.token_file}: {e.strerror or e}",
+                "make it readable for this user, or name another",
+            ) from None
+        if not token:
+            raise ConnectionLost(f"token_file {self.token_file} is empty", "write a token into it")
+        return token
+
     def __post_init__(self) -> None:
         if not isinstance(self.credentials, bytes):
             raise TypeError(f"credentials are bytes, and this is {type(self.credentials).__name__}")
+        if self.token_file and self.credentials:
+            raise ValueError("credentials and token_file are both given: leave one out")
         if self.tls is not None:
             self.tls.check()
         for name in self.__slots__:

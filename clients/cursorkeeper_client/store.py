@@ -151,12 +151,12 @@ class CursorStore:
                 "of its own"
             )
         settings = self._settings
-        token = [("authorization", b"Bearer " + settings.credentials)]
+        token = settings.token()
         stub = rpc.CursorStoreStub(self._dialled.renewed())  # type: ignore[no-untyped-call]
         return getattr(stub, method)(
             request,
             timeout=settings.answer_timeout_s,
-            metadata=token if settings.credentials else (),
+            metadata=(("authorization", b"Bearer " + token),) if token else (),
         )
 
     async def _ask(self, method: str, request: Any) -> Any:

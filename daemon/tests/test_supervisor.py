@@ -91,7 +91,7 @@ def test_a_line_that_was_cut_off_is_passed_over() -> None:
     """A worker that is killed while it writes must be started again like any other."""
 
     async def heard() -> dict[str, Any]:
-        worker = WorkerProcess(_work(Settings.of(workers=2), 0, ["127.0.0.1:1"]), lambda: None)
+        worker = WorkerProcess(_work(Settings.of(workers=2), 0, ["127.0.0.1:1"], ""), lambda: None)
         worker.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
@@ -123,7 +123,8 @@ def test_a_worker_that_tried_for_long_is_started_again_soon(
 )
 def test_workers_are_told_where_all_are(listen: str, dialled: str) -> None:
     host = listen.rpartition(":")[0]
-    made = _work(Settings.of(workers=2, name="n"), 1, [listen, f"{host}:7660"])
+    made = _work(Settings.of(workers=2, name="n"), 1, [listen, f"{host}:7660"], "known")
+    assert made.place.secret == "known"
     assert (made.place.number, made.settings.daemon.listen) == (1, f"{host}:7660")
     assert made.place.told == (":1", ":7660")
     assert made.place.dialled == (f"{dialled}:1", f"{dialled}:7660")

@@ -30,6 +30,7 @@ class SourceSession:
     """Made by `SourceConnection` or `SourceServer`; `keeper` is the daemon's Hello once it came."""
 
     def __init__(self, settings: ClientSettings) -> None:
+        """Raises ConnectionLost where the settings name a token that cannot be read."""
         self._settings = settings
         self.outbox = Outbox(settings.outgoing_bytes_max)
         self.keeper: pb.Hello | None = None
@@ -38,7 +39,7 @@ class SourceSession:
         self._next_handle = 1
         self._ready = asyncio.Event()  # Hello came, or the end
         self._over = asyncio.Event()
-        first = hello(settings.name, settings.incarnation, settings.credentials)
+        first = hello(settings.name, settings.incarnation, settings.token())
         self.outbox.put(pb.SourceMessage(hello=first).SerializeToString())
 
     def open(

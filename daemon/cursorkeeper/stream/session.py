@@ -370,18 +370,20 @@ class Session:
         guard.staying.add(self)
 
     def look_again(self) -> None:
-        """Ends when its peer is nobody any more; a cursor ends that is not its peer's any more."""
+        """Ends when its peer is nobody any more: who has a new token dials again, and is asked
+        then. A cursor ends that is not its peer's any more.
+        """
         assert self._identity is not None
         guard, was = self._guard, self._identity
         try:
             now = guard.let_in(self._shown, rights.PUBLISH, source=self.source[:256])
         except Unwanted as e:
-            self.unwanted = e
+            self.unwanted = Unwanted("UNAVAILABLE", f"dial again: {e}")
             self.end()
             return
         if now.name != was.name:
             self.unwanted = Unwanted(
-                "UNAUTHENTICATED", f"what proved to be {was.name} is {now.name} now: dial again"
+                "UNAVAILABLE", f"dial again: what proved to be {was.name} is {now.name} now"
             )
             self.end()
             return

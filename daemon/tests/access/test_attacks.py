@@ -29,7 +29,7 @@ from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
 from cursorkeeper_client.channels import open_channel
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.access.identities import AUDIENCE, OTHER, OWN, Caller, Cast
+from daemon.tests.access.identities import AUDIENCE, OTHER, OWN, Caller, Cast, digest
 from daemon.tests.stream.served import ServedKeeper
 
 PAGE = Path(__file__).parents[3] / "docs/run/rights.md"
@@ -293,6 +293,33 @@ async def test_what_is_taken_from_an_identity_ends_its_streams(cast: Cast) -> No
             with pytest.raises(CursorKeeperError, match="UNAUTHENTICATED"):
                 await second.ack(7, 2)
                 await second.durable()
+
+
+async def test_a_token_is_renewed_under_acks(cast: Cast, tmp_path: Path) -> None:
+    """Every ack becomes durable, while tokens come and go."""
+    file, trust = tmp_path / "token", TlsFiles("", "", str(cast.authority.trust))
+    file.write_text("token of source\n")
+    said = ClientSettings(token_file=str(file), tls=trust, tls_server_name="keeper")
+    async with asyncio.timeout(60), served(cast, asks_for_certificates=False) as keeper:
+        assert keeper.guard is not None
+        async with Client(keeper.address, said) as client:
+            cursor = client.cursor(OWN, SUB, layout=LAYOUT)
+            await cursor.opened()
+            for turn in range(5):
+                new = f"token {turn}"
+                cast.identities[0]["token_hashes"].append(digest(new))
+                cast.write()
+                keeper.guard.look()
+                await cursor.ack(7, 10 * turn + 1)
+                file.with_suffix(".new").write_text(new)
+                file.with_suffix(".new").rename(file)
+                del cast.identities[0]["token_hashes"][:-1]
+                cast.write()
+                keeper.guard.look()
+                await cursor.ack(7, 10 * turn + 3)
+                await cursor.durable()
+            async with Client(keeper.address, said) as other:
+                assert [info.subscription async for info in other.store.list(OWN)] == [SUB]
 
 
 async def test_a_signed_token_ends_with_its_time(cast: Cast) -> None:
