@@ -39,10 +39,17 @@ def _authentication(systems: Systems) -> tuple[str, bytes] | None:
     if not file:
         return None
     scheme, _, secret = read_secret(file, "zookeeper_auth_file", "user").partition(b":")
-    if scheme != b"digest" or b":" not in secret:
+    if scheme not in (b"digest", b"sasl") or b":" not in secret:
         raise SettingsError(
-            f"zookeeper_auth_file = {file!r}: it is no user", "write digest:USER:PASSWORD into it"
+            f"zookeeper_auth_file = {file!r}: it is no user",
+            "write digest:USER:PASSWORD into it, or sasl:USER:PASSWORD for a login with DIGEST-MD5",
         )
+    try:
+        secret.decode()
+    except UnicodeDecodeError:
+        raise SettingsError(
+            f"zookeeper_auth_file = {file!r}: it is no text", "write it in UTF-8"
+        ) from None
     return scheme.decode(), secret
 
 

@@ -317,7 +317,9 @@ class Systems(Tls):
         "", "A name in ZooKeeper's certificate, if that is not the host that is dialled."
     )
     zookeeper_auth_file: str = setting(
-        "", "A file with digest:USER:PASSWORD: who this daemon is to ZooKeeper."
+        "",
+        "A file with digest:USER:PASSWORD, or sasl:USER:PASSWORD for a login with DIGEST-MD5: who "
+        "this daemon is to ZooKeeper.",
     )
     zookeeper_acl: str = setting(
         "open",

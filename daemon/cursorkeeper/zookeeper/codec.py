@@ -49,6 +49,7 @@ OP_MULTI: Final = 14
 OP_MULTI_READ: Final = 22
 OP_AUTH: Final = 100
 OP_SET_WATCHES: Final = 101
+OP_SASL: Final = 102
 OP_CLOSE: Final = -11
 _OP_ERROR: Final = -1
 XID_PING: Final = -2
@@ -58,6 +59,7 @@ EVENT_CHILDREN_CHANGED: Final = 4
 
 _INT = struct.Struct("!i")
 _HEADER = struct.Struct("!ii")  # xid, operation
+_REPLY = struct.Struct("!iqi")  # xid, zxid, error
 _CONNECT = struct.Struct("!iqiq")  # protocol version, last zxid, timeout, session
 _CONNECTED = struct.Struct("!iiq")  # protocol version, timeout, session
 _STAT = struct.Struct("!qqqqiiiqiiq")
@@ -174,6 +176,23 @@ def watch_event(body: bytes) -> tuple[int, str]:
 def authentication(scheme: str, secret: bytes) -> bytes:
     """The frame that says who we are, without its length. It is answered under `XID_AUTH`."""
     return _HEADER.pack(XID_AUTH, OP_AUTH) + _INT.pack(0) + _name(scheme) + _buffer(secret)
+
+
+def login(xid: int, token: bytes) -> bytes:
+    """A frame of a login with SASL, without its length."""
+    return _HEADER.pack(xid, OP_SASL) + _buffer(token)
+
+
+def login_answer(frame: bytes) -> tuple[int, int, bytes]:
+    """The xid, an error or 0, and the server's token. Raises ValueError for one that is cut off."""
+    xid, _zxid, code = _REPLY.unpack_from(frame)
+    if code or len(frame) == _REPLY.size:
+        return xid, code, b""
+    (length,) = _INT.unpack_from(frame, _REPLY.size)
+    token = frame[_REPLY.size + _INT.size :]
+    if max(length, 0) != len(token):
+        raise ValueError(f"a token of {length} bytes in an answer of {len(frame)}")
+    return xid, code, token
 
 
 def close() -> Request[None]:

@@ -28,6 +28,7 @@ from typing import TypeVar
 from cursorkeeper.zookeeper import codec
 from cursorkeeper.zookeeper.connection import Connection, Listener
 from cursorkeeper.zookeeper.errors import (
+    AccessDenied,
     ClientClosed,
     ConnectionLost,
     NotConnected,
@@ -166,12 +167,18 @@ class Session:
                 context = tls.client_context() if (tls := self.settings.tls) else None
                 async with asyncio.timeout(limit_s):
                     opened = await shake_hands(
-                        host, port, hello, context, self.settings.tls_server_name
+                        host,
+                        port,
+                        hello,
+                        context,
+                        self.settings.tls_server_name,
+                        self.settings.login,
                     )
             except (
                 OSError,
                 EOFError,
                 ProtocolBroken,
+                AccessDenied,
                 TlsError,
             ) as failure:  # TimeoutError is an OSError
                 # Also what a server says that lags behind us, or is not ready: the session is kept.
@@ -209,7 +216,7 @@ class Session:
             session_timeout_s=welcome.timeout_s,
             reply_bytes_max=self.settings.reply_bytes_max,
             authentication=codec.authentication(*said)
-            if (said := self.settings.authentication)
+            if (said := self.settings.authentication) and not self.settings.login
             else b"",
             listener=Listener(
                 zxid=lambda zxid: (

@@ -20,6 +20,7 @@ both add bytes of their own.
 """
 
 _PORT = 2181
+SASL = "sasl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class ZooKeeperSettings:
     tls_server_name: str = ""
     """Whose certificate servers show, if it is not that of the host that is dialled."""
     authentication: tuple[str, bytes] | None = None
-    """Scheme and secret, as `digest` and `user:password`: said on every connection."""
+    """Scheme and secret, as `digest` or `sasl` and `user:password`: said on every connection."""
     is_creator_only: bool = False
     """Nodes that are made are for whoever `authentication` is, and for nobody else."""
     start_timeout_s: float = 30.0
@@ -92,6 +93,14 @@ class ZooKeeperSettings:
                 f"request_bytes_in_flight_max {self.request_bytes_in_flight_max} is below "
                 f"{self.request_bytes_max}"
             )
+
+    @property
+    def login(self) -> tuple[str, str] | None:
+        """User and password of a login with SASL, if there is to be one."""
+        if self.authentication is None or self.authentication[0] != SASL:
+            return None
+        user, _, password = self.authentication[1].decode().partition(":")
+        return user, password
 
     @property
     def request_bytes_max(self) -> int:

@@ -38,6 +38,13 @@ ssl.keyStore.type=PEM
 ssl.trustStore.location={trust}
 ssl.trustStore.type=PEM
 ssl.clientAuth=need
+authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider
+"""
+LOGIN = """
+Server {
+  org.apache.zookeeper.server.auth.DigestLoginModule required
+    user_keeper="se\\"cret" user_broker="x";
+};
 """
 
 
@@ -62,11 +69,14 @@ class Secured:
                 folder=folder, plain=self.plain, secure=self.secure, trust=self.files.trust_certs
             )
         )
+        jaas = folder / "jaas.conf"
+        jaas.write_text(LOGIN)
         self.log = folder / "zookeeper.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
                     *("java", "-Xmx128m", "-cp", str(find_jar())),
+                    f"-Djava.security.auth.login.config={jaas}",
                     *("org.apache.zookeeper.server.ZooKeeperServerMain", str(conf)),
                 ],
                 stdout=log,
@@ -127,18 +137,58 @@ async def test_what_is_made_is_its_makers(secured: Secured) -> None:
     await mine.close()
 
 
-async def test_a_session_goes_on_over_a_new_connection_as_the_same_user(secured: Secured) -> None:
-    client = ZooKeeperClient(secured.settings(authentication=USER, is_creator_only=True))
+LOGGED_IN = ("sasl", b'keeper:se"cret')
+
+
+async def test_a_login_is_a_user(secured: Secured) -> None:
+    """Over the plain port, where no certificate is a user, too."""
+    plain = {"servers": (("127.0.0.1", secured.plain),), "tls": None, "tls_server_name": ""}
+    mine = ZooKeeperClient(
+        secured.settings(**plain, authentication=LOGGED_IN, is_creator_only=True)
+    )
+    await mine.start()
+    await mine.ensure_path("/logged-in")
+    await mine.create("/logged-in/one", b"1")
+    for authentication, may in (
+        (LOGGED_IN, True),
+        (("sasl", b"broker:x"), False),
+        (("digest", b'keeper:se"cret'), False),
+        (None, False),
+    ):
+        client = ZooKeeperClient(secured.settings(**plain, authentication=authentication))
+        await client.start()
+        if may:
+            assert (await client.get("/logged-in/one")).data == b"1"
+        else:
+            with pytest.raises(AccessDenied):
+                await client.get("/logged-in/one")
+        await client.close()
+    for wrong in (b"keeper:wrong", b"nobody:x", b"keeper:"):
+        client = ZooKeeperClient(
+            secured.settings(**plain, authentication=("sasl", wrong), start_timeout_s=3.0)
+        )
+        with pytest.raises(ZooKeeperError, match="zookeeper_auth_file"):
+            await client.start()
+        await client.close()
+    await mine.close()
+
+
+@pytest.mark.parametrize("user", [USER, LOGGED_IN])
+async def test_a_session_goes_on_over_a_new_connection_as_the_same_user(
+    secured: Secured, user: tuple[str, bytes]
+) -> None:
+    root = f"/again-{user[0]}"
+    client = ZooKeeperClient(secured.settings(authentication=user, is_creator_only=True))
     await client.start()
-    await client.ensure_path("/again")
+    await client.ensure_path(root)
     session = client.session_id
     assert client._connection is not None
     client._connection._writer.transport.abort()
     with contextlib.suppress(ConnectionLost):
-        await client.exists("/again")
-    await client.create("/again/one", b"1")
+        await client.exists(root)
+    await client.create(f"{root}/one", b"1")
     assert client.session_id == session
-    assert (await client.get("/again/one")).data == b"1"
+    assert (await client.get(f"{root}/one")).data == b"1"
     await client.close()
 
 
@@ -192,6 +242,9 @@ def test_the_daemons_settings_say_who_it_is(tmp_path: Path) -> None:
     made = Settings.of(zookeeper_auth_file=str(file), zookeeper_acl="creator")
     found = zookeeper_settings(made.systems)
     assert found.authentication == ("digest", b"keeper:se:cret") and found.is_creator_only
+    file.write_text("sasl:keeper:se:cret\n")
+    found = zookeeper_settings(made.systems)
+    assert found.login == ("keeper", "se:cret")
     file.write_text("keeper:secret")
     with pytest.raises(SettingsError, match="write digest:USER:PASSWORD"):
         zookeeper_settings(made.systems)
