@@ -208,7 +208,10 @@ def test_the_plugins_image_is_its_files_and_a_way_to_copy_them(built: Images) ->
         container.remove(force=True)
     jar, nar = f"plugin/{images.PLUGIN.name}", "plugin/cursorkeeper-pulsar-receipts.nar"
     assert sizes[jar] == images.PLUGIN.stat().st_size and sizes[nar]
-    assert {name for name in sizes if not name.startswith("plugin/")} == {"bin/cp"}
+    assert {name for name in sizes if not name.startswith("plugin/")} == {
+        "bin/cp",
+        "usr/share/cursorkeeper/debian-packages.tsv",
+    }
     copied = run(
         built.plugin, f"/{jar}", f"/{nar}", "/cursorkeeper/", tmpfs={"/cursorkeeper": "mode=1777"}
     )
