@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.supply_chain import locks
+from tools.supply_chain import java_bill, locks
 from tools.supply_chain.document import SupplyChainError, all_components
 from tools.supply_chain.java_bill import JAVA, RESOLVED
 
@@ -188,13 +188,20 @@ def _reason(error: Exception) -> str:
 
 
 def of_jars() -> list[str]:
-    """The purls of what Maven resolved for our jars. Raises SupplyChainError."""
+    """The purls of what Maven resolved for our jars, with what these embed. Raises
+    SupplyChainError.
+    """
     purls = []
     for module in RESOLVED:
         file = JAVA / module / "target/sbom.json"
         if not file.is_file():
             raise SupplyChainError(f"there is no {file}. What to do: make audit, which makes it")
-        purls += [str(part["purl"]) for part in all_components(json.loads(file.read_text()))]
+        files = java_bill.files_of(module)
+        for part in all_components(json.loads(file.read_text())):
+            purls.append(str(part["purl"]))
+            for hashed in part.get("hashes", ()):
+                if found := files.get(hashed["content"]):
+                    purls += [str(inner["purl"]) for inner in java_bill.embedded(part, found)]
     return purls
 
 

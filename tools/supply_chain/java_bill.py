@@ -7,6 +7,7 @@ The CycloneDX plugin for Maven makes the components; the jar's own entries decid
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ RELOCATED = "io/cursorkeeper/client/shaded/"
 without its first folder.
 """
 MAVEN_MAX_S = 600
+_POM = re.compile(r"META-INF/maven/[^/]+/[^/]+/pom\.properties")
+_SAID = re.compile(r"^(groupId|artifactId|version)\s*=\s*(\S+)", re.MULTILINE)
 RESOLVED = ("gateway", "keeper-client")
 """Modules whose jars have libraries of others."""
 NOT_COVERED = (
@@ -160,6 +163,29 @@ def _said_by_maven(module: str) -> dict[str, Any]:
     return said
 
 
+def embedded(part: Component, file: Path) -> list[Component]:
+    """Libraries that a library has copied into itself, as Netty has JCTools: by what Maven left of
+    them in its file. `part`: the library.
+    """
+    made = []
+    with ZipFile(file) as files:
+        for name in sorted(files.namelist()):
+            if not _POM.fullmatch(name):
+                continue
+            said = dict(_SAID.findall(files.read(name).decode()))
+            group, artifact, version = (
+                said.get(key, "") for key in ("groupId", "artifactId", "version")
+            )
+            if (group, artifact) == (part.get("group"), part["name"]) or not version:
+                continue
+            purl = f"pkg:maven/{group}/{artifact}@{version}?type=jar"
+            inner: Component = {"type": "library", "bom-ref": f"{part['bom-ref']}#{purl}"}
+            made.append(
+                inner | {"group": group, "name": artifact, "version": version, "purl": purl}
+            )
+    return made
+
+
 def files_of(module: str) -> dict[str, Path]:
     """Every library that Maven resolved for a module, by its SHA-256."""
     paths = (JAVA / module / "target/sbom.classpath").read_text().strip().split(":")
@@ -185,6 +211,8 @@ def libraries(module: str, jar: Path) -> tuple[list[Component], dict[str, Entrie
         if is_in(entries, inside):
             part.pop("externalReferences", None)  # pages about it, of which there are hundreds
             part["hashes"] = [{"alg": "SHA-256", "content": hashes["SHA-256"]}]
+            if inner := embedded(part, file):
+                part["components"] = inner
             parts.append(part)
             found[part["bom-ref"]] = entries
     return parts, found

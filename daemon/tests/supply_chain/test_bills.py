@@ -134,7 +134,7 @@ def test_every_class_of_a_jar_is_ours_or_of_a_library_of_its_bill(
     listed = [
         files[each["content"]]
         for part in all_components(said_by(dist / Path(jar.file).name))
-        for each in part["hashes"]
+        for each in part.get("hashes", ())
         if part["name"] != CLIENT.name
     ]
     own = [JAVA / jar.own] + ([JAVA / CLIENT.own] if jar in PLUGINS else [])
@@ -145,6 +145,16 @@ def test_every_class_of_a_jar_is_ours_or_of_a_library_of_its_bill(
         for name in library.classes:
             inside -= {name, *java_bill.relocated(name)}
     assert inside == set()
+
+
+def test_what_a_library_has_copied_into_itself_is_listed_in_it(dist: Path) -> None:
+    (netty,) = (
+        part
+        for part in said_by(dist / "cursorkeeper-gateway.jar")["components"]
+        if part["name"] == "netty-common"
+    )
+    copied = {(part["group"], part["name"]) for part in netty["components"]}
+    assert ("org.jctools", "jctools-core") in copied and ("io.netty", "netty-common") not in copied
 
 
 def test_what_the_pom_keeps_out_of_a_jar_is_not_in_its_bill(dist: Path) -> None:
