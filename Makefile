@@ -25,7 +25,7 @@ IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE))
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
 	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make test-pipeline (PySpark), make check (ruff, mypy, imports, docs),'
-	@echo '  make bench, make bench-quick, make dist (wheels and sdists), make docs (the site), make clean'
+	@echo '  make bench, make bench-quick, make dist (wheels, sdists and jars with their bills of materials), make audit, make docs (the site), make clean'
 	@echo '  make images (with Docker), make up and make down (the whole system in containers: docs/run/containers.md)'
 
 $(VENV)/.installed: requirements-dev.lock $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))

@@ -34,8 +34,8 @@ WHERE = "cursorkeeper:installed-where"
 """The property of a library that only some environments get: its marker."""
 TOOL_MAX_S = 120
 NOT_COVERED = (
-    "Libraries in C that the wheels of others bring along (OpenSSL in cryptography, BoringSSL in "
-    "grpcio, OpenBLAS in numpy) are not listed.",
+    "What the wheels of others bring along is not listed: libraries in C (OpenSSL in cryptography, "
+    "BoringSSL in grpcio, OpenBLAS in numpy), and the jars in PySpark.",
     "Libraries are those of the lock; who installs without it gets the newest that fit.",
 )
 
