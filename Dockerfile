@@ -6,10 +6,12 @@
 # and nothing else: no compiler, no pip, no gateway jar. It runs as user 10001, writes nothing to its root file system, and
 # starts no shell. Only what the classic builder understands is used, so that every builder can build it.
 #
-# BASE_IMAGE: any Debian 12 or later; both stages use the same, so that the interpreter's path is the same.
+# BASE_IMAGE: any Debian 12 or later; both stages use the same, so that the interpreter's path is the same. BASE_DIGEST: @sha256:... pins its
+# bytes, as a release does (docs/run/supply-chain.md); without it the tag is whatever is there, with or without a registry.
 ARG BASE_IMAGE=debian:bookworm-slim
+ARG BASE_DIGEST=
 
-FROM ${BASE_IMAGE} AS build
+FROM ${BASE_IMAGE}${BASE_DIGEST} AS build
 # Debian's standard bundle; named for tools that bring certificates of their own.
 ENV DEBIAN_FRONTEND=noninteractive \
     SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt \
@@ -44,14 +46,17 @@ RUN CURSORKEEPER_WHEEL_JAR=no CURSORKEEPER_WHEEL_COMPILED=yes /opt/build/bin/pip
  && rm -rf /opt/cursorkeeper/include /opt/cursorkeeper/share \
  && python3 -m compileall -q /opt/cursorkeeper/lib
 
-FROM ${BASE_IMAGE}
-# Programs that run as root whoever starts them (su, mount) are of use to an intruder only.
+FROM ${BASE_IMAGE}${BASE_DIGEST}
+# Programs that run as root whoever starts them (su, mount) are of use to an intruder only. The list of packages is for the image's bill of
+# materials (tools/supply_chain/image_bill.py).
 RUN apt-get update -q \
  && apt-get install -y -q --no-install-recommends python3 \
  && apt-get clean \
  && useradd --system --uid 10001 --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin cursorkeeper \
  && find / -xdev -type f -perm /6000 -exec chmod a-s {} + \
- && rm -rf /var/lib/apt/lists/* /var/log/* /etc/*-
+ && rm -rf /var/lib/apt/lists/* /var/log/* /etc/*- \
+ && mkdir /usr/share/cursorkeeper \
+ && { . /etc/os-release && echo "# $ID $VERSION_ID"; dpkg-query -W -f='${db:Status-Abbrev}\t${Package}\t${Version}\t${Architecture}\t${source:Package}\t${source:Version}\n' ; } > /usr/share/cursorkeeper/debian-packages.tsv
 COPY --from=build /opt/cursorkeeper /opt/cursorkeeper
 # Settings of an image, not of the software: reachable from outside the container, and patient with neighbours that start later.
 ENV PATH=/opt/cursorkeeper/bin:/usr/local/bin:/usr/bin:/bin \
@@ -68,8 +73,11 @@ CMD ["run"]
 # Last, so that another version or revision rebuilds nothing.
 ARG VERSION=unknown
 ARG REVISION=unknown
+ARG BASE_IMAGE
+ARG BASE_DIGEST
 LABEL org.opencontainers.image.title="cursorkeeper" \
       org.opencontainers.image.description="CursorKeeper's daemon: durable acknowledgement state of Apache Pulsar subscriptions" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE_IMAGE}${BASE_DIGEST}"

@@ -18,14 +18,14 @@ WORKERS ?= 2
 
 VERSION  = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' daemon/pyproject.toml)
 REVISION = $(shell git describe --always --dirty --abbrev=40 2>/dev/null || echo unknown)
-IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
+IMAGE    = docker build $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) $(if $(BASE_DIGEST),--build-arg BASE_DIGEST=@$(BASE_DIGEST)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 
-.PHONY: help setup compiled jar dist interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-interpreted test-java checked checked-python checked-java format-java check docs mutants bench bench-quick bench-all images up down clean
+.PHONY: help setup compiled jar dist audit image-sboms interop-classes broker-classes plugin-jar test-plugin demo demo-pulsar test test-pipeline test-containers test-brokers test-fast test-interpreted test-java checked checked-python checked-java format-java check docs mutants bench bench-quick bench-all images up down clean
 
 help:
 	@sed -n 's/^#/ /p' Makefile | head -3
 	@echo '  make test-fast (no JVM, under a minute), make test-containers (Docker), make test-pipeline (PySpark), make check (ruff, mypy, imports, docs),'
-	@echo '  make bench, make bench-quick, make dist (wheels and sdists), make docs (the site), make clean'
+	@echo '  make bench, make bench-quick, make dist (wheels, sdists and jars with their bills of materials), make audit, make docs (the site), make clean'
 	@echo '  make images (with Docker), make up and make down (the whole system in containers: docs/run/containers.md)'
 
 $(VENV)/.installed: requirements-dev.lock $(addsuffix /pyproject.toml,$(DISTRIBUTIONS))
@@ -68,11 +68,23 @@ jar: $(JAR)
 compiled: setup
 	$(BIN)/python tools/compile_core.py
 
-# The same sources make the same bytes; SOURCE_DATE_EPOCH, if set, is the date in them.
-dist: setup $(JAR)
-	rm -f dist/cursorkeeper*.whl dist/cursorkeeper*.tar.gz
+# What a release gives out, with a bill of materials (CycloneDX) of each file, and SHA256SUMS of them all. The same sources make the same
+# bytes; SOURCE_DATE_EPOCH, if set, is the date in them.
+dist: setup $(VENV)/.release $(JAR) plugin-jar
+	rm -f dist/cursorkeeper* dist/SHA256SUMS
 	for folder in $(DISTRIBUTIONS); do (cd $$folder && ../$(BIN)/python -m hatchling build -d ../dist) || exit 1; done
+	$(BIN)/python -m tools.supply_chain.bills dist
 	@ls -l dist
+
+# What Maven resolves for our jars.
+RESOLVED := java/gateway/target/sbom.json
+$(RESOLVED): java/pom.xml java/gateway/pom.xml java/keeper-client/pom.xml | $(VENV)/.release
+	$(BIN)/python -c 'from tools.supply_chain.java_bill import resolve; resolve()'
+
+# What is known against the libraries that the locks and the jars' bills name. Exit code 1: something is; 3: a source could not be asked.
+# OSV_URL: another address of OSV's API, as a mirror's.
+audit: $(VENV)/.release $(RESOLVED)
+	$(BIN)/python -m tools.supply_chain.audit $(if $(OSV_URL),--osv-url $(OSV_URL))
 
 # Pulsar's own classes, for the tests that compare with them; jar and demo do without.
 $(INTEROP): $(INTEROP_SOURCES)
@@ -120,7 +132,12 @@ docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	@echo 'the site is in .build/site: $(BIN)/python -m http.server -b 127.0.0.1 -d .build/site'
 
-check: setup $(VENV)/.spark docs
+# What a release is told of. pip-audit brings pip along, so pip is what the lock says from here on.
+$(VENV)/.release: requirements-release.lock $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-release.lock
+	@touch $@
+
+check: setup $(VENV)/.spark $(VENV)/.release docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -147,7 +164,7 @@ test: checked $(SPARK_CLASSES)
 	$(ONE_WITH_SPARK)
 
 # Python's and Java's own checks beside each other: each of them is one process for most of its time.
-checked: setup $(VENV)/.spark
+checked: setup $(VENV)/.spark $(VENV)/.release $(RESOLVED)
 	$(MAKE) -j2 --output-sync=target checked-python checked-java
 
 checked-python:
@@ -199,6 +216,10 @@ images: $(JAR) plugin-jar
 	$(IMAGE) -t cursorkeeper-gateway:$(VERSION) -f java/Dockerfile --target gateway .
 	$(IMAGE) -t cursorkeeper-node:$(VERSION) -f java/Dockerfile --target node .
 	$(IMAGE) -t cursorkeeper-pulsar-plugin:$(VERSION) -f java/pulsar-plugin/Dockerfile .
+
+# The images' own bills of materials, beside those of `make dist`.
+image-sboms: $(VENV)/.release
+	$(BIN)/python -m tools.supply_chain.image_bill dist $(VERSION)
 
 up: $(JAR)
 	CURSORKEEPER_VERSION=$(VERSION) CURSORKEEPER_REVISION=$(REVISION) deploy/compose.sh up

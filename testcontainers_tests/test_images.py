@@ -34,6 +34,7 @@ from testcontainers_tests.cluster.nodes import (
 )
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.truth import Verdict
+from tools.supply_chain import image_bill
 
 SECOND_NS = 1_000_000_000
 OFTEN = {"interval": SECOND_NS}
@@ -208,11 +209,30 @@ def test_the_plugins_image_is_its_files_and_a_way_to_copy_them(built: Images) ->
         container.remove(force=True)
     jar, nar = f"plugin/{images.PLUGIN.name}", "plugin/cursorkeeper-pulsar-receipts.nar"
     assert sizes[jar] == images.PLUGIN.stat().st_size and sizes[nar]
-    assert {name for name in sizes if not name.startswith("plugin/")} == {"bin/cp"}
+    assert {name for name in sizes if not name.startswith("plugin/")} == {
+        "bin/cp",
+        "usr/share/cursorkeeper/debian-packages.tsv",
+    }
     copied = run(
         built.plugin, f"/{jar}", f"/{nar}", "/cursorkeeper/", tmpfs={"/cursorkeeper": "mode=1777"}
     )
     assert (copied.code, copied.stdout, copied.stderr) == (0, "", "")
+
+
+def test_every_image_lists_its_packages_for_its_bill_of_materials(built: Images) -> None:
+    listed = {}
+    for image in (built.daemon, built.gateway, built.plugin):
+        identity, texts = image_bill.read_from(image, [image_bill.PACKAGES])
+        assert identity.startswith("sha256:")
+        parts = image_bill.debian_packages(texts[image_bill.PACKAGES])
+        listed[image] = {part["name"] for part in parts}
+    assert {"libc6", "python3-minimal"} <= listed[built.daemon] and "gcc" not in listed[
+        built.daemon
+    ]
+    assert "libc6" in listed[built.gateway] and "python3" not in listed[built.gateway]
+    assert listed[built.plugin] == {"busybox-static"}
+    _, texts = image_bill.read_from(built.gateway, [image_bill.RELEASE])
+    assert re.match(r"\d+\.\d+", image_bill.java(texts[image_bill.RELEASE])["version"])
 
 
 def test_the_same_sources_give_the_same_layers(built: Images, tmp_path: Path) -> None:

@@ -145,18 +145,20 @@ def test_locks_have_hashes_and_no_urls() -> None:
         assert not re.search(r"http|file:|^-e|^\S+ @", text, re.MULTILINE)
 
 
-def test_the_sites_programs_fit_beside_the_tests() -> None:
-    """Both locks are installed into one environment."""
-    ours, sites = (
+@pytest.mark.parametrize("others", ["docs", "release"])
+def test_the_programs_of_site_and_release_fit_beside_the_tests(others: str) -> None:
+    """All locks are installed into one environment."""
+    ours, theirs, sites = (
         dict(
             re.findall(
                 r"^([\w.-]+)==(\S+)", (ROOT / f"requirements-{name}.lock").read_text(), re.MULTILINE
             )
         )
-        for name in ("dev", "docs")
+        for name in ("dev", others, "docs")
     )
+    known = sites | ours
     assert {
-        name: version for name, version in sites.items() if ours.get(name, version) != version
+        name: version for name, version in theirs.items() if known.get(name, version) != version
     } == {}
 
 
