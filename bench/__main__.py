@@ -32,6 +32,7 @@ GROUPS: list[tuple[list[str], dict[str, Any] | None]] = [
     (["recovery"], {"heap_mib": 1024, "java_options": BOTH_COMPILERS}),
     (["report"], {"bookies": 1, "heap_mib": 768}),
     (["pipeline"], {"heap_mib": 768}),
+    (["tls_cost"], None),
 ]
 """Names, and the stack that they run on one after another; None: on none."""
 PLUGIN = "pulsar_plugin"

@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,15 @@ from bench.rows import Row
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.workload import BadCase
-from cursorkeeper_client import Acks, Client, LayoutItem, LayoutState, LedgerAcks
+from cursorkeeper_client import (
+    Acks,
+    Client,
+    ClientSettings,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+)
+from cursorkeeper_client.tls import TlsFiles
 
 AIM = {"random": 1e6, "runs": 5e6}
 IN_FLIGHT = 24
@@ -68,13 +77,16 @@ async def measure(
     batch_acks: int = BATCH_ACKS,
     seconds_max: float = SECONDS_MAX,
     topic: str = "",
+    tls: Sequence[str] = (),
 ) -> dict[str, float]:
     """Of a source process: `acks`, `seconds`, `batch_ms_p50`. It sends until all entries are acked,
-    or for so many seconds. `topic`: one that nobody has acked on; else that of the kind.
+    or for so many seconds. `topic`: one that nobody has acked on; else that of the kind. `tls`: the
+    source's certificate and key, whom it believes, and the daemon's name.
     """
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.throughput"),
         *(daemon.address, topic or kind, kind, str(entries), str(batch_acks), str(seconds_max)),
+        *tls,
         stdout=asyncio.subprocess.PIPE,
     )
     try:
@@ -88,7 +100,13 @@ async def measure(
 
 
 async def _source(
-    address: str, topic: str, kind: str, entries: int, batch_acks: int, seconds_max: float
+    address: str,
+    topic: str,
+    kind: str,
+    entries: int,
+    batch_acks: int,
+    seconds_max: float,
+    tls: Sequence[str],
 ) -> None:
     case = BadCase(entries=entries, ledgers=max(4, entries // 50_000), batch_acks=batch_acks)
     layout = [LayoutItem(ledger, LayoutState.CLOSED, count) for ledger, count in case.layout()]
@@ -101,7 +119,8 @@ async def _source(
             waits.append(time.perf_counter() - sent.pop(seq))
         changed.set()
 
-    async with Client(address) as source:
+    settings = ClientSettings(tls=TlsFiles(*tls[:3]), tls_server_name=tls[3]) if tls else None
+    async with Client(address, settings) as source:
         cursor = source.cursor(
             f"persistent://bench/ns/{topic}", "sub", layout=layout, on_durable=durable
         )
@@ -160,4 +179,5 @@ if __name__ == "__main__":
     parser.add_argument("entries", type=int)
     parser.add_argument("batch_acks", type=int)
     parser.add_argument("seconds_max", type=float)
+    parser.add_argument("tls", nargs="*")
     asyncio.run(_source(**vars(parser.parse_args())))
