@@ -14,16 +14,20 @@ import io.cursorkeeper.ledgers.v1.LedgerAppend;
 import io.cursorkeeper.ledgers.v1.LedgersGrpc;
 import io.cursorkeeper.ledgers.v1.ListRequest;
 import io.cursorkeeper.ledgers.v1.MetadataRequest;
+import io.cursorkeeper.ledgers.v1.ReadReply;
 import io.cursorkeeper.ledgers.v1.ReadRequest;
 import io.grpc.Channel;
 import io.grpc.ManagedChannel;
 import io.grpc.Metadata;
 import io.grpc.StatusRuntimeException;
+import io.grpc.stub.ClientCallStreamObserver;
+import io.grpc.stub.ClientResponseObserver;
 import io.grpc.stub.MetadataUtils;
 import io.grpc.stub.StreamObserver;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
@@ -159,6 +163,67 @@ final class Asking {
     Metadata trailers = failed.getTrailers();
     byte[] said = trailers == null ? null : trailers.get(FAILURE);
     return said == null ? failed.getStatus().getCode().name() : Failure.parseFrom(said).getReason();
+  }
+
+  /** The message that a read is refused with. */
+  String saidOfRead(long ledgerId) {
+    try {
+      calls()
+          .read(ReadRequest.newBuilder().setLedgerId(ledgerId).setLastEntryId(-1).build())
+          .forEachRemaining(chunk -> {});
+      return "it was let in";
+    } catch (StatusRuntimeException refused) {
+      return String.valueOf(refused.getMessage());
+    }
+  }
+
+  /** A read of which the first chunk is taken, and no other. */
+  Held hold(long ledgerId) throws Exception {
+    Held held = new Held();
+    LedgersGrpc.newStub(channel)
+        .withInterceptors(sending())
+        .read(
+            ReadRequest.newBuilder()
+                .setLedgerId(ledgerId)
+                .setLastEntryId(-1)
+                .setMaxBytes(1)
+                .build(),
+            held);
+    if (!held.first.await(ANSWER_MAX_S, TimeUnit.SECONDS)) {
+      throw new AssertionError("no chunk came");
+    }
+    return held;
+  }
+
+  /** What a read that is held answers to. */
+  static final class Held implements ClientResponseObserver<ReadRequest, ReadReply> {
+    private final CountDownLatch first = new CountDownLatch(1);
+    private ClientCallStreamObserver<ReadRequest> call;
+
+    @Override
+    public void beforeStart(ClientCallStreamObserver<ReadRequest> started) {
+      call = started;
+      started.disableAutoRequestWithInitial(1);
+    }
+
+    @Override
+    public void onNext(ReadReply chunk) {
+      first.countDown();
+    }
+
+    @Override
+    public void onError(Throwable failure) {
+      first.countDown();
+    }
+
+    @Override
+    public void onCompleted() {
+      first.countDown();
+    }
+
+    void cancel() {
+      call.cancel("taken back", null);
+    }
   }
 
   Stream append() {

@@ -58,6 +58,10 @@ final class SmallCluster implements AutoCloseable {
 
   /** A closed ledger of one entry that no gateway knows of. */
   long ledger(Map<String, byte[]> custom) throws Exception {
+    return ledger(custom, 1, 1);
+  }
+
+  long ledger(Map<String, byte[]> custom, int entries, int bytes) throws Exception {
     try (WriteHandle handle =
         client
             .newCreateLedgerOp()
@@ -69,7 +73,9 @@ final class SmallCluster implements AutoCloseable {
             .withCustomMetadata(custom)
             .execute()
             .get()) {
-      handle.append(new byte[] {1});
+      for (int at = 0; at < entries; at++) {
+        handle.append(new byte[bytes]);
+      }
       return handle.getId();
     }
   }
