@@ -34,6 +34,8 @@ public record AccessSettings(
     int refreshSeconds) {
 
   private static final Logger LOG = LoggerFactory.getLogger(AccessSettings.class);
+  static final String IDENTITIES_FILE = "identities-file";
+  static final String AUDIT_LOG_FILE = "audit-log-file";
   public static final List<Flag> FLAGS = flags();
 
   private static List<Flag> flags() {
@@ -60,14 +62,14 @@ public record AccessSettings(
                     "callers-without-deployment",
                     "daemons of release 0.1 name none: for a rolling upgrade from it"),
                 Flag.text(
-                    IdentitiesFile.FLAG,
+                    IDENTITIES_FILE,
                     "",
                     "JSON: who is known, by which certificates and tokens, and may do what;"
                         + " instead of token files")));
     flags.addAll(SignedTokens.FLAGS);
     flags.addAll(
         List.of(
-            Flag.text(AuditLog.FLAG, "", "a line of JSON for each change and refusal; -: stderr"),
+            Flag.text(AUDIT_LOG_FILE, "", "a line of JSON for each change and refusal; -: stderr"),
             Flag.yesNo("reflection", "tell everybody the contract, by gRPC reflection"),
             Flag.number(
                 "connection-age-max-s",
@@ -78,14 +80,14 @@ public record AccessSettings(
 
   /** Throws IllegalArgumentException with a message for people. */
   public static AccessSettings of(Flags flags, int refreshSeconds) {
-    String file = flags.text(IdentitiesFile.FLAG);
+    String file = flags.text(IDENTITIES_FILE);
     Optional<SignedTokens> signed = SignedTokens.of(flags);
     boolean migrator = flags.yes("migrator");
     for (Role role : Role.values()) {
       require(
           file.isEmpty() || flags.text(Tokens.flag(role)).isEmpty(),
           "--"
-              + IdentitiesFile.FLAG
+              + IDENTITIES_FILE
               + " and --"
               + Tokens.flag(role)
               + ": with identities a token is of one of them; leave the token's file out, and add"
@@ -95,13 +97,13 @@ public record AccessSettings(
     require(
         file.isEmpty() || !migrator,
         "--"
-            + IdentitiesFile.FLAG
+            + IDENTITIES_FILE
             + " and --migrator: leave --migrator out, and add \"migrator\" to the \"roles\" of who"
             + " is to have it");
     require(
         !file.isEmpty() || signed.isEmpty(),
         "a key for signed tokens without --"
-            + IdentitiesFile.FLAG
+            + IDENTITIES_FILE
             + ", which says what their subjects may do: name one");
     Map<Role, String> tokens = Tokens.of(flags);
     require(
@@ -113,9 +115,9 @@ public record AccessSettings(
     if (signed.isEmpty() && identities.map(one -> one.current().hasTokenSubjects()).orElse(false)) {
       LOG.warn(
           "--{} names token_subjects, which nobody can prove here: name --{} or --{}",
-          IdentitiesFile.FLAG,
-          TokenKey.SECRET_FLAG,
-          TokenKey.PUBLIC_FLAG);
+          IDENTITIES_FILE,
+          SignedTokens.TOKEN_SECRET_KEY,
+          SignedTokens.TOKEN_PUBLIC_KEY);
     }
     return new AccessSettings(
         tokens,
@@ -130,7 +132,7 @@ public record AccessSettings(
         flags.yes("callers-without-deployment"),
         identities,
         signed,
-        flags.text(AuditLog.FLAG),
+        flags.text(AUDIT_LOG_FILE),
         flags.yes("reflection"),
         flags.integer("connection-age-max-s", 0, 1_000_000_000),
         refreshSeconds);
@@ -155,7 +157,7 @@ public record AccessSettings(
         "--host "
             + host
             + " lets everybody who reaches this machine fence and delete ledgers: name --"
-            + IdentitiesFile.FLAG
+            + IDENTITIES_FILE
             + ", or --writer-token-file and --reader-token-file, or"
             + " --tls-require-trusted-client-cert-on-connect, or say --insecure");
     require(

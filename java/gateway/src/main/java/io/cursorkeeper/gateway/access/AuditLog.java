@@ -35,7 +35,6 @@ import org.slf4j.LoggerFactory;
  * what finds no room is counted. A file that was moved away is made anew.
  */
 public final class AuditLog {
-  static final String FLAG = "audit-log-file";
   private static final Logger LOG = LoggerFactory.getLogger(AuditLog.class);
   private static final JsonMapper JSON = new JsonMapper();
   private static final String STANDARD_ERROR = "-";
@@ -74,7 +73,7 @@ public final class AuditLog {
       } catch (IOException | UnsupportedOperationException wrong) {
         throw new IllegalArgumentException(
             "--"
-                + FLAG
+                + AccessSettings.AUDIT_LOG_FILE
                 + " "
                 + file
                 + " cannot be written: "
@@ -265,7 +264,11 @@ public final class AuditLog {
     } catch (IOException | RuntimeException wrong) {
       dropped.accept(lines.size());
       if (!isBroken) {
-        LOG.warn("--{} {} cannot be written, lines are lost: {}", FLAG, path, wrong.toString());
+        LOG.warn(
+            "--{} {} cannot be written, lines are lost: {}",
+            AccessSettings.AUDIT_LOG_FILE,
+            path,
+            wrong.toString());
       }
       isBroken = true;
     }

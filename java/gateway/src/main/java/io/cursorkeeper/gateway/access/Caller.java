@@ -89,7 +89,7 @@ public final class Caller {
               + " (of a gateway's it has "
               + identity.roles().stream().map(Role::word).sorted().toList()
               + "): send another in cursorkeeper-role, or add it to \"roles\" in the file that --"
-              + IdentitiesFile.FLAG
+              + AccessSettings.IDENTITIES_FILE
               + " names");
     }
   }

@@ -266,7 +266,7 @@ public final class Callers implements ServerInterceptor {
                       "no identity has the token's subject "
                           + shown(claims.subject())
                           + ": add it to \"token_subjects\" of one in the file that --"
-                          + IdentitiesFile.FLAG
+                          + AccessSettings.IDENTITIES_FILE
                           + " names"));
     }
     if (token != null) {
@@ -278,7 +278,7 @@ public final class Callers implements ServerInterceptor {
                       "BAD_TOKEN",
                       "no identity has the token that was sent: send another, or add its hash to"
                           + " \"token_hashes\" of one in the file that --"
-                          + IdentitiesFile.FLAG
+                          + AccessSettings.IDENTITIES_FILE
                           + " names"));
     }
     if (subject != null) {
@@ -291,7 +291,7 @@ public final class Callers implements ServerInterceptor {
                       "no identity has the certificate's subject "
                           + shown(subject.getName())
                           + ": add it to \"certificates\" of one in the file that --"
-                          + IdentitiesFile.FLAG
+                          + AccessSettings.IDENTITIES_FILE
                           + " names"));
     }
     throw unauthenticated(

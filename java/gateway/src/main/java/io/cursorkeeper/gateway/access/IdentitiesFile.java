@@ -14,7 +14,6 @@ import org.slf4j.LoggerFactory;
  * before in use and is said once.
  */
 public final class IdentitiesFile {
-  static final String FLAG = "identities-file";
   private static final Logger LOG = LoggerFactory.getLogger(IdentitiesFile.class);
   private static final int BYTES_MAX = 1 << 20;
 
@@ -25,14 +24,14 @@ public final class IdentitiesFile {
   /** Throws IllegalArgumentException with a message for people. */
   IdentitiesFile(String file) {
     path = Path.of(file);
-    Secrets.warnIfOthersRead(FLAG, path);
+    Secrets.warnIfOthersRead(AccessSettings.IDENTITIES_FILE, path);
     try {
       stamp = stamp();
       current = read();
     } catch (IOException unreadable) {
       throw new IllegalArgumentException(
           "--"
-              + FLAG
+              + AccessSettings.IDENTITIES_FILE
               + " "
               + path
               + " cannot be read: "
@@ -78,13 +77,19 @@ public final class IdentitiesFile {
     }
     if (bytes.length > BYTES_MAX) {
       throw new IllegalArgumentException(
-          "--" + FLAG + " " + path + " has more than " + BYTES_MAX + " bytes: name fewer");
+          "--"
+              + AccessSettings.IDENTITIES_FILE
+              + " "
+              + path
+              + " has more than "
+              + BYTES_MAX
+              + " bytes: name fewer");
     }
     try {
       return Identities.of(bytes);
     } catch (IllegalArgumentException wrong) {
       throw new IllegalArgumentException(
-          "--" + FLAG + " " + path + ": " + wrong.getMessage(), wrong);
+          "--" + AccessSettings.IDENTITIES_FILE + " " + path + ": " + wrong.getMessage(), wrong);
     }
   }
 

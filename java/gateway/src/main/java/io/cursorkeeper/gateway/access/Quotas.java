@@ -55,7 +55,7 @@ final class Quotas {
             + " "
             + quota.about()
             + ": wait until some end, or raise it in the file that --"
-            + IdentitiesFile.FLAG
+            + AccessSettings.IDENTITIES_FILE
             + " names");
   }
 

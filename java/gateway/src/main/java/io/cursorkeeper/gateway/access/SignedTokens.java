@@ -26,20 +26,23 @@ public final class SignedTokens {
           .enable(JsonParser.Feature.STRICT_DUPLICATE_DETECTION)
           .enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS)
           .build();
-  private static final String CLAIM = "token-auth-claim";
-  private static final String AUDIENCE_CLAIM = "token-audience-claim";
-  private static final String AUDIENCE = "token-audience";
+  static final String TOKEN_SECRET_KEY = "token-secret-key";
+  static final String TOKEN_PUBLIC_KEY = "token-public-key";
+  static final String TOKEN_PUBLIC_ALG = "token-public-alg";
+  private static final String TOKEN_AUTH_CLAIM = "token-auth-claim";
+  private static final String TOKEN_AUDIENCE_CLAIM = "token-audience-claim";
+  private static final String TOKEN_AUDIENCE = "token-audience";
   private static final int REMEMBERED_MAX = 1_024;
 
   static final List<Flag> FLAGS =
       List.of(
           Flag.text(
-              TokenKey.SECRET_FLAG, "", "as Pulsar's tokenSecretKey: tokens signed with it count"),
-          Flag.text(TokenKey.PUBLIC_FLAG, "", "as Pulsar's tokenPublicKey, instead"),
-          Flag.text(TokenKey.KIND_FLAG, "", "its tokenPublicAlg; empty: as the key is"),
-          Flag.text(CLAIM, "sub", "its tokenAuthClaim: which says who has the token"),
-          Flag.text(AUDIENCE_CLAIM, "", "its tokenAudienceClaim"),
-          Flag.text(AUDIENCE, "", "its tokenAudience: only tokens for it count"));
+              TOKEN_SECRET_KEY, "", "as Pulsar's tokenSecretKey: tokens signed with it count"),
+          Flag.text(TOKEN_PUBLIC_KEY, "", "as Pulsar's tokenPublicKey, instead"),
+          Flag.text(TOKEN_PUBLIC_ALG, "", "its tokenPublicAlg; empty: as the key is"),
+          Flag.text(TOKEN_AUTH_CLAIM, "sub", "its tokenAuthClaim: which says who has the token"),
+          Flag.text(TOKEN_AUDIENCE_CLAIM, "", "its tokenAudienceClaim"),
+          Flag.text(TOKEN_AUDIENCE, "", "its tokenAudience: only tokens for it count"));
 
   /**
    * What a token says that is signed.
@@ -88,36 +91,39 @@ public final class SignedTokens {
 
   /** Empty: no key is named. Throws IllegalArgumentException with a message for people. */
   static Optional<SignedTokens> of(Flags flags) {
-    String secret = flags.text(TokenKey.SECRET_FLAG);
-    String published = flags.text(TokenKey.PUBLIC_FLAG);
-    String audienceClaim = flags.text(AUDIENCE_CLAIM);
-    String audience = flags.text(AUDIENCE);
+    String secret = flags.text(TOKEN_SECRET_KEY);
+    String published = flags.text(TOKEN_PUBLIC_KEY);
+    String audienceClaim = flags.text(TOKEN_AUDIENCE_CLAIM);
+    String audience = flags.text(TOKEN_AUDIENCE);
     require(
         audienceClaim.isEmpty() == audience.isEmpty(),
         "--"
-            + AUDIENCE_CLAIM
+            + TOKEN_AUDIENCE_CLAIM
             + " and --"
-            + AUDIENCE
+            + TOKEN_AUDIENCE
             + " go together: the one says where a token names whom it is for, the other who that"
             + " must be");
-    require(!flags.text(CLAIM).isEmpty(), "--" + CLAIM + " is empty: sub is the usual one");
+    require(
+        !flags.text(TOKEN_AUTH_CLAIM).isEmpty(),
+        "--" + TOKEN_AUTH_CLAIM + " is empty: sub is the usual one");
     if (secret.isEmpty() && published.isEmpty()) {
       require(
-          audience.isEmpty() && flags.text(TokenKey.KIND_FLAG).isEmpty(),
+          audience.isEmpty() && flags.text(TOKEN_PUBLIC_ALG).isEmpty(),
           "settings of signed tokens without a key: name --"
-              + TokenKey.SECRET_FLAG
+              + TOKEN_SECRET_KEY
               + " or --"
-              + TokenKey.PUBLIC_FLAG);
+              + TOKEN_PUBLIC_KEY);
       return Optional.empty();
     }
     require(
         secret.isEmpty() || published.isEmpty(),
-        "--" + TokenKey.SECRET_FLAG + " and --" + TokenKey.PUBLIC_FLAG + ": name one of them");
+        "--" + TOKEN_SECRET_KEY + " and --" + TOKEN_PUBLIC_KEY + ": name one of them");
     TokenKey key =
         secret.isEmpty()
-            ? TokenKey.published(published, flags.text(TokenKey.KIND_FLAG))
+            ? TokenKey.published(published, flags.text(TOKEN_PUBLIC_ALG))
             : TokenKey.secret(secret);
-    return Optional.of(new SignedTokens(key, flags.text(CLAIM), audienceClaim, audience));
+    return Optional.of(
+        new SignedTokens(key, flags.text(TOKEN_AUTH_CLAIM), audienceClaim, audience));
   }
 
   /** Whether it looks like one that is signed: three parts, by dots. */

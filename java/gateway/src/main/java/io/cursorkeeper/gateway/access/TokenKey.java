@@ -26,9 +26,6 @@ import javax.crypto.spec.SecretKeySpec;
  * HS*, a key of RSA takes RS* and PS*, one of a curve takes the ES* of that curve.
  */
 final class TokenKey {
-  static final String SECRET_FLAG = "token-secret-key";
-  static final String PUBLIC_FLAG = "token-public-key";
-  static final String KIND_FLAG = "token-public-alg";
   private static final int BYTES_MAX = 64 << 10;
   private static final int RSA_BITS_MIN = 2_048;
   private static final int HMAC_BYTES_MIN = 32;
@@ -48,11 +45,11 @@ final class TokenKey {
 
   /** Throws IllegalArgumentException with a message for people. */
   static TokenKey secret(String where) {
-    byte[] bytes = bytes(SECRET_FLAG, where, true);
+    byte[] bytes = bytes(SignedTokens.TOKEN_SECRET_KEY, where, true);
     require(
         bytes.length >= HMAC_BYTES_MIN,
         "--"
-            + SECRET_FLAG
+            + SignedTokens.TOKEN_SECRET_KEY
             + " has "
             + bytes.length
             + " bytes, which can be guessed: make one of "
@@ -66,7 +63,7 @@ final class TokenKey {
    * the key is of. Throws IllegalArgumentException with a message for people.
    */
   static TokenKey published(String where, String kind) {
-    byte[] bytes = bytes(PUBLIC_FLAG, where, false);
+    byte[] bytes = bytes(SignedTokens.TOKEN_PUBLIC_KEY, where, false);
     String text = new String(bytes, StandardCharsets.ISO_8859_1).trim();
     if (text.startsWith(PEM_BEGINS) && text.endsWith(PEM_ENDS)) {
       bytes =
@@ -75,7 +72,11 @@ final class TokenKey {
     }
     require(
         kind.isEmpty() || kind.matches("(RS|PS|ES)(256|384|512)"),
-        "--" + KIND_FLAG + " is " + kind + ": RS256, PS256, ES256 or the like, as the key is");
+        "--"
+            + SignedTokens.TOKEN_PUBLIC_ALG
+            + " is "
+            + kind
+            + ": RS256, PS256, ES256 or the like, as the key is");
     List<String> families =
         kind.isEmpty() ? List.of("RSA", "EC") : List.of(kind.startsWith("ES") ? "EC" : "RSA");
     for (String family : families) {
@@ -84,7 +85,11 @@ final class TokenKey {
             KeyFactory.getInstance(family).generatePublic(new X509EncodedKeySpec(bytes));
         require(
             !(key instanceof RSAPublicKey rsa) || rsa.getModulus().bitLength() >= RSA_BITS_MIN,
-            "--" + PUBLIC_FLAG + " has fewer than " + RSA_BITS_MIN + " bits: make a longer one");
+            "--"
+                + SignedTokens.TOKEN_PUBLIC_KEY
+                + " has fewer than "
+                + RSA_BITS_MIN
+                + " bits: make a longer one");
         return new TokenKey(null, key);
       } catch (GeneralSecurityException other) {
         // Of another family, or no key at all: told below.
@@ -92,14 +97,14 @@ final class TokenKey {
     }
     throw new IllegalArgumentException(
         "--"
-            + PUBLIC_FLAG
+            + SignedTokens.TOKEN_PUBLIC_KEY
             + " "
             + where
             + " is no public key of "
             + String.join(" or ", families)
             + " in X.509's form (DER, as Pulsar's, or PEM); name the file that `pulsar tokens"
             + " create-key-pair` wrote, and its --"
-            + KIND_FLAG);
+            + SignedTokens.TOKEN_PUBLIC_ALG);
   }
 
   /** Whether the key signed the text, by an algorithm that the key is for. */
