@@ -74,7 +74,7 @@ public record AccessSettings(
             Flag.number(
                 "connection-age-max-s",
                 0,
-                "connections end after so long, calls that run go on for 30 s; 0: never")));
+                "connections end after so long, calls that run go on for 5 s; 0: never")));
     return List.copyOf(flags);
   }
 

@@ -48,8 +48,12 @@ public final class Gateway {
   private static final long HANDSHAKE_MAX_MS = 10_000;
   private static final long KEEPALIVE_ANSWER_MAX_MS = 10_000;
 
-  /** Of a connection that has its age: calls that run go on for so long. */
-  private static final long CONNECTION_GRACE_S = 30;
+  /**
+   * Of a connection that has its age: calls that run go on for so long. Short, because behind an
+   * address may be several gateways: until its stream ends too, what a daemon creates may be on
+   * another one than what it appends to.
+   */
+  private static final long CONNECTION_GRACE_S = 5;
 
   /**
    * Calls of one connection that its client takes back within {@link #RESETS_WINDOW_S}: four times
