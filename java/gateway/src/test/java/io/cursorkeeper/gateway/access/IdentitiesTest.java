@@ -115,10 +115,13 @@ class IdentitiesTest {
   void filesOfOthersAreTold(@TempDir Path folder) throws Exception {
     Path path = Files.writeString(folder.resolve("token"), "t");
     Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-r-----"));
-    assertFalse(Secrets.othersMay(path));
+    assertFalse(Secrets.othersRead(path));
     Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-r--r--"));
-    assertTrue(Secrets.othersMay(path));
-    assertFalse(Secrets.othersMay(folder.resolve("none")));
+    assertTrue(Secrets.othersRead(path));
+    assertFalse(Secrets.othersWrite(path));
+    Files.setPosixFilePermissions(path, PosixFilePermissions.fromString("rw-r---w-"));
+    assertTrue(Secrets.othersWrite(path));
+    assertFalse(Secrets.othersRead(folder.resolve("none")));
   }
 
   @Test

@@ -274,6 +274,11 @@ final class Asking {
       return answer instanceof Throwable thrown ? reason(thrown) : String.valueOf(answer);
     }
 
+    /** Takes the call back, by a reset. */
+    void cancel() {
+      ((ClientCallStreamObserver<AppendRequest>) requests).cancel("taken back", null);
+    }
+
     void end() {
       try {
         requests.onCompleted();

@@ -340,4 +340,35 @@ class IdentitiesInUseTest {
     next.send(asking.create(OURS), 0);
     assertEquals(Asking.YES, next.heard());
   }
+
+  private String latestFrom() throws Exception {
+    String from = "";
+    for (JsonNode line : audited()) {
+      from = line.path("who").asText().equals("daemon") ? line.path("from").asText() : from;
+    }
+    return from;
+  }
+
+  @Test
+  void whoTakesBackTooManyCallsLosesItsConnection() throws Exception {
+    Asking asking = gateway("resets", new String[] {daemon("t")}).token("t");
+    long ledger = asking.create(OURS);
+    line("create", "ok");
+    String before = latestFrom();
+    await(
+        "calls come from another connection",
+        () -> {
+          List<Asking.Stream> streams = new ArrayList<>();
+          for (int at = 0; at < 200; at++) {
+            streams.add(asking.append());
+          }
+          // All of them are there by now: the answer comes after them.
+          asking.answer("Describe", -1, OURS);
+          streams.forEach(Asking.Stream::cancel);
+          asking.answer("Fence", ledger, OURS);
+          Thread.sleep(50);
+          return !latestFrom().equals(before);
+        });
+    assertEquals(Asking.YES, describe(asking));
+  }
 }
