@@ -89,6 +89,7 @@ def gateway_settings(
         address=systems.gateway,
         role=role,
         token=read_token(systems, "gateway_token_file").decode(),
+        token_file=systems.gateway_token_file,
         password=settings.ledgers.password.encode(),
         tls=settings.tls.of_gateway,
         tls_server_name=settings.tls.gateway_tls_server_name,

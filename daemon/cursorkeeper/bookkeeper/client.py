@@ -34,8 +34,10 @@ from cursorkeeper.bookkeeper.port import (
     SeenEnd,
 )
 from cursorkeeper.bookkeeper.settings import ENVELOPE_BYTES, GatewayClientSettings
+from cursorkeeper.bookkeeper.token import Token
 from cursorkeeper.bookkeeper.transport import (
     END,
+    CallMetadata,
     ServerStream,
     Service,
     Stub,
@@ -68,7 +70,8 @@ class GatewayClient:
     ) -> None:
         self._settings, self._rng = settings, rng or random.Random()
         self._append_gap = append_gap or Gap()
-        self._metadata = call_metadata(settings)
+        self._token = Token(settings.token, settings.token_file)
+        self._deployment = ""
         self._dialled = Service(settings)
         self._is_started = False
         self._appends: AppendStream | None = None
@@ -114,7 +117,11 @@ class GatewayClient:
         await self._dialled.close()
 
     def act_for(self, deployment: str) -> None:
-        self._metadata = call_metadata(self._settings, deployment)
+        self._deployment = deployment
+
+    @property
+    def _metadata(self) -> CallMetadata:
+        return call_metadata(self._settings.role, self._token.current(), self._deployment)
 
     async def create(self, spec: LedgerSpec, custom_metadata: Mapping[str, bytes]) -> int:
         request = pb.CreateRequest(

@@ -112,6 +112,15 @@ REMEDIES = {
     "ROLE_OFF": "the gateway does not have this role; `gateway --help` says which flag switches "
     "it on",
     "BAD_TOKEN": "name the file with the role's token: gateway_token_file",
+    "NO_CREDENTIALS": "name a file with a token, gateway_token_file, or a certificate of this "
+    "machine's own",
+    "TOKEN_EXPIRED": "write a new token into the file that gateway_token_file names: it is read "
+    "again",
+    "UNKNOWN_CERTIFICATE": "add the certificate's subject to the gateway's identities file",
+    "ROLE_NOT_HELD": "the gateway's identities file gives this caller other roles",
+    "OTHER_TOPIC": "the gateway's identities file gives this caller other topics",
+    "QUOTA": "wait until what this identity has open has ended, or raise its quota in the "
+    "gateway's identities file",
     "MIGRATORS_ONLY": "Pulsar's cursor ledgers are written with the role migrator; the gateway "
     "has it with --migrator-token-file",
     "NOT_OURS": "ask for ledgers of cursors only: messages, schemas and what others wrote are "

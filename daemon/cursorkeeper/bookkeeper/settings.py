@@ -27,6 +27,8 @@ class GatewayClientSettings:
     role: str = "writer"
     token: str = ""
     """Sent as `cursorkeeper-token` if not empty."""
+    token_file: str = ""
+    """Holds the token of later calls, when it has changed; `token` is what it held before."""
     password: bytes = b""
     """The password of the ledgers that are read and fenced."""
     tls: TlsFiles | None = None

@@ -128,13 +128,13 @@ class Service:
         await self._dialled.close()
 
 
-def call_metadata(settings: GatewayClientSettings, deployment: str = "") -> CallMetadata:
+def call_metadata(role: str, token: str, deployment: str) -> CallMetadata:
     """Who we are, sent with every call, and the deployment whose ledgers may be written, ended and
     deleted.
     """
     said = {
-        "cursorkeeper-role": settings.role,
-        "cursorkeeper-token": settings.token,
+        "cursorkeeper-role": role,
+        "cursorkeeper-token": token,
         "cursorkeeper-deployment": deployment,
     }
     return tuple((key, value) for key, value in said.items() if value)

@@ -128,7 +128,18 @@ def settings() -> set[str]:
 @cache
 def jar_flags() -> set[str]:
     """Of all commands of the jar, without the dashes."""
-    source = java_source()
+    return _flags(java_source())
+
+
+@cache
+def gateway_flags() -> set[str]:
+    """Of the command `gateway`, without the dashes."""
+    folder = JAVA / "io/cursorkeeper/gateway"
+    own = [path for path in folder.rglob("*.java") if "servers" not in path.parts]
+    return _flags("\n".join(java(path) for path in sorted(own)))
+
+
+def _flags(source: str) -> set[str]:
     constants = dict(re.findall(r'static final String ([A-Z_]+) = "([\w-]+)";', source))
     named = re.findall(r'Flag\.(?:text|number|required|yesNo)\(\s*("[\w-]+"|[A-Z_]+)', source)
     return {name.strip('"') if name[0] == '"' else constants[name] for name in named}

@@ -57,16 +57,6 @@ ONLY_THE_DAEMONS = {"MemoryDenyWriteExecute": "yes", "ProcSubset": "pid"}
 """A JVM compiles as it runs, and reads the machine's memory and cores from /proc."""
 
 
-def flags_of_the_gateway() -> set[str]:
-    return {
-        *re.findall(
-            r'Flag\.(?:text|number|yesNo)\("([a-z-]+)"',
-            code_facts.java(JAVA / "service/GatewaySettings.java"),
-        ),
-        "metadata-service-uri",
-    }
-
-
 def java_default(flag: str) -> int:
     (value,) = re.findall(
         rf'Flag.number\("{flag}", ([\d_]+),', code_facts.java(JAVA / "service/GatewaySettings.java")
@@ -207,8 +197,8 @@ def test_the_gateways_flags_are_flags() -> None:
     command = Unit.of("cursorkeeper-gateway").command()
     at = command.index("gateway")
     given = [word.removeprefix("--") for word in command[at:] if word.startswith("--")]
-    assert set(given) - {"config"} <= flags_of_the_gateway()
-    assert set(properties("gateway.properties")) <= flags_of_the_gateway()
+    assert set(given) - {"config"} <= code_facts.gateway_flags()
+    assert set(properties("gateway.properties")) <= code_facts.gateway_flags()
     assert not set(given) & set(properties("gateway.properties")), "the command line would win"
 
 

@@ -11,7 +11,6 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.TimeUnit;
-import java.util.function.BiPredicate;
 import java.util.function.Consumer;
 
 /**
@@ -23,7 +22,7 @@ import java.util.function.Consumer;
  */
 public final class AppendStream implements StreamObserver<AppendMessage>, OpenLedger.Listener {
   private final Shared shared;
-  private final BiPredicate<String, String> mayAppend;
+  private final OpenLedger.Appending mayAppend;
   private final Consumer<String> cut;
   private final Runnable taken;
   private final ServerCallStreamObserver<AppendReply> replies;
@@ -85,13 +84,13 @@ public final class AppendStream implements StreamObserver<AppendMessage>, OpenLe
   }
 
   /**
-   * {@code mayAppend} says of whose handles it may use any: the role of whoever created the ledger,
-   * and the ledger's deployment. {@code cut} ends the call at once, whatever lies ready for it; it
-   * is told why. {@code taken} is run when a message is in the window.
+   * {@code mayAppend} says of whose handles it may use any. {@code cut} ends the call at once,
+   * whatever lies ready for it; it is told why. {@code taken} is run when a message is in the
+   * window.
    */
   public AppendStream(
       Shared shared,
-      BiPredicate<String, String> mayAppend,
+      OpenLedger.Appending mayAppend,
       Consumer<String> cut,
       Runnable taken,
       ServerCallStreamObserver<AppendReply> replies) {

@@ -1,6 +1,8 @@
 package io.cursorkeeper.gateway.append;
 
 import com.google.protobuf.ByteString;
+import io.cursorkeeper.gateway.access.Role;
+import io.cursorkeeper.gateway.access.Whose;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
 import io.cursorkeeper.gateway.failure.Operation;
 import io.grpc.Status;
@@ -8,7 +10,6 @@ import java.util.ArrayDeque;
 import java.util.Queue;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
-import java.util.function.BiPredicate;
 import org.apache.bookkeeper.client.api.BKException;
 import org.apache.bookkeeper.client.api.WriteHandle;
 import org.slf4j.Logger;
@@ -37,11 +38,18 @@ public final class OpenLedger {
     void ended(OpenLedger ledger);
   }
 
+  /** Who says of whose handles it may use any. */
+  @FunctionalInterface
+  public interface Appending {
+    /** {@code creator}: the role of whoever created the ledger. */
+    boolean mayAppend(long ledgerId, Role creator, Whose whose);
+  }
+
   private record Refusal(long afterEntryId, long firstEntryId, LedgerFailure failure) {}
 
   private final WriteHandle handle;
-  private final String role;
-  private final String deployment;
+  private final Role creator;
+  private final Whose whose;
   private final Window window;
   private final AppendMeter meter;
   private final int entryBytesMax;
@@ -58,14 +66,14 @@ public final class OpenLedger {
 
   OpenLedger(
       WriteHandle handle,
-      String role,
-      String deployment,
+      Role creator,
+      Whose whose,
       Window window,
       AppendMeter meter,
       int entryBytesMax) {
     this.handle = handle;
-    this.role = role;
-    this.deployment = deployment;
+    this.creator = creator;
+    this.whose = whose;
     this.window = window;
     this.meter = meter;
     this.entryBytesMax = entryBytesMax;
@@ -75,9 +83,9 @@ public final class OpenLedger {
     return handle.getId();
   }
 
-  /** Whether somebody may append to it who may to ledgers of these roles and deployments. */
-  boolean isFor(BiPredicate<String, String> mayAppend) {
-    return mayAppend.test(role, deployment);
+  /** Whether somebody may append to it. */
+  boolean isFor(Appending somebody) {
+    return somebody.mayAppend(id(), creator, whose);
   }
 
   /** Binds the handle to the first who asks; false for everybody else. */

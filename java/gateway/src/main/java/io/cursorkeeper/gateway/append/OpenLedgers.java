@@ -1,5 +1,7 @@
 package io.cursorkeeper.gateway.append;
 
+import io.cursorkeeper.gateway.access.Role;
+import io.cursorkeeper.gateway.access.Whose;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -24,7 +26,8 @@ public final class OpenLedgers {
     this.entryBytesMax = entryBytesMax;
   }
 
-  static LedgerFailure noHandle(long ledgerId) {
+  /** What is answered to whoever may not use a handle, or where there is none. */
+  public static LedgerFailure noHandle(long ledgerId) {
     return LedgerFailure.roll(
         "NO_HANDLE",
         "ledger "
@@ -46,10 +49,10 @@ public final class OpenLedgers {
     }
   }
 
-  /** A new one, created by a caller of this role; empty if its metadata names no deployment. */
-  public void add(WriteHandle handle, String role, String deployment) {
+  /** A new one, created by a caller of this role; whose it is, its metadata says. */
+  public void add(WriteHandle handle, Role creator, Whose whose) {
     ledgers.put(
-        handle.getId(), new OpenLedger(handle, role, deployment, window, meter, entryBytesMax));
+        handle.getId(), new OpenLedger(handle, creator, whose, window, meter, entryBytesMax));
   }
 
   /** The ledger or null. */

@@ -18,7 +18,7 @@ public enum Operation {
   }
 
   /** Whether it changes anything: what only reads is never half done. */
-  boolean changes() {
+  public boolean changes() {
     return changes;
   }
 }

@@ -1,5 +1,8 @@
 package io.cursorkeeper.gateway.service;
 
+import io.cursorkeeper.gateway.access.AuditLog;
+import io.cursorkeeper.gateway.access.Callers;
+import io.cursorkeeper.gateway.access.Role;
 import io.cursorkeeper.gateway.append.AppendStream;
 import io.cursorkeeper.gateway.append.OpenLedgers;
 import io.cursorkeeper.gateway.append.Window;
@@ -44,6 +47,21 @@ public final class Gateway {
   private static final int CALLS_MAX = 8_192;
   private static final long HANDSHAKE_MAX_MS = 10_000;
   private static final long KEEPALIVE_ANSWER_MAX_MS = 10_000;
+
+  /**
+   * Of a connection that has its age: calls that run go on for so long. Short, because behind an
+   * address may be several gateways: until its stream ends too, what a daemon creates may be on
+   * another one than what it appends to.
+   */
+  private static final long CONNECTION_GRACE_S = 5;
+
+  /**
+   * Calls of one connection that its client takes back within {@link #RESETS_WINDOW_S}: four times
+   * as many as a daemon can have at once.
+   */
+  private static final int RESETS_MAX = 4 * CALLS_PER_CONNECTION_MAX;
+
+  private static final int RESETS_WINDOW_S = 30;
   private static final long DRAIN_MAX_MS = 500;
   private static final long DRAIN_POLL_MS = 5;
   private static final long CLIENT_CLOSE_MAX_MS = 250;
@@ -75,6 +93,8 @@ public final class Gateway {
   private final AppendStream.Shared streams;
   private final LedgersService service;
   private final Peers peers;
+  private final AuditLog audit;
+  private final Callers callers;
   private boolean isWarm;
   private final Health health;
 
@@ -101,6 +121,13 @@ public final class Gateway {
             ConcurrentHashMap.newKeySet(),
             settings.streamsMax(),
             settings.stallMaxMs());
+    audit =
+        new AuditLog(
+            settings.access().auditLogFile(),
+            lost -> metrics.add(Metrics.Counter.AUDIT_LINES_LOST, lost));
+    callers =
+        new Callers(
+            settings.access(), audit, metrics::failure, peer -> Peers.current().isKnown(peer));
     service =
         new LedgersService(
             client.api(),
@@ -110,6 +137,7 @@ public final class Gateway {
             metrics,
             readThreads,
             listThreads,
+            audit,
             description(metadataServiceUri));
     peers =
         new Peers(
@@ -136,12 +164,21 @@ public final class Gateway {
             .keepAliveTimeout(KEEPALIVE_ANSWER_MAX_MS, TimeUnit.MILLISECONDS)
             .permitKeepAliveTime(settings.keepalivePermitMs(), TimeUnit.MILLISECONDS)
             .permitKeepAliveWithoutCalls(true)
-            .intercept(new Roles(settings, metrics::failure))
+            .maxRstFramesPerWindow(RESETS_MAX, RESETS_WINDOW_S)
+            .intercept(callers)
             .intercept(peers)
             .addService(Bound.of(service, settings))
-            .addService(health.service())
-            .addService(ProtoReflectionServiceV1.newInstance())
-            .addService(ProtoReflectionService.newInstance());
+            .addService(health.service());
+    if (settings.access().reflection()) {
+      building
+          .addService(ProtoReflectionServiceV1.newInstance())
+          .addService(ProtoReflectionService.newInstance());
+    }
+    if (settings.access().connectionAgeMaxSeconds() > 0) {
+      building
+          .maxConnectionAge(settings.access().connectionAgeMaxSeconds(), TimeUnit.SECONDS)
+          .maxConnectionAgeGrace(CONNECTION_GRACE_S, TimeUnit.SECONDS);
+    }
     if (tls != null) {
       building.sslContext(tls.ofCalls());
     }
@@ -173,6 +210,11 @@ public final class Gateway {
         TimeUnit.MILLISECONDS);
     gateway.timer.scheduleWithFixedDelay(
         gateway::look, Health.POLL_MS, Health.POLL_MS, TimeUnit.MILLISECONDS);
+    gateway.timer.scheduleWithFixedDelay(
+        gateway.callers::reread,
+        settings.access().refreshSeconds(),
+        settings.access().refreshSeconds(),
+        TimeUnit.SECONDS);
     return gateway;
   }
 
@@ -182,8 +224,10 @@ public final class Gateway {
       peers.look();
       service.look();
       streams.look();
+      callers.look();
+      audit.look();
     } catch (RuntimeException unexpected) {
-      LOG.error("looking for peers that stand still failed", unexpected);
+      LOG.error("looking after peers and callers failed", unexpected);
     }
   }
 
@@ -209,6 +253,7 @@ public final class Gateway {
     Thread.sleep(settings.appendLingerMs() + DRAIN_POLL_MS);
     server.shutdownNow();
     timer.shutdownNow();
+    audit.stop();
     listThreads.values().forEach(ExecutorService::shutdownNow);
     accepting.shutdownGracefully(0, DRAIN_MAX_MS, TimeUnit.MILLISECONDS);
     network.shutdownGracefully(0, DRAIN_MAX_MS, TimeUnit.MILLISECONDS);
@@ -229,7 +274,8 @@ public final class Gateway {
         host != null && host.isAnyLocalAddress()
             ? new InetSocketAddress(InetAddress.getLoopbackAddress(), server.getPort())
             : bound;
-    boolean through = new WarmUp(reachable, settings, tls).run(health.writableBookies());
+    boolean through =
+        new WarmUp(reachable, settings, tls, callers.own()).run(health.writableBookies());
     if (!isWarm) {
       metrics.reset();
       isWarm = true;
@@ -250,7 +296,7 @@ public final class Gateway {
             .setMessageEntriesMax(settings.messageEntriesMax())
             .setMessageLedgersMax(settings.messageLedgersMax())
             .setMetadataServiceUri(metadataServiceUri)
-            .addAllRoles(settings.roles().stream().map(Role::word).toList())
+            .addAllRoles(settings.access().roles().stream().map(Role::word).toList())
             .build();
     return () -> fixed.toBuilder().setWritableBookies(health.writableBookies());
   }
@@ -276,6 +322,8 @@ public final class Gateway {
         "Bytes that reads have asked for or hold for their callers",
         service::readBytes);
     metrics.gauge("reads_waiting", "Reads that wait for room in the budget", service::readsWaiting);
+    metrics.gauge(
+        "identified_calls", "Open calls of identities of the identities file", callers::open);
     metrics.gauge("open_handles", "Ledgers open for writing", ledgers::size);
     metrics.gauge("reads", "Read calls running", service::reads);
     metrics.gauge("writable_bookies", "Bookies registered as writable", health::writableBookies);

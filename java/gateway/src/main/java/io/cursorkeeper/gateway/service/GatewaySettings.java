@@ -1,19 +1,15 @@
 package io.cursorkeeper.gateway.service;
 
+import io.cursorkeeper.gateway.access.AccessSettings;
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
-import java.util.Arrays;
 import java.util.List;
-import java.util.Map;
 import java.util.Optional;
 import java.util.stream.Stream;
 
 /**
  * The gateway's numbers, checked together at the start: every queue, size, age and concurrency has
  * its limit here.
- *
- * @param tokens of every role that this gateway has, or of none
- * @param roles that this gateway has
  */
 public record GatewaySettings(
     String host,
@@ -46,9 +42,7 @@ public record GatewaySettings(
     int keepalivePermitMs,
     int writableBookiesMin,
     int warmUpEntries,
-    Map<Role, String> tokens,
-    List<Role> roles,
-    boolean callersWithoutDeployment,
+    AccessSettings access,
     Optional<Tls> tls) {
 
   /** Room that the frame around one entry needs in a message, and in a frame of a bookie. */
@@ -65,7 +59,7 @@ public record GatewaySettings(
 
   /** The flags, with their defaults. */
   public static final List<Flag> FLAGS =
-      Stream.concat(ownFlags().stream(), Tls.FLAGS.stream()).toList();
+      Stream.of(ownFlags(), AccessSettings.FLAGS, Tls.FLAGS).flatMap(List::stream).toList();
 
   private static List<Flag> ownFlags() {
     return List.of(
@@ -111,21 +105,7 @@ public record GatewaySettings(
         Flag.number("keepalive-ms", 30_000, "ping an idle client"),
         Flag.number("keepalive-permit-ms", 1_000, "clients may ping this often"),
         Flag.number("writable-bookies-min", 1, "fewer: health says NOT_SERVING"),
-        Flag.number("warm-up-entries", 300, "appended and deleted before readiness; 0: none"),
-        Flag.text("writer-token-file", "", "writers must send its content as cursorkeeper-token"),
-        Flag.text(
-            "reader-token-file", "", "readers must send its content, or a writer's or migrator's"),
-        Flag.text(
-            "migrator-token-file",
-            "",
-            "switches the role migrator on, which must send its content"),
-        Flag.yesNo(
-            "migrator",
-            "the role migrator, where no role has a token: it writes Pulsar's cursor ledgers"),
-        Flag.yesNo("insecure", "listen on --host for everybody, without tokens"),
-        Flag.yesNo(
-            "callers-without-deployment",
-            "daemons of release 0.1 name none: for a rolling upgrade from it"));
+        Flag.number("warm-up-entries", 300, "appended and deleted before readiness; 0: none"));
   }
 
   public GatewaySettings {
@@ -153,15 +133,13 @@ public record GatewaySettings(
 
   /** The settings of a command line; throws IllegalArgumentException with a message for people. */
   public static GatewaySettings of(Flags flags) {
-    Map<Role, String> tokens = Tokens.of(flags);
-    boolean migrator = flags.yes("migrator");
-    require(
-        !migrator || tokens.isEmpty() || tokens.containsKey(Role.MIGRATOR),
-        "--migrator without a token, while other roles have one: name its file,"
-            + " --migrator-token-file");
-    Optional<Tls> tls = Tls.of(flags);
-    boolean proveThemselves = !tokens.isEmpty() || tls.map(Tls::callersMust).orElse(false);
-    Tokens.requireSafe(flags.text("host"), proveThemselves, flags.yes("insecure"));
+    AccessSettings access = AccessSettings.of(flags, Tls.refreshSeconds(flags));
+    Optional<Tls> tls = Tls.of(flags, access.namesCallers());
+    access.requireSafe(
+        flags.text("host"),
+        tls.isPresent(),
+        tls.map(Tls::callersMust).orElse(false),
+        flags.yes("insecure"));
     return new GatewaySettings(
         flags.text("host"),
         flags.integer("port", 0, 65_535),
@@ -193,11 +171,7 @@ public record GatewaySettings(
         flags.integer("keepalive-permit-ms", 1, 3_600_000),
         flags.integer("writable-bookies-min", 1, 1_000),
         flags.integer("warm-up-entries", 0, 100_000),
-        tokens,
-        Arrays.stream(Role.values())
-            .filter(role -> role != Role.MIGRATOR || migrator || tokens.containsKey(role))
-            .toList(),
-        flags.yes("callers-without-deployment"),
+        access,
         tls);
   }
 
@@ -234,9 +208,7 @@ public record GatewaySettings(
         keepalivePermitMs,
         writableBookiesMin,
         warmUpEntries,
-        tokens,
-        roles,
-        callersWithoutDeployment,
+        access,
         tls);
   }
 

@@ -1,6 +1,12 @@
 package io.cursorkeeper.gateway.service;
 
 import com.google.protobuf.ByteString;
+import io.cursorkeeper.gateway.access.Access;
+import io.cursorkeeper.gateway.access.AuditLog;
+import io.cursorkeeper.gateway.access.Audited;
+import io.cursorkeeper.gateway.access.Caller;
+import io.cursorkeeper.gateway.access.Role;
+import io.cursorkeeper.gateway.access.Whose;
 import io.cursorkeeper.gateway.append.AppendMessage;
 import io.cursorkeeper.gateway.append.AppendStream;
 import io.cursorkeeper.gateway.append.OpenLedgers;
@@ -32,6 +38,7 @@ import io.grpc.Status;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
 import java.util.Map;
+import java.util.OptionalLong;
 import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
@@ -60,6 +67,10 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   private final Supplier<DescribeReply.Builder> description;
   private final Map<Boolean, Reads> reads;
   private final Call call;
+  private final AuditLog audit;
+
+  /** Of identities whose reads have a limit of their own, by name. */
+  private final Map<String, ReadBudget> ownBudgets = new ConcurrentHashMap<>();
 
   LedgersService(
       BookKeeper client,
@@ -69,16 +80,18 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
       Metrics metrics,
       ExecutorService readThreads,
       Map<Boolean, ExecutorService> listThreads,
+      AuditLog audit,
       Supplier<DescribeReply.Builder> description) {
     this.client = client;
-    this.access = new Access(settings.callersWithoutDeployment());
+    this.access = new Access(settings.access().callersWithoutDeployment());
     this.settings = settings;
     this.ledgers = ledgers;
     this.streams = streams;
     this.metrics = metrics;
     this.listThreads = listThreads;
     this.description = description;
-    this.call = new Call(metrics::failure);
+    this.audit = audit;
+    this.call = new Call(metrics::failure, audit);
     ReadCall.Shared shared =
         new ReadCall.Shared(
             call, metrics, readThreads, settings.bookieFrameBytesMax(), settings.stallMaxMs());
@@ -125,13 +138,14 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   @Override
   public void create(CreateRequest request, StreamObserver<CreateReply> caller) {
     Caller who = Caller.current();
+    Audited asked = new Audited(who, "Create", -1);
     call.answer(
         caller,
         Operation.CREATE,
-        -1,
+        asked,
         () -> {
           Map<String, byte[]> custom = Metadatas.custom(request.getCustomMetadataMap());
-          Whose whose = Whose.of(custom);
+          Whose whose = asked.is(Whose.of(custom));
           access.mayCreate(who, whose);
           requireSane(request);
           ledgers.requireRoom();
@@ -146,7 +160,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
               .execute()
               .thenApply(
                   handle -> {
-                    ledgers.add(handle, who.role().word(), whose.deployment());
+                    ledgers.add(handle, who.role(), whose);
+                    asked.made(handle.getId());
                     metrics.add(Metrics.Counter.CREATES, 1);
                     return CreateReply.newBuilder().setLedgerId(handle.getId()).build();
                   });
@@ -164,10 +179,20 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     Peers.Peer peer = Peers.current();
     return new AppendStream(
         streams,
-        (creator, deployment) -> access.mayAppend(who, creator, deployment),
+        (ledgerId, creator, whose) -> mayAppend(who, ledgerId, creator, whose),
         peer::cut,
         peer::taken,
         (ServerCallStreamObserver<AppendReply>) caller);
+  }
+
+  private boolean mayAppend(Caller who, long ledgerId, Role creator, Whose whose) {
+    boolean may = access.mayAppend(who, creator, whose);
+    if (!may) {
+      Audited asked = new Audited(who, "Append", ledgerId);
+      asked.is(whose);
+      audit.refused(asked, OpenLedgers.noHandle(ledgerId));
+    }
+    return may;
   }
 
   @Override
@@ -179,23 +204,30 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
     // Ready: it has taken everything. So what was sent and not taken is known to the byte.
     caller.setOnReadyThreshold(1);
     Peers.Peer peer = Peers.current();
-    Reads kind = reads.get(Caller.current().role() == Role.WRITER);
+    Caller who = Caller.current();
+    Audited asked = new Audited(who, "Read", request.getLedgerId());
+    Reads kind = reads.get(who.role() == Role.WRITER);
+    ReadBudget own = ownBudget(who);
+    if (own != null && (own.waiting() > 0 || own.bytes() >= own.bytesMax())) {
+      call.fail(caller, Operation.READ, asked, who.overReadBytes());
+      return;
+    }
     if (kind.running.incrementAndGet() > settings.readsMax()) {
       kind.running.decrementAndGet();
       call.fail(
           caller,
           Operation.READ,
-          request.getLedgerId(),
+          asked,
           LedgerFailure.later(
               "TOO_MANY_READS", "this gateway serves " + settings.readsMax() + " reads at once"));
       return;
     }
-    readable(request)
+    readable(request, asked)
         .whenComplete(
             (handle, thrown) -> {
               if (thrown != null) {
                 kind.running.decrementAndGet();
-                call.fail(caller, Operation.READ, request.getLedgerId(), thrown);
+                call.fail(caller, Operation.READ, asked, thrown);
                 return;
               }
               AtomicReference<ReadCall> self = new AtomicReference<>();
@@ -206,7 +238,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
                       chunkBytes(request),
                       caller,
                       kind.shared,
-                      kind.budget,
+                      new ReadRoom(own, kind.budget),
+                      asked,
                       peer,
                       () -> {
                         kind.open.remove(self.get());
@@ -223,13 +256,14 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void fence(FenceRequest request, StreamObserver<FenceReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
+    Audited asked = new Audited(who, "Fence", ledgerId);
     Peers.Peer peer = Peers.current();
     call.answer(
         caller,
         Operation.FENCE,
-        ledgerId,
+        asked,
         () ->
-            whose(ledgerId)
+            whose(asked)
                 .thenAccept(whose -> access.mayFence(who, ledgerId, whose))
                 .thenCompose(
                     ours ->
@@ -264,16 +298,17 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void close(CloseRequest request, StreamObserver<CloseReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
+    Audited asked = new Audited(who, "Close", ledgerId);
     // What the metadata says afterwards is the truth: a close after somebody's recovery also ends
     // without an error.
     call.answer(
         caller,
         Operation.CLOSE,
-        ledgerId,
+        asked,
         () ->
             ledgers
                 .held(ledgerId)
-                .thenCompose(held -> whose(ledgerId))
+                .thenCompose(held -> whose(asked))
                 .whenComplete(
                     (whose, thrown) -> {
                       if (isGone(thrown)) {
@@ -297,12 +332,13 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void delete(DeleteRequest request, StreamObserver<DeleteReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
+    Audited asked = new Audited(who, "Delete", ledgerId);
     call.answer(
         caller,
         Operation.DELETE,
-        ledgerId,
+        asked,
         () ->
-            whose(ledgerId)
+            whose(asked)
                 .thenAccept(whose -> access.mayEnd(who, ledgerId, whose))
                 .thenCompose(
                     ours -> {
@@ -324,16 +360,18 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void metadata(MetadataRequest request, StreamObserver<LedgerMetadata> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
+    Audited asked = new Audited(who, "Metadata", ledgerId);
     call.answer(
         caller,
         Operation.METADATA,
-        ledgerId,
+        asked,
         () ->
             client
                 .getLedgerMetadata(ledgerId)
                 .thenApply(
                     metadata -> {
-                      access.mayRead(who, ledgerId, Whose.of(metadata.getCustomMetadata()));
+                      access.mayRead(
+                          who, ledgerId, asked.is(Whose.of(metadata.getCustomMetadata())));
                       return Metadatas.of(metadata);
                     }));
   }
@@ -342,12 +380,13 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void end(EndRequest request, StreamObserver<EndReply> caller) {
     long ledgerId = request.getLedgerId();
     Caller who = Caller.current();
+    Audited asked = new Audited(who, "End", ledgerId);
     call.answer(
         caller,
         Operation.READ,
-        ledgerId,
+        asked,
         () ->
-            whose(ledgerId)
+            whose(asked)
                 .thenAccept(whose -> access.maySeeTheEnd(who, ledgerId, whose))
                 .thenCompose(allowed -> open(ledgerId, request.getPassword()))
                 .thenApply(
@@ -366,6 +405,7 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
   public void list(ListRequest request, StreamObserver<ListReply> observer) {
     ServerCallStreamObserver<ListReply> caller = (ServerCallStreamObserver<ListReply>) observer;
     Caller who = Caller.current();
+    Audited asked = new Audited(who, "List", -1);
     ListCall list =
         new ListCall(
             client,
@@ -374,7 +414,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
             settings.listInFlightMax(),
             Peers.current()::cut,
             caller,
-            call);
+            call,
+            asked);
     caller.setOnReadyHandler(list::wake);
     caller.setOnCancelHandler(list::wake);
     try {
@@ -383,20 +424,33 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
       call.fail(
           caller,
           Operation.LIST,
-          -1,
+          asked,
           LedgerFailure.later("TOO_MANY_LISTS", "too many lists wait already"));
     }
   }
 
   @Override
   public void describe(DescribeRequest request, StreamObserver<DescribeReply> caller) {
-    caller.onNext(description.get().setRole(Caller.current().role().word()).build());
+    Caller who = Caller.current();
+    caller.onNext(description.get().setRole(who.hasRole() ? who.role().word() : "").build());
     caller.onCompleted();
   }
 
-  private CompletableFuture<ReadHandle> readable(ReadRequest request) {
+  // Null: no limit of its own.
+  private ReadBudget ownBudget(Caller who) {
+    OptionalLong limit = who.readBytesMax();
+    return limit.isEmpty()
+        ? null
+        : ownBudgets.compute(
+            who.name(),
+            (name, was) ->
+                was != null && was.bytesMax() == limit.getAsLong()
+                    ? was
+                    : new ReadBudget(limit.getAsLong(), 0));
+  }
+
+  private CompletableFuture<ReadHandle> readable(ReadRequest request, Audited asked) {
     long ledgerId = request.getLedgerId();
-    Caller who = Caller.current();
     if (request.getFirstEntryId() < 0
         || (request.getLastEntryId() != -1
             && request.getLastEntryId() < request.getFirstEntryId())) {
@@ -410,8 +464,8 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
                   + request.getLastEntryId()
                   + " is empty or negative"));
     }
-    return whose(ledgerId)
-        .thenAccept(whose -> access.mayRead(who, ledgerId, whose))
+    return whose(asked)
+        .thenAccept(whose -> access.mayRead(asked.who(), ledgerId, whose))
         .thenCompose(allowed -> open(ledgerId, request.getPassword()));
   }
 
@@ -423,10 +477,10 @@ final class LedgersService extends LedgersGrpc.LedgersImplBase {
 
   // Asked each time: after ZooKeeper was restored from a copy, BookKeeper gives out the ids of
   // later ledgers again.
-  private CompletableFuture<Whose> whose(long ledgerId) {
+  private CompletableFuture<Whose> whose(Audited asked) {
     return client
-        .getLedgerMetadata(ledgerId)
-        .thenApply(metadata -> Whose.of(metadata.getCustomMetadata()));
+        .getLedgerMetadata(asked.ledgerId())
+        .thenApply(metadata -> asked.is(Whose.of(metadata.getCustomMetadata())));
   }
 
   private CompletableFuture<ReadHandle> open(long ledgerId, ByteString password) {

@@ -1,5 +1,6 @@
 package io.cursorkeeper.gateway.service;
 
+import io.cursorkeeper.gateway.access.Audited;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
 import io.cursorkeeper.gateway.failure.Operation;
 import io.cursorkeeper.gateway.process.Failed;
@@ -34,6 +35,7 @@ final class ListCall implements Runnable {
   private final ServerCallStreamObserver<ListReply> caller;
   private final Consumer<String> cut;
   private final Call call;
+  private final Audited asked;
   private final int inFlightMax;
   private final Semaphore permits;
   private final Object ready = new Object();
@@ -48,7 +50,8 @@ final class ListCall implements Runnable {
       int inFlightMax,
       Consumer<String> cut,
       ServerCallStreamObserver<ListReply> caller,
-      Call call) {
+      Call call,
+      Audited asked) {
     this.client = client;
     this.seen = seen;
     this.filter = filter;
@@ -57,6 +60,7 @@ final class ListCall implements Runnable {
     this.cut = cut;
     this.caller = caller;
     this.call = call;
+    this.asked = asked;
   }
 
   /** The caller may be ready, or gone. */
@@ -86,7 +90,7 @@ final class ListCall implements Runnable {
       }
     } catch (Exception thrown) {
       if (!caller.isCancelled()) {
-        call.fail(caller, Operation.LIST, -1, thrown);
+        call.fail(caller, Operation.LIST, asked, thrown);
       }
     }
   }

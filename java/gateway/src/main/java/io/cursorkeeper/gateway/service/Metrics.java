@@ -28,7 +28,8 @@ final class Metrics implements AppendMeter {
     CREATES("creates_total", "Ledgers created"),
     FENCES("fences_total", "Ledgers recovered"),
     CLOSES("closes_total", "Ledgers closed"),
-    DELETES("deletes_total", "Ledgers deleted");
+    DELETES("deletes_total", "Ledgers deleted"),
+    AUDIT_LINES_LOST("audit_lines_lost_total", "Lines that the audit log had no room for");
 
     private final String metric;
     private final String help;

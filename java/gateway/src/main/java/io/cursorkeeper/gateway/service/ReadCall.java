@@ -2,6 +2,7 @@ package io.cursorkeeper.gateway.service;
 
 import com.google.protobuf.ByteString;
 import com.google.protobuf.UnsafeByteOperations;
+import io.cursorkeeper.gateway.access.Audited;
 import io.cursorkeeper.gateway.failure.CodeTable;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
 import io.cursorkeeper.gateway.failure.Operation;
@@ -54,7 +55,8 @@ final class ReadCall {
   private final ReadRequest request;
   private final ServerCallStreamObserver<ReadReply> caller;
   private final Shared shared;
-  private final ReadBudget budget;
+  private final ReadRoom budget;
+  private final Audited asked;
   private final Peers.Peer peer;
   private final Runnable onEnd;
   private final long lastConfirmedId;
@@ -95,7 +97,8 @@ final class ReadCall {
       int chunkBytes,
       ServerCallStreamObserver<ReadReply> caller,
       Shared shared,
-      ReadBudget budget,
+      ReadRoom budget,
+      Audited asked,
       Peers.Peer peer,
       Runnable onEnd) {
     this.handle = handle;
@@ -103,6 +106,7 @@ final class ReadCall {
     this.caller = caller;
     this.shared = shared;
     this.budget = budget;
+    this.asked = asked;
     this.peer = peer;
     this.onEnd = onEnd;
     this.chunkBytes = chunkBytes;
@@ -159,7 +163,7 @@ final class ReadCall {
       OutOfMemory.look(failure);
       if (!ended) {
         end();
-        shared.call().fail(caller, Operation.READ, handle.getId(), failure);
+        shared.call().fail(caller, Operation.READ, asked, failure);
       }
     }
   }

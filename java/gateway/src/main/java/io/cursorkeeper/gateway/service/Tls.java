@@ -37,9 +37,15 @@ import org.slf4j.LoggerFactory;
  * leave what was read before in use.
  *
  * @param trustCerts empty: callers show no certificate
+ * @param callersMay a certificate is asked for, and says who calls
  */
 record Tls(
-    String certificate, String key, String trustCerts, boolean callersMust, int refreshSeconds) {
+    String certificate,
+    String key,
+    String trustCerts,
+    boolean callersMust,
+    boolean callersMay,
+    int refreshSeconds) {
 
   private static final Logger LOG = LoggerFactory.getLogger(Tls.class);
   private static final int SESSION_SECONDS = 300;
@@ -57,15 +63,21 @@ record Tls(
           Flag.yesNo(CALLERS_MUST, "refuse who shows no certificate of such an authority"),
           Flag.number(REFRESH, 300, "how often it is looked whether the files have changed"));
 
+  /** How often files are looked at that may have changed, these and others. */
+  static int refreshSeconds(Flags flags) {
+    return flags.integer(REFRESH, 1, 1_000_000_000);
+  }
+
   /** Empty: plain text. Throws IllegalArgumentException with a message for people. */
-  static Optional<Tls> of(Flags flags) {
+  static Optional<Tls> of(Flags flags, boolean callersAreNamed) {
     Tls tls =
         new Tls(
             flags.text(CERTIFICATE),
             flags.text(KEY),
             flags.text(TRUST_CERTS),
             flags.yes(CALLERS_MUST),
-            flags.integer(REFRESH, 1, 1_000_000_000));
+            callersAreNamed && !flags.text(TRUST_CERTS).isEmpty(),
+            refreshSeconds(flags));
     if (tls.certificate.isEmpty() && tls.key.isEmpty()) {
       require(!tls.callersMust, "--" + CALLERS_MUST + " without --" + CERTIFICATE);
       return Optional.empty();
@@ -194,7 +206,7 @@ record Tls(
     show(read(), keys, believed);
     timer.scheduleWithFixedDelay(
         new Renewal(this, stamp, keys, believed), refreshSeconds, refreshSeconds, TimeUnit.SECONDS);
-    return new Contexts(keys, new OwnAndBelieved(keys, believed), callersMust);
+    return new Contexts(keys, new OwnAndBelieved(keys, believed), callersMust, callersMay);
   }
 
   private static void show(
@@ -255,10 +267,15 @@ record Tls(
   }
 
   /** For each kind of port. */
-  record Contexts(AdvancedTlsX509KeyManager keys, OwnAndBelieved trust, boolean callersMust) {
+  record Contexts(
+      AdvancedTlsX509KeyManager keys,
+      OwnAndBelieved trust,
+      boolean callersMust,
+      boolean callersMay) {
 
     SslContext ofCalls() throws SSLException {
-      ClientAuth asked = callersMust ? ClientAuth.REQUIRE : ClientAuth.NONE;
+      ClientAuth asked =
+          callersMust ? ClientAuth.REQUIRE : callersMay ? ClientAuth.OPTIONAL : ClientAuth.NONE;
       return GrpcSslContexts.configure(server(asked), SslProvider.JDK).build();
     }
 

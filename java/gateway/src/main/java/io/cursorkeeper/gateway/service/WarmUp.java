@@ -1,6 +1,7 @@
 package io.cursorkeeper.gateway.service;
 
 import com.google.protobuf.ByteString;
+import io.cursorkeeper.gateway.access.Whose;
 import io.cursorkeeper.gateway.process.Failed;
 import io.cursorkeeper.ledgers.v1.AppendReply;
 import io.cursorkeeper.ledgers.v1.AppendRequest;
@@ -41,8 +42,12 @@ final class WarmUp {
   /** Null: plain text. */
   private final Tls.Contexts tls;
 
-  WarmUp(InetSocketAddress gateway, GatewaySettings settings, Tls.Contexts tls) {
+  private final Metadata headers;
+
+  /** {@code headers}: what proves that it is the gateway itself. */
+  WarmUp(InetSocketAddress gateway, GatewaySettings settings, Tls.Contexts tls, Metadata headers) {
     this.gateway = gateway;
+    this.headers = headers;
     this.settings = settings;
     this.tls = tls;
   }
@@ -141,11 +146,6 @@ final class WarmUp {
   }
 
   private io.grpc.ClientInterceptor writer() {
-    Metadata headers = new Metadata();
-    headers.put(Roles.ROLE, "writer");
-    if (settings.tokens().containsKey(Role.WRITER)) {
-      headers.put(Roles.TOKEN, settings.tokens().get(Role.WRITER));
-    }
     return MetadataUtils.newAttachHeadersInterceptor(headers);
   }
 

@@ -5,6 +5,8 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.google.protobuf.ByteString;
+import io.cursorkeeper.gateway.access.Role;
+import io.cursorkeeper.gateway.access.Whose;
 import io.cursorkeeper.gateway.failure.LedgerFailure;
 import io.netty.buffer.ByteBuf;
 import java.lang.reflect.Proxy;
@@ -13,6 +15,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Deque;
 import java.util.List;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import org.apache.bookkeeper.client.api.BKException;
 import org.apache.bookkeeper.client.api.WriteHandle;
@@ -21,6 +24,8 @@ import org.junit.jupiter.api.Test;
 /** The story of a handle, told by a client library that answers when the test says so. */
 class OpenLedgerTest {
   private static final int ENTRY_BYTES_MAX = 10;
+
+  private static final Whose OURS = Whose.of(Map.of());
 
   private record Add(CompletableFuture<Long> answer, ByteBuf entry) {}
 
@@ -32,7 +37,7 @@ class OpenLedgerTest {
 
   private final OpenLedger ledger =
       new OpenLedger(
-          handle(), "writer", "here", window, (bytes, nanos, thrown) -> {}, ENTRY_BYTES_MAX);
+          handle(), Role.WRITER, OURS, window, (bytes, nanos, thrown) -> {}, ENTRY_BYTES_MAX);
   private final OpenLedger.Listener listener = listener(heard);
 
   private WriteHandle handle() {

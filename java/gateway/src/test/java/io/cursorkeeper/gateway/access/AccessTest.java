@@ -1,4 +1,4 @@
-package io.cursorkeeper.gateway.service;
+package io.cursorkeeper.gateway.access;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
@@ -9,6 +9,7 @@ import io.cursorkeeper.gateway.failure.LedgerFailure;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Set;
 import org.junit.jupiter.api.Test;
 
 class AccessTest {
@@ -118,16 +119,95 @@ class AccessTest {
         "WRITERS_ONLY", refused(() -> ACCESS.mayEnd(caller(Role.MIGRATOR), 1, ours("here"))));
     // A handle belongs to the role that created it and, if a daemon did, to the ledger's
     // deployment.
-    assertTrue(ACCESS.mayAppend(writer, "writer", "here"));
-    assertFalse(ACCESS.mayAppend(writer, "writer", "there"));
-    assertFalse(ACCESS.mayAppend(writer, "migrator", ""));
-    assertTrue(ACCESS.mayAppend(caller(Role.MIGRATOR), "migrator", ""));
-    assertFalse(ACCESS.mayAppend(caller(Role.MIGRATOR), "writer", "here"));
-    assertFalse(ACCESS.mayAppend(nobody, "writer", "here"));
-    assertTrue(new Access(true).mayAppend(nobody, "writer", "here"));
+    assertTrue(ACCESS.mayAppend(writer, Role.WRITER, ours("here")));
+    assertFalse(ACCESS.mayAppend(writer, Role.WRITER, ours("there")));
+    assertFalse(ACCESS.mayAppend(writer, Role.MIGRATOR, whose(PULSAR_CURSOR)));
+    assertTrue(ACCESS.mayAppend(caller(Role.MIGRATOR), Role.MIGRATOR, whose(PULSAR_CURSOR)));
+    assertFalse(ACCESS.mayAppend(caller(Role.MIGRATOR), Role.WRITER, ours("here")));
+    assertFalse(ACCESS.mayAppend(nobody, Role.WRITER, ours("here")));
+    assertTrue(new Access(true).mayAppend(nobody, Role.WRITER, ours("here")));
     // A daemon of release 0.1 names none, and is taken at its word while an upgrade lasts.
     new Access(true).mayFence(nobody, 1, ours("here"));
     assertEquals(
         "OTHER_DEPLOYMENT", refused(() -> new Access(true).mayFence(writer, 1, ours("there"))));
+  }
+
+  private static Caller of(Role role, String topics, String... deployments) {
+    Identity identity =
+        new Identity("one", Set.of(role), Set.of(topics), Set.of(deployments), Map.of());
+    return new Caller(identity, role, "here", "");
+  }
+
+  @Test
+  void anIdentityHasToDoWithItsOwnDeploymentsAndTopicsOnly() {
+    Caller writer = of(Role.WRITER, "none", "here", "near");
+    ACCESS.mayFence(writer, 1, ours("here"));
+    ACCESS.mayCreate(writer, ours("here"));
+    ACCESS.mayRead(writer, 1, ours("near"));
+    // It has both, and acts for the one that it names.
+    assertEquals("OTHER_DEPLOYMENT", refused(() -> ACCESS.mayCreate(writer, ours("near"))));
+    for (String other : new String[] {"there", ""}) {
+      assertFalse(ACCESS.sees(writer, ours(other)));
+      assertEquals("OTHER_DEPLOYMENT", refused(() -> ACCESS.mayRead(writer, 1, ours(other))));
+      assertEquals("OTHER_DEPLOYMENT", refused(() -> ACCESS.mayCreate(writer, ours(other))));
+      assertEquals("OTHER_DEPLOYMENT", refused(() -> ACCESS.mayEnd(writer, 1, ours(other))));
+      // Also while callers may name no deployment.
+      Caller old = new Caller(writer.identity(), Role.WRITER, "", "");
+      assertEquals(
+          "OTHER_DEPLOYMENT", refused(() -> new Access(true).mayFence(old, 1, ours(other))));
+      assertFalse(new Access(true).mayAppend(old, Role.WRITER, ours(other)));
+    }
+    Whose cursor = whose(PULSAR_CURSOR);
+    Whose messages = pulsarCursorBut("pulsar/cursor", null);
+    for (String topics : new String[] {"persistent://public/", "persistent://public/default/t"}) {
+      ACCESS.mayRead(of(Role.READER, topics), 1, cursor);
+      ACCESS.maySeeTheEnd(of(Role.READER, topics), 1, messages);
+      ACCESS.mayCreate(of(Role.MIGRATOR, topics), cursor);
+      ACCESS.mayEnd(of(Role.MIGRATOR, topics), 1, cursor);
+      assertTrue(ACCESS.mayAppend(of(Role.MIGRATOR, topics), Role.MIGRATOR, cursor));
+      assertEquals("NOT_OURS", refused(() -> ACCESS.mayRead(of(Role.READER, topics), 1, messages)));
+    }
+    for (String topics : new String[] {"persistent://public/default/u", "persistent://pub"}) {
+      assertFalse(ACCESS.sees(of(Role.READER, topics), cursor));
+      assertEquals(
+          "OTHER_TOPIC", refused(() -> ACCESS.mayRead(of(Role.READER, topics), 1, cursor)));
+      assertEquals(
+          "OTHER_TOPIC", refused(() -> ACCESS.maySeeTheEnd(of(Role.READER, topics), 1, messages)));
+      assertEquals(
+          "OTHER_TOPIC", refused(() -> ACCESS.mayCreate(of(Role.MIGRATOR, topics), cursor)));
+      assertFalse(ACCESS.mayAppend(of(Role.MIGRATOR, topics), Role.MIGRATOR, cursor));
+    }
+    // What it may not know, a refusal does not tell.
+    String said =
+        assertThrows(
+                LedgerFailure.class,
+                () -> ACCESS.mayRead(of(Role.READER, "persistent://else/"), 7, cursor))
+            .getMessage();
+    assertFalse(said.contains("public"), said);
+  }
+
+  @Test
+  void topicsOfPulsarsLedgersAreNamedAsPulsarNamesThem() {
+    assertEquals("persistent://a/b/t", Whose.topic("a/b/persistent/t"));
+    assertEquals("persistent://a/b/x/y z", Whose.topic("a/b/persistent/x%2Fy+z"));
+    assertEquals("persistent://a/cluster/b/t", Whose.topic("a/cluster/b/persistent/t"));
+    for (String none : new String[] {"", "t", "a/b/t", "a//persistent/t", "a/b/persistent/%zz"}) {
+      assertEquals("", Whose.topic(none));
+    }
+    Identity one =
+        new Identity(
+            "one", Set.of(), Set.of("persistent://a/b/t", "persistent://c/"), Set.of(), Map.of());
+    assertTrue(one.hasTopic("persistent://a/b/t"));
+    assertTrue(one.hasTopic("persistent://a/b/t-partition-12"));
+    assertTrue(one.hasTopic("persistent://c/d/u"));
+    for (String other :
+        new String[] {
+          "", "persistent://a/b/t2", "persistent://a/b/t-partition-x", "persistent://c"
+        }) {
+      assertFalse(one.hasTopic(other), other);
+    }
+    // Names that are alike in their first two hundred characters are two names.
+    String far = "x".repeat(300);
+    assertEquals(far + "1", ours(far + "1").deployment());
   }
 }

@@ -1,22 +1,27 @@
-package io.cursorkeeper.gateway.service;
+package io.cursorkeeper.gateway.access;
 
 import io.cursorkeeper.gateway.failure.LedgerFailure;
 import io.grpc.Status;
 
 /**
- * Which role may do what with whose ledger: the table of the contract. Pure; every method but
- * {@link #sees} throws a refusal that names the ledger, what it is, and the remedy.
+ * Which role may do what with whose ledger, and which of those an identity may: the table of the
+ * contract. Pure; every method but {@link #sees} and {@link #mayAppend} throws a refusal that names
+ * the ledger, and the remedy. What somebody may not know, a refusal does not tell.
  */
-final class Access {
+public final class Access {
   /** From a release whose daemons name no deployment: for as long as a rolling upgrade takes. */
   private final boolean callersMayNameNone;
 
-  Access(boolean callersMayNameNone) {
+  public Access(boolean callersMayNameNone) {
     this.callersMayNameNone = callersMayNameNone;
   }
 
   /** Whether the caller may know the ledger at all: Read, List, Metadata. */
-  boolean sees(Caller caller, Whose whose) {
+  public boolean sees(Caller caller, Whose whose) {
+    return isOfTheRole(caller, whose) && isItsOwn(caller, whose);
+  }
+
+  private static boolean isOfTheRole(Caller caller, Whose whose) {
     return switch (whose.kind()) {
       case OURS -> true;
       case PULSAR_CURSOR -> caller.role() != Role.WRITER;
@@ -24,8 +29,18 @@ final class Access {
     };
   }
 
-  void mayRead(Caller caller, long ledgerId, Whose whose) {
-    if (!sees(caller, whose)) {
+  // Of the deployments and topics that its identity has.
+  private static boolean isItsOwn(Caller caller, Whose whose) {
+    return switch (whose.kind()) {
+      case OURS -> caller.identity().hasDeployment(whose.deployment());
+      case PULSAR_CURSOR, PULSAR_MESSAGES -> caller.identity().hasTopic(whose.topic());
+      case FOREIGN -> true;
+    };
+  }
+
+  public void mayRead(Caller caller, long ledgerId, Whose whose) {
+    requireItsOwn(caller, ledgerId, whose);
+    if (!isOfTheRole(caller, whose)) {
       throw notOurs(
           ledgerId,
           whose,
@@ -39,18 +54,27 @@ final class Access {
    * Where it ends, and nothing that is in it: whoever moves a topic's cursors must know its last
    * message.
    */
-  void maySeeTheEnd(Caller caller, long ledgerId, Whose whose) {
+  public void maySeeTheEnd(Caller caller, long ledgerId, Whose whose) {
     if (whose.kind() != Whose.Kind.PULSAR_MESSAGES || caller.role() == Role.WRITER) {
       mayRead(caller, ledgerId, whose);
+    } else {
+      requireItsOwn(caller, ledgerId, whose);
     }
   }
 
-  void mayCreate(Caller caller, Whose whose) {
+  /**
+   * Where nobody is told from another, a caller may create for a deployment that it does not name.
+   */
+  public void mayCreate(Caller caller, Whose whose) {
     mayWrite(caller, -1, whose);
+    if (caller.identity().isOfAFile()) {
+      mayEnd(caller, -1, whose);
+    }
   }
 
   /** Never Pulsar's: a fence could depose a live broker. */
-  void mayFence(Caller caller, long ledgerId, Whose whose) {
+  public void mayFence(Caller caller, long ledgerId, Whose whose) {
+    requireItsOwn(caller, ledgerId, whose);
     if (whose.kind() != Whose.Kind.OURS) {
       throw notOurs(
           ledgerId,
@@ -65,11 +89,12 @@ final class Access {
 
   /**
    * Whether a stream of the caller may use the handle of a ledger that a caller of this role
-   * created.
+   * created: for what it could have created itself.
    */
-  boolean mayAppend(Caller caller, String creator, String deployment) {
-    return caller.role().word().equals(creator)
-        && (caller.role() != Role.WRITER || actsFor(caller, deployment));
+  public boolean mayAppend(Caller caller, Role creator, Whose whose) {
+    return caller.role() == creator
+        && isItsOwn(caller, whose)
+        && (caller.role() != Role.WRITER || actsFor(caller, whose.deployment()));
   }
 
   private boolean actsFor(Caller caller, String deployment) {
@@ -78,7 +103,7 @@ final class Access {
   }
 
   /** Throws where the caller may neither close nor delete the ledger. */
-  void mayEnd(Caller caller, long ledgerId, Whose whose) {
+  public void mayEnd(Caller caller, long ledgerId, Whose whose) {
     mayWrite(caller, ledgerId, whose);
     if (whose.kind() == Whose.Kind.OURS && !actsFor(caller, whose.deployment())) {
       throw refused(
@@ -98,6 +123,7 @@ final class Access {
   }
 
   private static void mayWrite(Caller caller, long ledgerId, Whose whose) {
+    requireItsOwn(caller, ledgerId, whose);
     switch (whose.kind()) {
       case OURS -> {
         if (caller.role() != Role.WRITER) {
@@ -117,7 +143,8 @@ final class Access {
                   + " is "
                   + whose.said()
                   + ": send cursorkeeper-role: migrator; the gateway has that role with"
-                  + " --migrator-token-file, or with --migrator where no role has a token");
+                  + " --migrator-token-file, or with --migrator where no role has a token, or for"
+                  + " who has it in --identities-file");
         }
       }
       case PULSAR_MESSAGES, FOREIGN ->
@@ -128,6 +155,23 @@ final class Access {
                   + " (application=pulsar, component=managed-ledger, pulsar/managed-ledger,"
                   + " pulsar/cursor), to be written or deleted here");
     }
+  }
+
+  private static void requireItsOwn(Caller caller, long ledgerId, Whose whose) {
+    if (isItsOwn(caller, whose)) {
+      return;
+    }
+    boolean isOurs = whose.kind() == Whose.Kind.OURS;
+    throw refused(
+        isOurs ? "OTHER_DEPLOYMENT" : "OTHER_TOPIC",
+        name(ledgerId)
+            + " is of no "
+            + (isOurs ? "deployment" : "topic")
+            + " of "
+            + caller.name()
+            + ": if it should be, add it to its \""
+            + (isOurs ? "deployments" : "topics")
+            + "\" in the file that --identities-file names");
   }
 
   private static String name(long ledgerId) {

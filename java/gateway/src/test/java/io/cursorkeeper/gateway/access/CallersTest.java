@@ -1,4 +1,4 @@
-package io.cursorkeeper.gateway.service;
+package io.cursorkeeper.gateway.access;
 
 import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
@@ -7,32 +7,45 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.cursorkeeper.gateway.failure.LedgerFailure;
 import io.cursorkeeper.gateway.process.Flags;
+import io.cursorkeeper.gateway.service.GatewaySettings;
+import io.cursorkeeper.ledgers.v1.LedgersGrpc;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-class RolesTest {
+class CallersTest {
   private static GatewaySettings settings(String... args) {
     return GatewaySettings.of(Flags.parse(GatewaySettings.FLAGS, args));
   }
 
-  private static String reason(Roles roles, String method, String role, String token) {
-    return assertThrows(LedgerFailure.class, () -> roles.check(method, role, token))
+  private static Callers callers(GatewaySettings settings) {
+    return new Callers(settings.access(), new AuditLog("", lost -> {}), failure -> {}, peer -> {});
+  }
+
+  // As the interceptor does it where there is no identities file.
+  private static void check(Callers callers, String method, String word, String token) {
+    Role role = Callers.role(word);
+    callers.checkToken(role, token);
+    Callers.allowed(LedgersGrpc.SERVICE_NAME, method, new Caller(role, ""));
+  }
+
+  private static String reason(Callers callers, String method, String role, String token) {
+    return assertThrows(LedgerFailure.class, () -> check(callers, method, role, token))
         .failure()
         .getReason();
   }
 
   @Test
   void readersReadAndWritersDoEverything() {
-    Roles roles = new Roles(settings(), failure -> {});
+    Callers roles = callers(settings());
     for (String method : new String[] {"Create", "Append", "Fence", "Close", "Delete"}) {
-      assertDoesNotThrow(() -> roles.check(method, "writer", null));
+      assertDoesNotThrow(() -> check(roles, method, "writer", null));
       assertEquals("READERS_MAY_NOT", reason(roles, method, "reader", null));
       assertEquals("READERS_MAY_NOT", reason(roles, method, null, null));
     }
     for (String method : new String[] {"Read", "List", "Metadata", "Describe"}) {
-      assertDoesNotThrow(() -> roles.check(method, null, null));
+      assertDoesNotThrow(() -> check(roles, method, null, null));
     }
     assertEquals("BAD_ROLE", reason(roles, "Read", "admin", null));
   }
@@ -53,11 +66,11 @@ class RolesTest {
 
   @Test
   void everyRoleMustProveItself(@TempDir Path folder) throws Exception {
-    Roles roles = new Roles(settings(tokens(folder, "writer", "reader")), failure -> {});
-    assertDoesNotThrow(() -> roles.check("Fence", "writer", "s3cret-writer"));
-    assertDoesNotThrow(() -> roles.check("Read", null, "s3cret-reader"));
+    Callers roles = callers(settings(tokens(folder, "writer", "reader")));
+    assertDoesNotThrow(() -> check(roles, "Fence", "writer", "s3cret-writer"));
+    assertDoesNotThrow(() -> check(roles, "Read", null, "s3cret-reader"));
     // Whoever may write may read; a reader may not write.
-    assertDoesNotThrow(() -> roles.check("Read", "reader", "s3cret-writer"));
+    assertDoesNotThrow(() -> check(roles, "Read", "reader", "s3cret-writer"));
     for (String token : new String[] {null, "", "other", "s3cret-reader"}) {
       assertEquals("BAD_TOKEN", reason(roles, "Fence", "writer", token));
     }
@@ -69,13 +82,10 @@ class RolesTest {
 
   @Test
   void theRoleMigratorIsOffUntilItIsSwitchedOn(@TempDir Path folder) throws Exception {
-    assertEquals(
-        "ROLE_OFF", reason(new Roles(settings(), failure -> {}), "Create", "migrator", null));
-    assertDoesNotThrow(
-        () -> new Roles(settings("--migrator"), failure -> {}).check("Create", "migrator", null));
-    Roles roles =
-        new Roles(settings(tokens(folder, "writer", "reader", "migrator")), failure -> {});
-    assertDoesNotThrow(() -> roles.check("Create", "migrator", "s3cret-migrator"));
+    assertEquals("ROLE_OFF", reason(callers(settings()), "Create", "migrator", null));
+    assertDoesNotThrow(() -> check(callers(settings("--migrator")), "Create", "migrator", null));
+    Callers roles = callers(settings(tokens(folder, "writer", "reader", "migrator")));
+    assertDoesNotThrow(() -> check(roles, "Create", "migrator", "s3cret-migrator"));
     assertEquals("BAD_TOKEN", reason(roles, "Create", "migrator", "s3cret-writer"));
     assertEquals("BAD_TOKEN", reason(roles, "Create", "writer", "s3cret-migrator"));
   }
@@ -100,9 +110,64 @@ class RolesTest {
     assertTrue(wrong("--host", "0.0.0.0").contains("--insecure"));
     assertDoesNotThrow(() -> settings("--host", "0.0.0.0", "--insecure"));
     assertDoesNotThrow(() -> settings("--insecure", "true", "--host", "0.0.0.0"));
+    // A token in plain text is anybody's who listens.
     String[] tokens = tokens(folder, "writer", "reader");
+    String said = wrong("--host", "0.0.0.0", tokens[0], tokens[1], tokens[2], tokens[3]);
+    assertTrue(said.contains("plain text") && said.contains("--insecure"), said);
     assertDoesNotThrow(
-        () -> settings("--host", "0.0.0.0", tokens[0], tokens[1], tokens[2], tokens[3]));
+        () ->
+            settings(
+                "--host", "0.0.0.0", tokens[0], tokens[1], tokens[2], tokens[3], "--insecure"));
+    AccessSettings with = settings(tokens).access();
+    assertDoesNotThrow(() -> with.requireSafe("0.0.0.0", true, false, false));
+    AccessSettings without = settings().access();
+    assertDoesNotThrow(() -> without.requireSafe("0.0.0.0", true, true, false));
+    assertThrows(
+        IllegalArgumentException.class, () -> without.requireSafe("0.0.0.0", true, false, false));
+  }
+
+  @Test
+  void everyCallOfTheContractHasARowAndNothingElseHas() {
+    Caller writer = new Caller(Role.WRITER, "");
+    LedgersGrpc.getServiceDescriptor()
+        .getMethods()
+        .forEach(
+            method ->
+                assertDoesNotThrow(
+                    () ->
+                        Callers.allowed(
+                            LedgersGrpc.SERVICE_NAME, method.getBareMethodName(), writer)));
+    assertEquals(Rpc.values().length, LedgersGrpc.getServiceDescriptor().getMethods().size());
+    for (String[] other :
+        new String[][] {{LedgersGrpc.SERVICE_NAME, "Truncate"}, {"other.Ledgers", "Read"}}) {
+      assertEquals(
+          "UNKNOWN_CALL",
+          assertThrows(LedgerFailure.class, () -> Callers.allowed(other[0], other[1], writer))
+              .failure()
+              .getReason());
+    }
+  }
+
+  @Test
+  void withIdentitiesOlderWaysAreRefusedAtTheStart(@TempDir Path folder) throws Exception {
+    Path file = folder.resolve("identities.json");
+    Files.writeString(file, "{\"identities\": []}");
+    String[] tokens = tokens(folder, "writer", "reader");
+    String both =
+        wrong("--identities-file", file.toString(), tokens[0], tokens[1], tokens[2], tokens[3]);
+    assertTrue(
+        both.contains("--identities-file")
+            && both.contains("-token-file")
+            && both.contains("leave"),
+        both);
+    assertTrue(wrong("--identities-file", file.toString(), "--migrator").contains("leave"));
+    assertTrue(
+        wrong("--token-secret-key", "data:;base64," + "A".repeat(44))
+            .contains("--identities-file"));
+    assertTrue(
+        wrong("--identities-file", folder.resolve("none").toString()).contains("cannot be read"));
+    Files.writeString(file, "{\"identities\": [{}]}");
+    assertTrue(wrong("--identities-file", file.toString()).contains("\"name\""));
   }
 
   @Test

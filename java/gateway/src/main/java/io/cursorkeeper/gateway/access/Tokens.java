@@ -1,9 +1,7 @@
-package io.cursorkeeper.gateway.service;
+package io.cursorkeeper.gateway.access;
 
 import io.cursorkeeper.gateway.process.Flags;
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.UnknownHostException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -28,6 +26,7 @@ final class Tokens {
     for (Role role : Role.values()) {
       String file = flags.text(flag(role));
       if (!file.isEmpty()) {
+        Secrets.warnIfOthersRead(flag(role), Path.of(file));
         tokens.put(role, read(file));
       }
     }
@@ -46,28 +45,6 @@ final class Tokens {
         "two roles have the same token, so each of them could do what the other may; write one"
             + " token for each role");
     return tokens;
-  }
-
-  /**
-   * Throws unless callers prove who they are, or only this machine's can connect, or somebody took
-   * it upon himself.
-   */
-  static void requireSafe(String host, boolean callersProveThemselves, boolean insecure) {
-    require(
-        callersProveThemselves || insecure || isLoopback(host),
-        "--host "
-            + host
-            + " lets everybody who reaches this machine fence and delete ledgers: name"
-            + " --writer-token-file and --reader-token-file, or"
-            + " --tls-require-trusted-client-cert-on-connect, or say --insecure");
-  }
-
-  private static boolean isLoopback(String host) {
-    try {
-      return InetAddress.getByName(host).isLoopbackAddress();
-    } catch (UnknownHostException unknown) {
-      return false;
-    }
   }
 
   private static String read(String file) {
@@ -92,7 +69,7 @@ final class Tokens {
     return token;
   }
 
-  private static String flag(Role role) {
+  static String flag(Role role) {
     return role.word() + "-token-file";
   }
 

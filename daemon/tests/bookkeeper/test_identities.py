@@ -1,0 +1,118 @@
+"""A daemon behind a gateway that knows its callers one by one, while acks flow: its token is
+renewed, its connections end with their age, its rights are taken away and given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cursorkeeper.demo.processes import DaemonProcess
+from cursorkeeper.demo.stack import Standalone
+from cursorkeeper_client import Client
+
+pytestmark = pytest.mark.jvm
+TOPIC = "persistent://public/default/identified"
+AGE_S = 4
+
+
+def write(file: Path, text: str) -> None:
+    """At once, as whoever renews such a file should."""
+    draft = file.with_suffix(".draft")
+    draft.write_text(text)
+    draft.rename(file)
+
+
+def identities(*tokens: str) -> str:
+    hashes = [f"sha256:{hashlib.sha256(token.encode()).hexdigest()}" for token in tokens]
+    daemon = {"name": "daemon", "roles": ["writer"], "token_hashes": hashes, "deployments": ["*"]}
+    return json.dumps({"identities": [daemon]})
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if holds():
+            return
+        await asyncio.sleep(0.2)
+    pytest.fail("it does not become so")
+
+
+async def test_acks_flow_while_tokens_and_connections_change(tmp_path: Path) -> None:
+    known, token, audit = (tmp_path / name for name in ("identities.json", "token", "audit.log"))
+    known.write_text(identities("first"))
+    token.write_text("first\n")
+    stack = Standalone(
+        tmp_path / "stack",
+        bookies=1,
+        arguments=[
+            *("--identities-file", str(known)),
+            *("--audit-log-file", str(audit)),
+            *("--tls-cert-refresh-check-duration-sec", "1"),
+            *("--connection-age-max-s", str(AGE_S)),
+        ],
+    )
+    sent, longest_s = 0, 0.0
+
+    def audited() -> list[dict[str, object]]:
+        lines = [json.loads(line) for line in audit.read_text().splitlines()]
+        return [line for line in lines if line["who"] != "the gateway itself"]
+
+    with stack:
+        flags = [
+            *("--gateway-token-file", str(token)),
+            *("--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1"),
+        ]
+        daemon = DaemonProcess(tmp_path, stack.gateway, stack.zookeeper, flags)
+        try:
+            await daemon.start()
+            async with Client(daemon.address) as client:
+                cursor = client.cursor(TOPIC, "s")
+                await cursor.opened()
+                stopping = asyncio.Event()
+
+                async def acks() -> None:
+                    nonlocal sent, longest_s
+                    while not stopping.is_set():
+                        began_s = time.monotonic()
+                        await cursor.ack(7, 2 * sent)
+                        await cursor.durable()
+                        sent += 1
+                        longest_s = max(longest_s, time.monotonic() - began_s)
+
+                flowing = asyncio.create_task(acks())
+                async with asyncio.timeout(240):
+                    # both count, then the daemon shows the new one, then the old one is gone
+                    await asyncio.sleep(1)
+                    write(known, identities("first", "second"))
+                    await asyncio.sleep(3)
+                    write(token, "second\n")
+                    await asyncio.sleep(2)
+                    write(known, identities("second"))
+                    # several connections of their age
+                    await until(lambda: len({line["from"] for line in audited()}) >= 3)
+                    # nobody is known, and then again
+                    write(known, json.dumps({"identities": []}))
+                    await until(lambda: any(line["who"] == "anybody" for line in audited()))
+                    write(known, identities("second"))
+                    before = sent
+                    await until(lambda: sent >= before + 20)
+                    stopping.set()
+                    await flowing
+                    found = await client.store.ack_state(TOPIC, "s", 7, range(2 * sent))
+                    assert found == {entry: entry % 2 == 0 for entry in range(2 * sent)}
+                    await cursor.close()
+        finally:
+            await daemon.stop()
+    print(f"{sent} messages, the slowest took {longest_s:.3f} s")
+    lines = audited()
+    assert {"create", "fence"} <= {line["action"] for line in lines}
+    assert {line["who"] for line in lines} <= {"daemon", "anybody"}
+    assert "second" not in audit.read_text() and "first" not in audit.read_text()
+    said = (tmp_path / "daemon.log").read_text()
+    assert '"level":"error"' not in said, said[-2000:]

@@ -1,0 +1,171 @@
+package io.cursorkeeper.gateway.access;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.cursorkeeper.gateway.process.Flags;
+import io.cursorkeeper.gateway.servers.Jwt;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.KeyPair;
+import java.security.KeyPairGenerator;
+import java.security.spec.ECGenParameterSpec;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+class SignedTokensTest {
+  private static final double NOW = 1_000;
+  private static final String SUBJECT = "{\"sub\":\"s\"}";
+
+  @TempDir Path folder;
+
+  private static SignedTokens of(String... args) {
+    return SignedTokens.of(Flags.parse(withConfig(), args)).orElseThrow();
+  }
+
+  private static List<io.cursorkeeper.gateway.process.Flag> withConfig() {
+    List<io.cursorkeeper.gateway.process.Flag> flags = new ArrayList<>(SignedTokens.FLAGS);
+    flags.add(Flags.CONFIG);
+    return flags;
+  }
+
+  private static String data(byte[] bytes) {
+    return "data:;base64," + Base64.getEncoder().encodeToString(bytes);
+  }
+
+  private static KeyPair curve(String name) throws Exception {
+    KeyPairGenerator generator = KeyPairGenerator.getInstance("EC");
+    generator.initialize(new ECGenParameterSpec(name));
+    return generator.generateKeyPair();
+  }
+
+  private static void refused(SignedTokens tokens, String token) {
+    assertThrows(SignedTokens.WrongTokenException.class, () -> tokens.verified(token, NOW), token);
+  }
+
+  private static String wrong(String... args) {
+    return assertThrows(IllegalArgumentException.class, () -> of(args)).getMessage();
+  }
+
+  @Test
+  void whichAlgorithmsCountFollowsFromTheKey() throws Exception {
+    byte[] secret = new byte[48];
+    SignedTokens secrets = of("--token-secret-key", data(secret));
+    assertEquals("s", secrets.verified(Jwt.mac("HS256", secret, SUBJECT), NOW).subject());
+    assertEquals("s", secrets.verified(Jwt.mac("HS384", secret, SUBJECT), NOW).subject());
+    // Too short a key for what it would have to be.
+    refused(secrets, Jwt.mac("HS512", secret, SUBJECT));
+    refused(secrets, Jwt.mac("HS256", new byte[32], SUBJECT) + "x");
+
+    KeyPairGenerator generator = KeyPairGenerator.getInstance("RSA");
+    generator.initialize(2_048);
+    KeyPair rsa = generator.generateKeyPair();
+    Path der = Files.write(folder.resolve("rsa.der"), rsa.getPublic().getEncoded());
+    SignedTokens published = of("--token-public-key", der.toString());
+    assertEquals(
+        "s",
+        published
+            .verified(Jwt.signed("RS512", "SHA512withRSA", rsa.getPrivate(), SUBJECT), NOW)
+            .subject());
+    refused(published, Jwt.signed("RS256", "SHA512withRSA", rsa.getPrivate(), SUBJECT));
+    refused(published, Jwt.mac("HS256", rsa.getPublic().getEncoded(), SUBJECT));
+    refused(published, Jwt.signed("none", "SHA256withRSA", rsa.getPrivate(), SUBJECT));
+
+    for (String[] kind :
+        new String[][] {
+          {"ES256", "secp256r1", "SHA256"},
+          {"ES384", "secp384r1", "SHA384"},
+          {"ES512", "secp521r1", "SHA512"}
+        }) {
+      KeyPair own = curve(kind[1]);
+      Path pem =
+          Files.writeString(
+              folder.resolve(kind[0]),
+              "-----BEGIN PUBLIC KEY-----\n"
+                  + Base64.getMimeEncoder().encodeToString(own.getPublic().getEncoded())
+                  + "\n-----END PUBLIC KEY-----\n");
+      SignedTokens tokens =
+          of("--token-public-key", "file://" + pem, "--token-public-alg", kind[0]);
+      String jdk = kind[2] + "withECDSAinP1363Format";
+      String good = Jwt.signed(kind[0], jdk, own.getPrivate(), SUBJECT);
+      assertEquals("s", tokens.verified(good, NOW).subject());
+      refused(tokens, Jwt.signed("RS256", jdk, own.getPrivate(), SUBJECT));
+      refused(tokens, Jwt.signed(kind[0], jdk, curve(kind[1]).getPrivate(), SUBJECT));
+      byte[] zeros = new byte[Base64.getUrlDecoder().decode(good.split("\\.")[2]).length];
+      refused(
+          tokens,
+          good.substring(0, good.lastIndexOf('.') + 1)
+              + Base64.getUrlEncoder().withoutPadding().encodeToString(zeros));
+    }
+  }
+
+  @Test
+  void atWhichTimeAndForWhom() throws Exception {
+    byte[] secret = new byte[32];
+    SignedTokens tokens =
+        of(
+            "--token-secret-key",
+            data(secret),
+            "--token-auth-claim",
+            "name",
+            "--token-audience-claim",
+            "for",
+            "--token-audience",
+            "us");
+    String good = "{\"name\":[\"n\",\"m\"],\"for\":[\"them\",\"us\"],\"exp\":1001,\"nbf\":1000}";
+    String token = Jwt.mac("HS256", secret, good);
+    assertEquals("n", tokens.verified(token, NOW).subject());
+    // Also what was verified before.
+    assertTrue(
+        assertThrows(SignedTokens.WrongTokenException.class, () -> tokens.verified(token, 1_001))
+            .isExpired());
+    assertFalse(
+        assertThrows(SignedTokens.WrongTokenException.class, () -> tokens.verified(token, 999))
+            .isExpired());
+    for (String claims :
+        new String[] {
+          "{\"sub\":\"n\",\"for\":\"us\"}",
+          "{\"name\":\"n\"}",
+          "{\"name\":\"n\",\"for\":\"them\"}",
+          "{\"name\":1,\"for\":\"us\"}",
+          "{\"name\":\"\",\"for\":\"us\"}",
+          "{\"name\":[],\"for\":\"us\"}",
+          "{\"name\":\"n\",\"for\":\"us\",\"exp\":\"1001\"}",
+          "{\"name\":\"n\",\"for\":\"us\",\"exp\":null}",
+          "{\"name\":\"n\",\"name\":\"m\",\"for\":\"us\"}",
+          "[]",
+          ""
+        }) {
+      refused(tokens, Jwt.mac("HS256", secret, claims));
+    }
+    for (String other : new String[] {"..", "a.b.c", token + "=.", "." + token.substring(1)}) {
+      refused(tokens, other);
+    }
+    assertTrue(SignedTokens.isSigned(token));
+    assertFalse(SignedTokens.isSigned("a.b") || SignedTokens.isSigned("a.b.c.d"));
+  }
+
+  @Test
+  void aKeyThatCannotBeUsedEndsTheStart() throws Exception {
+    assertTrue(wrong("--token-secret-key", data(new byte[16])).contains("16 bytes"));
+    assertTrue(wrong("--token-secret-key", "data:,abc").contains("base64"));
+    assertTrue(wrong("--token-secret-key", folder + "/none").contains("cannot be read"));
+    assertTrue(
+        wrong(
+                "--token-public-key",
+                data("no key".getBytes(StandardCharsets.UTF_8)),
+                "--token-public-alg",
+                "ES256")
+            .contains("no public key of EC"));
+    assertTrue(wrong("--token-public-alg", "RS256").contains("without a key"));
+    assertTrue(wrong("--token-audience", "us").contains("go together"));
+    String key = data(new byte[32]);
+    assertTrue(wrong("--token-secret-key", key, "--token-public-key", key).contains("one of them"));
+  }
+}
