@@ -1,5 +1,5 @@
-"""A gateway on a ZooKeeper and bookies that want certificates and users: what a `broker.conf` says is
-enough, and who does not fit is told why.
+"""A gateway on a ZooKeeper and bookies that want certificates and users: what a `broker.conf` says
+is enough, and who does not fit is told why.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 from cursorkeeper.bookkeeper import LedgerSpec, LedgerState
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.stack.errors import StackError
 from cursorkeeper.demo.stack.java_process import JavaProcess
 from cursorkeeper.demo.stack.ports import free_port
@@ -251,9 +252,8 @@ async def test_a_broker_conf_is_enough(secured: Secured) -> None:
         )
     )
     await client.start()
-    path = f"/ledgers/{ledger // 10**8:02}/{ledger // 10**4 % 10**4:04}/L{ledger % 10**4:04}"
     with pytest.raises(AccessDenied):
-        await client.get(path)
+        await client.get(metadata_node(ledger))
     with pytest.raises(AccessDenied):
         await client.create("/ledgers/idgen/ID-one", b"")
     await client.close()
@@ -308,6 +308,41 @@ async def serving(gateway: JavaProcess) -> None:
             return
         await asyncio.sleep(0.1)
     pytest.fail(f"not serving: {got.stdout}")
+
+
+async def test_a_user_by_digest_has_ledgers_of_its_own(tmp_path: Path) -> None:
+    user = tmp_path / "user"
+    user.write_text("digest:keeper:secret")
+    with Standalone(tmp_path / "stack", bookies=3) as stack:
+        gateway = JavaProcess(
+            "gateway",
+            [
+                *("--metadata-service-uri", stack.metadata_service_uri),
+                *("--zookeeper-auth-file", str(user), "--zookeeper-acl", "creator"),
+            ],
+            tmp_path / "gateway.log",
+            heap_mib=128,
+        )
+        with gateway:
+            ledger = await lives(gateway)
+        host, _, port = stack.zookeeper.rpartition(":")
+        for password, is_its_own in ((b"secret", True), (b"wrong", False)):
+            client = ZooKeeperClient(
+                ZooKeeperSettings(
+                    servers=((host, int(port)),),
+                    authentication=("digest", b"keeper:" + password),
+                    start_timeout_s=30,
+                )
+            )
+            await client.start()
+            with contextlib.nullcontext() if is_its_own else pytest.raises(AccessDenied):
+                await client.get(metadata_node(ledger))
+            await client.close()
+
+
+def metadata_node(ledger: int) -> str:
+    """Where BookKeeper keeps what it knows of a ledger."""
+    return f"/ledgers/{ledger // 10**8:02}/{ledger // 10**4 % 10**4:04}/L{ledger % 10**4:04}"
 
 
 Case = Callable[[Secured, dict[str, str]], "list[str] | None"]

@@ -2,6 +2,7 @@ package io.cursorkeeper.gateway.systems;
 
 import io.cursorkeeper.gateway.systems.ClientSettings.Given;
 import java.util.LinkedHashMap;
+import java.util.Locale;
 import java.util.Map;
 
 /**
@@ -53,38 +54,46 @@ final class BrokerConf {
     String separate = value("bookkeeperMetadataServiceUri");
     if (!separate.isEmpty()) {
       return separate.startsWith(METADATA_STORE)
-          ? ofStore("bookkeeperMetadataServiceUri", separate.substring(METADATA_STORE.length()), "")
+          ? ofStore("bookkeeperMetadataServiceUri", separate.substring(METADATA_STORE.length()))
           : separate;
     }
     String store = value("metadataStoreUrl");
     if (!store.isEmpty()) {
-      return ofStore("metadataStoreUrl", store, "/ledgers");
+      return ofStore("metadataStoreUrl", store);
     }
     String servers = value("zookeeperServers");
-    return servers.isEmpty() ? "" : uri(servers + "/ledgers");
+    return servers.isEmpty() ? "" : uri(servers);
   }
 
-  private String ofStore(String key, String store, String below) {
+  private String ofStore(String key, String store) {
     int colon = store.indexOf(':');
-    String scheme = colon < 0 ? "" : store.substring(0, colon);
-    switch (scheme) {
+    switch (colon < 0 ? "" : store.substring(0, colon)) {
       case "rocksdb", "etcd", "memory", "oxia" ->
           throw new IllegalArgumentException(
               said(key)
                   + ": the gateway reads metadata of ledgers in ZooKeeper only; give its address"
                   + " with --metadata-service-uri");
       case "zk" -> {
-        return uri(store.substring(colon + 1) + below);
+        return uri(store.substring(colon + 1));
       }
       default -> {
-        return uri(store + below);
+        return uri(store);
       }
     }
   }
 
-  /** Of servers with commas between them and a path. `null`: what the cluster's layout says. */
-  private static String uri(String serversAndPath) {
-    return "zk+null://" + serversAndPath.replace(',', ';');
+  /**
+   * Of servers with commas between them and a path, below which Pulsar keeps ledgers. {@code null}:
+   * as the cluster's layout says.
+   */
+  private static String uri(String store) {
+    int question = store.indexOf('?');
+    String serversAndPath = question < 0 ? store : store.substring(0, question);
+    String plain =
+        serversAndPath.endsWith("/")
+            ? serversAndPath.substring(0, serversAndPath.length() - 1)
+            : serversAndPath;
+    return "zk+null://" + plain.replace(',', ';') + "/ledgers";
   }
 
   /** The settings of BookKeeper's client, by its own names. */
@@ -128,7 +137,7 @@ final class BrokerConf {
   }
 
   private boolean yes(String key) {
-    String value = value(key).toLowerCase(java.util.Locale.ROOT);
+    String value = value(key).toLowerCase(Locale.ROOT);
     if (value.isEmpty() || value.equals("false")) {
       return false;
     }

@@ -41,9 +41,11 @@ final class Failures {
     return false;
   }
 
-  /** Its message, or its name where it has none. */
+  /** Its message in one line, or its name where it has none. */
   static String text(Throwable failure) {
-    return failure.getMessage() == null ? failure.getClass().getSimpleName() : failure.getMessage();
+    return failure.getMessage() == null
+        ? failure.getClass().getSimpleName()
+        : failure.getMessage().replaceAll("\\s+", " ");
   }
 
   /** A setting that cannot be used: what it is, what is wrong, what to do. */

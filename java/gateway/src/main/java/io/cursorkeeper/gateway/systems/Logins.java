@@ -2,6 +2,7 @@ package io.cursorkeeper.gateway.systems;
 
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.security.NoSuchAlgorithmException;
 import java.util.HashMap;
 import java.util.Map;
 import javax.security.auth.login.AppConfigurationEntry;
@@ -56,9 +57,7 @@ final class Logins extends Configuration {
           new Logins(new HashMap<>(made), Configuration.getInstance("JavaLoginConfig", null));
       Configuration.setConfiguration(logins);
       return logins;
-    } catch (java.security.NoSuchAlgorithmException impossible) {
-      throw new IllegalStateException(impossible);
-    } catch (SecurityException | IllegalArgumentException wrong) {
+    } catch (NoSuchAlgorithmException | SecurityException wrong) {
       throw Failures.wrong(
           said,
           Failures.text(Failures.innermost(wrong)),
