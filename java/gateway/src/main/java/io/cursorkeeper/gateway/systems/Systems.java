@@ -12,6 +12,7 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
@@ -91,6 +92,10 @@ public final class Systems {
 
   private final String metadataServiceUri;
   private final ClientSettings settings;
+
+  /** What BookKeeper's client was told of them, by their names. */
+  private final Map<String, Object> configured = new LinkedHashMap<>();
+
   private final BookieSecurity bookies;
   private final ZooKeeperSecurity zooKeeper;
 
@@ -164,7 +169,7 @@ public final class Systems {
       throw Failures.wrong(
           settings.said(ClientSettings.ZOOKEEPER_ACLS),
           "the gateway is nobody to ZooKeeper",
-          "give --" + ZOOKEEPER_AUTH + ", a JAAS section Client, or a certificate");
+          "give --" + ZOOKEEPER_AUTH + ", a JAAS section Client, or a certificate of its own");
     }
     return systems;
   }
@@ -237,20 +242,19 @@ public final class Systems {
       BookKeeperTls.load();
     }
     settings.configure(config);
+    settings.all().keySet().forEach(name -> configured.put(name, config.getProperty(name)));
     config.setMetadataServiceUri(metadataServiceUri);
   }
 
   /** Tells the log which settings of the operator's files the gateway has its own values for. */
   public void tellWhatDoesNotCount(ClientConfiguration config) {
-    settings
-        .all()
-        .forEach(
-            (name, given) -> {
-              String counts = String.valueOf(config.getProperty(name));
-              if (!counts.equals(given.value())) {
-                LOG.warn("{} does not count: the gateway's own is {}", given.said(), counts);
-              }
-            });
+    configured.forEach(
+        (name, said) -> {
+          Object counts = config.getProperty(name);
+          if (!Objects.equals(String.valueOf(said), String.valueOf(counts))) {
+            LOG.warn("{} does not count: the gateway's own is {}", settings.said(name), counts);
+          }
+        });
   }
 
   /**
@@ -288,10 +292,20 @@ public final class Systems {
   public void requireWelcome(BookKeeper client, int sessionMs) throws Exception {
     zooKeeper.requireRights(addresses(), root(), sessionMs);
     RegistrationClient registrations = client.getMetadataClientDriver().getRegistrationClient();
-    List<BookieId> some =
-        registrations.getWritableBookies().get(sessionMs, TimeUnit.MILLISECONDS).getValue().stream()
-            .limit(BOOKIES_ASKED_MAX)
-            .toList();
+    List<BookieId> some;
+    try {
+      some =
+          registrations
+              .getWritableBookies()
+              .get(sessionMs, TimeUnit.MILLISECONDS)
+              .getValue()
+              .stream()
+              .limit(BOOKIES_ASKED_MAX)
+              .toList();
+    } catch (TimeoutException | ExecutionException away) {
+      // Health tells.
+      return;
+    }
     Map<BookieId, CompletableFuture<Integer>> asked = new LinkedHashMap<>();
     some.forEach(bookie -> asked.put(bookie, BookieAnswers.ask(client, bookie)));
     boolean isSecured = bookies.hasTls() || bookies.hasLogin();

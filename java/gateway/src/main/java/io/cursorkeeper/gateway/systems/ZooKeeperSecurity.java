@@ -8,7 +8,6 @@ import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -129,7 +128,11 @@ final class ZooKeeperSecurity {
 
   /** Whether it is somebody to ZooKeeper, for which a certificate will do. */
   boolean hasIdentity() {
-    return hasUser() || isSecure();
+    try (ClientX509Util names = new ClientX509Util()) {
+      return hasUser()
+          || isSecure()
+              && !System.getProperty(names.getSslKeystoreLocationProperty(), "").isEmpty();
+    }
   }
 
   private static boolean isSecure() {
@@ -220,13 +223,15 @@ final class ZooKeeperSecurity {
 
   /** Why there is no session: a sentence for the operator; empty: nothing special was found. */
   String whyNoSession(List<InetSocketAddress> servers, int sessionMs) {
-    List<String> found = new ArrayList<>();
-    for (InetSocketAddress server : servers) {
-      String why = isSecure() ? whyNoTls(server) : whyPlainFails(server);
-      if (!why.isEmpty()) {
-        found.add("ZooKeeper at " + server.getHostString() + ":" + server.getPort() + " " + why);
-      }
-    }
+    List<String> found =
+        servers.parallelStream()
+            .map(
+                server -> {
+                  String why = isSecure() ? whyNoTls(server) : whyPlainFails(server);
+                  return why.isEmpty() ? why : "ZooKeeper at " + named(server) + " " + why;
+                })
+            .filter(why -> !why.isEmpty())
+            .toList();
     if (!found.isEmpty()) {
       return String.join("; ", found);
     }
@@ -316,7 +321,6 @@ final class ZooKeeperSecurity {
               + Systems.ZOOKEEPER_TLS
               + " (a broker: zookeeper.client.secure=true in metadataStoreConfigPath), or name its"
               + " clientPort";
-      case NOBODY_LISTENS -> "cannot be reached (" + came.detail() + ")";
       default -> "";
     };
   }
@@ -406,8 +410,10 @@ final class ZooKeeperSecurity {
   }
 
   private static String connectString(List<InetSocketAddress> servers) {
-    return String.join(
-        ",",
-        servers.stream().map(server -> server.getHostString() + ":" + server.getPort()).toList());
+    return String.join(",", servers.stream().map(ZooKeeperSecurity::named).toList());
+  }
+
+  private static String named(InetSocketAddress server) {
+    return server.getHostString() + ":" + server.getPort();
   }
 }
