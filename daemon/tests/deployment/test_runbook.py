@@ -33,7 +33,7 @@ JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
 KILLED, TERMINATED, JVM_OUT_OF_MEMORY = 128 + 9, 128 + 15, 3
 SHOUTED = {
     *("SIGKILL", "SIGTERM", "NOT_SERVING", "SERVING", "BASE_IMAGE"),
-    # of Pulsar's start script, of any JVM, and part of PEM files
+    # variables of a broker and of any JVM, and kinds of key files
     *("PULSAR_EXTRA_OPTS", "JAVA_TOOL_OPTIONS", "PEM", "JKS"),
 }
 BOOKKEEPERS_OWN = {

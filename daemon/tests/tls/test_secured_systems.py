@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -205,19 +204,20 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         made.stop()
 
 
-async def lives(gateway: JavaProcess) -> int:
+async def lives(gateway: JavaProcess, files: TlsFiles | None = None) -> int:
     """A ledger's life, through the gateway; one that stays is returned."""
-    client = GatewayClient(
-        GatewayClientSettings(address=str(gateway.ready["gateway"]), start_timeout_s=30)
+    settings = GatewayClientSettings(
+        address=str(gateway.ready["gateway"]),
+        start_timeout_s=30,
+        tls=files,
+        tls_server_name="gateway" if files else "",
     )
+    client, reader = GatewayClient(settings), GatewayClient(settings)
     async with asyncio.timeout(60):
         await client.start()
         ledger = await client.create(LedgerSpec(), OURS)
         for entry in range(20):
             await client.append(ledger, entry, b"%d" % entry)
-        reader = GatewayClient(
-            GatewayClientSettings(address=str(gateway.ready["gateway"]), start_timeout_s=30)
-        )
         await reader.start()
         assert (await reader.fence(ledger)).last_entry == 19
         got = [p async for chunk in reader.read(ledger, 0, -1) for p in chunk.payloads]
@@ -226,11 +226,12 @@ async def lives(gateway: JavaProcess) -> int:
         gone = await client.create(LedgerSpec(), OURS)
         await client.append(gone, 0, b"0")
         await client.close_ledger(gone)
-        found = [info.ledger async for info in client.list(OURS)]
-        assert {ledger, gone} <= set(found)
-        await client.delete(gone)
-        found = [info.ledger async for info in client.list(OURS)]
-        assert ledger in found and gone not in found
+        found = {info.ledger async for info in client.list(OURS)}
+        assert {ledger, gone} <= found
+        # also those of another gateway, which is the same user
+        for one in found - {ledger}:
+            await client.delete(one)
+        assert {info.ledger async for info in client.list(OURS)} == {ledger}
         await reader.close()
         await client.close()
     return ledger
@@ -287,57 +288,72 @@ async def test_flags_say_the_same(secured: Secured) -> None:
         *("--bookkeeper-conf", client_conf, "--bookkeeper-auth-file", at_bookies),
     )
     with gateway:
-        # its own port speaks TLS; that its warm-up came through is told by its health
-        await serving(gateway)
+        await lives(gateway, files)
         kept = list(gateway.temp.glob("cursorkeeper-zookeeper-*.pem"))
         assert len(kept) == 1 and kept[0].stat().st_mode & 0o777 == 0o600
     assert not kept[0].exists()
 
 
-async def serving(gateway: JavaProcess) -> None:
-    host, _, port = str(gateway.ready["metrics"]).rpartition(":")
-    for _ in range(100):
-        got = await asyncio.to_thread(
-            subprocess.run,
-            ["curl", "-sk", f"https://{host}:{port}/health"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
-        if got.stdout == "SERVING\n":
-            return
-        await asyncio.sleep(0.1)
-    pytest.fail(f"not serving: {got.stdout}")
+@pytest.fixture(scope="module")
+def open_to_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A ZooKeeper and bookies that ask for nothing."""
+    with Standalone(tmp_path_factory.mktemp("open") / "stack", bookies=3) as stack:
+        yield stack
 
 
-async def test_a_user_by_digest_has_ledgers_of_its_own(tmp_path: Path) -> None:
+async def test_a_user_by_digest_has_ledgers_of_its_own(
+    open_to_all: Standalone, tmp_path: Path
+) -> None:
     user = tmp_path / "user"
     user.write_text("digest:keeper:secret")
-    with Standalone(tmp_path / "stack", bookies=3) as stack:
-        gateway = JavaProcess(
-            "gateway",
-            [
-                *("--metadata-service-uri", stack.metadata_service_uri),
-                *("--zookeeper-auth-file", str(user), "--zookeeper-acl", "creator"),
-            ],
-            tmp_path / "gateway.log",
-            heap_mib=128,
-        )
-        with gateway:
-            ledger = await lives(gateway)
-        host, _, port = stack.zookeeper.rpartition(":")
-        for password, is_its_own in ((b"secret", True), (b"wrong", False)):
-            client = ZooKeeperClient(
-                ZooKeeperSettings(
-                    servers=((host, int(port)),),
-                    authentication=("digest", b"keeper:" + password),
-                    start_timeout_s=30,
-                )
+    gateway = JavaProcess(
+        "gateway",
+        [
+            *("--metadata-service-uri", open_to_all.metadata_service_uri),
+            *("--zookeeper-auth-file", str(user), "--zookeeper-acl", "creator"),
+        ],
+        tmp_path / "gateway.log",
+        heap_mib=128,
+    )
+    with gateway:
+        ledger = await lives(gateway)
+    host, _, port = open_to_all.zookeeper.rpartition(":")
+    for password, is_its_own in ((b"secret", True), (b"wrong", False)):
+        client = ZooKeeperClient(
+            ZooKeeperSettings(
+                servers=((host, int(port)),),
+                authentication=("digest", b"keeper:" + password),
+                start_timeout_s=30,
             )
-            await client.start()
-            with contextlib.nullcontext() if is_its_own else pytest.raises(AccessDenied):
-                await client.get(metadata_node(ledger))
-            await client.close()
+        )
+        await client.start()
+        with contextlib.nullcontext() if is_its_own else pytest.raises(AccessDenied):
+            await client.get(metadata_node(ledger))
+        await client.close()
+
+
+def test_bookies_without_tls_are_told_apart(open_to_all: Standalone, tmp_path: Path) -> None:
+    files = Authority(tmp_path / "authority").issue("broker")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        lines(
+            {
+                "metadataStoreUrl": f"zk:{open_to_all.zookeeper}",
+                "bookkeeperTLSClientAuthentication": "true",
+                "bookkeeperTLSKeyFilePath": files.key,
+                "bookkeeperTLSCertificateFilePath": files.certificate,
+                "bookkeeperTLSTrustCertsFilePath": files.trust_certs,
+                "bookkeeper_throttle": "5000",
+            }
+        )
+    )
+    log = tmp_path / "gateway.log"
+    gateway = JavaProcess("gateway", ["--broker-conf", str(conf)], log, heap_mib=128)
+    with pytest.raises(StackError), gateway:
+        pass
+    said = log.read_text()
+    assert re.search(r"bookie .* does not speak TLS: set it up there", said.splitlines()[-1]), said
+    assert f"{conf}: bookkeeper_throttle = 5000 does not count: the gateway's own is 0" in said
 
 
 def metadata_node(ledger: int) -> str:
