@@ -31,12 +31,17 @@ WITH_NAMES = {**PAGES, **RUNNING}
 """Pages whose names and links are checked."""
 JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
 KILLED, TERMINATED, JVM_OUT_OF_MEMORY = 128 + 9, 128 + 15, 3
-SHOUTED = {"SIGKILL", "SIGTERM", "NOT_SERVING", "SERVING", "BASE_IMAGE"}
+SHOUTED = {
+    *("SIGKILL", "SIGTERM", "NOT_SERVING", "SERVING", "BASE_IMAGE"),
+    # variables of a broker and of any JVM, and kinds of key files
+    *("PULSAR_EXTRA_OPTS", "JAVA_TOOL_OPTIONS", "PEM", "JKS"),
+}
 BOOKKEEPERS_OWN = {
     "forceReadOnlyBookie",
     "openLedgerRereplicationGracePeriod",
     "lostBookieRecoveryDelay",
     "decommissionbookie",
+    "bookieAuthProviderFactoryClass",
 }
 PULSARS_OWN = {
     "dispatcherPauseOnAckStatePersistentEnabled",
@@ -180,7 +185,9 @@ async def test_names_in_backticks_exist(page: Page) -> None:
         elif re.fullmatch(r"[\w./]+\.py|[\w./]+/", name):
             assert (ROOT / name).exists(), f"{page.path.name}: no {name}"
         elif re.fullmatch(r"[a-z]+[A-Z]\w*", name):
-            assert name in BOOKKEEPERS_OWN | PULSARS_OWN
+            assert (
+                name in BOOKKEEPERS_OWN | PULSARS_OWN or f'"{name}"' in code_facts.java_source()
+            ), f"{page.path.name}: nobody reads {name}"
 
 
 @each_page

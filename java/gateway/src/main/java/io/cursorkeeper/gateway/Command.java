@@ -13,6 +13,8 @@ import io.cursorkeeper.gateway.servers.Standalone;
 import io.cursorkeeper.gateway.servers.ZooKeeperNode;
 import io.cursorkeeper.gateway.service.Gateway;
 import io.cursorkeeper.gateway.service.GatewaySettings;
+import io.cursorkeeper.gateway.systems.SettingsFile;
+import io.cursorkeeper.gateway.systems.Systems;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
@@ -28,14 +30,13 @@ enum Command {
     @Override
     List<Flag> ownFlags() {
       List<Flag> flags = new ArrayList<>(GatewaySettings.FLAGS);
-      flags.add(0, Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers"));
+      flags.addAll(0, Systems.FLAGS);
       return flags;
     }
 
     @Override
     void start(Flags flags, Lifetime lifetime) throws Exception {
-      Gateway gateway =
-          Gateway.start(GatewaySettings.of(flags), flags.text("metadata-service-uri"));
+      Gateway gateway = Gateway.start(GatewaySettings.of(flags), Systems.of(flags));
       lifetime.add("gateway", gateway::stop);
       Ready ready = new Ready(word()).with("gateway", gateway.address());
       gateway.metricsAddress().ifPresent(address -> ready.with("metrics", address));
@@ -106,7 +107,8 @@ enum Command {
     List<Flag> ownFlags() {
       return List.of(
           Flag.required("metadata-service-uri", "zk+hierarchical://HOST:PORT/ledgers"),
-          Flag.number("wait-s", 0, "let ZooKeeper take this long to answer"));
+          Flag.number("wait-s", 0, "let ZooKeeper take this long to answer"),
+          Flag.text("bookie-conf", "", "file of BookKeeper's own settings, as its bookies have"));
     }
 
     @Override
@@ -114,6 +116,7 @@ enum Command {
       boolean created =
           Cluster.initialise(
               flags.text("metadata-service-uri"),
+              SettingsFile.ofFlag(flags, "bookie-conf"),
               TimeUnit.SECONDS.toMillis(flags.integer("wait-s", 0, 86_400)));
       new Ready(word()).with("created", created).print();
       System.exit(0);

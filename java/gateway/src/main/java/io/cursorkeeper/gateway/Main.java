@@ -27,6 +27,9 @@ public final class Main {
     // address bookies refuse.
     preset("java.net.preferIPv4Stack", "true");
     preset("io.netty.tryReflectionSetAccessible", "true");
+    // Whether a name must be in a certificate is a setting of BookKeeper's and ZooKeeper's clients;
+    // Netty would want it whatever they say.
+    preset("io.netty.handler.ssl.defaultEndpointVerificationAlgorithm", "NONE");
     preset("log4j2.configurationFile", "cursorkeeper-log4j2.xml");
     preset("log4j2.disable.jmx", "true");
     preset("zookeeper.jmx.log4j.disable", "true");

@@ -3,11 +3,14 @@ package io.cursorkeeper.gateway.servers;
 import com.sun.management.UnixOperatingSystemMXBean;
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
+import io.cursorkeeper.gateway.systems.BookKeeperTls;
+import io.cursorkeeper.gateway.systems.SettingsFile;
 import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.net.NetworkInterface;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
 import org.apache.bookkeeper.conf.ServerConfiguration;
 
 /**
@@ -18,6 +21,7 @@ import org.apache.bookkeeper.conf.ServerConfiguration;
  * @param host address to bind and to be known by, unless there is an advertised one
  * @param advertisedAddress name to be known by while it listens everywhere; empty: the host
  * @param bookiesOfProcess so many share the files that the system allows this process
+ * @param conf BookKeeper's own settings, over all others
  */
 public record BookieSettings(
     Path folder,
@@ -32,7 +36,8 @@ public record BookieSettings(
     int journalMib,
     int gcIntervalMs,
     boolean readOnly,
-    int bookiesOfProcess) {
+    int bookiesOfProcess,
+    Map<String, String> conf) {
 
   private static final int DISK_USAGE_THRESHOLD_PERCENT = 99;
   private static final int DISK_CHECK_INTERVAL_MS = 10_000;
@@ -66,7 +71,8 @@ public record BookieSettings(
               "gc-interval-ms",
               GC_INTERVAL_MS,
               "deleted ledgers give their room back after this, log by log"),
-          Flag.text("read-only", "false", "true: take no new ledgers and entries"));
+          Flag.text("read-only", "false", "true: take no new ledgers and entries"),
+          Flag.text("bookie-conf", "", "file of BookKeeper's own settings, over all of these"));
 
   private static final int MIB = 1 << 20;
   private static final int SKIP_LIST_BYTES = 8 * MIB;
@@ -118,7 +124,8 @@ public record BookieSettings(
         // Compaction, every hour, must not come more often.
         flags.integer("gc-interval-ms", 100, 3_600_000),
         flags.yes("read-only"),
-        1);
+        1,
+        SettingsFile.ofFlag(flags, "bookie-conf"));
   }
 
   /** A bookie for this machine alone, one of so many in this process. */
@@ -137,7 +144,8 @@ public record BookieSettings(
         JOURNAL_MIB,
         GC_INTERVAL_MS,
         false,
-        bookies);
+        bookies,
+        Map.of());
   }
 
   public BookieSettings {
@@ -164,6 +172,10 @@ public record BookieSettings(
     disk(config);
     small(config);
     config.setOpenFileLimit(openIndexFiles());
+    conf.forEach(config::setProperty);
+    if (conf.containsKey("tlsProviderFactoryClass")) {
+      BookKeeperTls.load();
+    }
     return config;
   }
 

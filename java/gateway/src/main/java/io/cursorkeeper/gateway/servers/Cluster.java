@@ -1,5 +1,6 @@
 package io.cursorkeeper.gateway.servers;
 
+import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.bookkeeper.client.BookKeeperAdmin;
@@ -30,10 +31,16 @@ public final class Cluster {
    * failure is thrown.
    */
   public static boolean initialise(String uri, long waitMs) throws Exception {
+    return initialise(uri, Map.of(), waitMs);
+  }
+
+  /** As {@link #initialise(String, long)}, with settings of BookKeeper's own. */
+  public static boolean initialise(String uri, Map<String, String> conf, long waitMs)
+      throws Exception {
     long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
     while (true) {
       try {
-        return initialise(uri);
+        return initialise(uri, conf);
       } catch (IllegalArgumentException wrongUri) {
         throw wrongUri;
       } catch (Exception notYet) {
@@ -50,7 +57,12 @@ public final class Cluster {
    * Creates the cluster's nodes. Repeating it is safe: true only for the call that created them.
    */
   public static boolean initialise(String uri) throws Exception {
+    return initialise(uri, Map.of());
+  }
+
+  private static boolean initialise(String uri, Map<String, String> conf) throws Exception {
     ServerConfiguration config = new ServerConfiguration();
+    conf.forEach(config::setProperty);
     config.setMetadataServiceUri(uri);
     if (exists(config)) {
       return false;

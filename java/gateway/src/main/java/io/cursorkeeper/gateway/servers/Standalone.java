@@ -7,6 +7,7 @@ import io.cursorkeeper.gateway.process.Lifetime;
 import io.cursorkeeper.gateway.process.Ready;
 import io.cursorkeeper.gateway.service.Gateway;
 import io.cursorkeeper.gateway.service.GatewaySettings;
+import io.cursorkeeper.gateway.systems.Systems;
 import java.io.IOException;
 import java.nio.channels.FileChannel;
 import java.nio.channels.OverlappingFileLockException;
@@ -89,7 +90,7 @@ public final class Standalone {
     List<BookieNode> nodes = together(wanted, lifetime);
     lifetime.add("bookies", () -> nodes.parallelStream().forEach(BookieNode::stop));
 
-    Gateway gateway = Gateway.start(settings, uri);
+    Gateway gateway = Gateway.start(settings, Systems.plain(uri));
     lifetime.add("gateway", gateway::stop);
     Ready ready =
         new Ready("standalone")

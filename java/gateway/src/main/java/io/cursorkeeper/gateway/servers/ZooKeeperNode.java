@@ -2,6 +2,7 @@ package io.cursorkeeper.gateway.servers;
 
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
+import io.cursorkeeper.gateway.systems.SettingsFile;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
@@ -12,6 +13,7 @@ import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
@@ -34,7 +36,8 @@ public final class ZooKeeperNode {
           Flag.text("host", "127.0.0.1", "address to bind; 0.0.0.0: all"),
           Flag.number("tick-ms", 500, "sessions live between 2 and 120 ticks"),
           Flag.number("server-id", 0, "this member's number in --servers; 0: alone"),
-          Flag.text("servers", "", "the ensemble: 1=HOST:PEER_PORT:ELECTION_PORT,2=..."));
+          Flag.text("servers", "", "the ensemble: 1=HOST:PEER_PORT:ELECTION_PORT,2=..."),
+          Flag.text("zookeeper-conf", "", "file of ZooKeeper's own settings, over all of these"));
 
   private static final long START_MAX_MS = 30_000;
 
@@ -60,19 +63,21 @@ public final class ZooKeeperNode {
   }
 
   /** What one server needs to know. */
-  public record Settings(Path folder, String host, int port, int tickMs, Ensemble ensemble) {
+  public record Settings(
+      Path folder, String host, int port, int tickMs, Ensemble ensemble, Map<String, String> conf) {
     public static Settings of(Flags flags) {
       return new Settings(
           Path.of(flags.text("data-dir")),
           flags.text("host"),
           flags.integer("port", 1, 65_535),
           flags.integer("tick-ms", 100, 10_000),
-          Ensemble.of(flags.integer("server-id", 0, Ensemble.ID_MAX), flags.text("servers")));
+          Ensemble.of(flags.integer("server-id", 0, Ensemble.ID_MAX), flags.text("servers")),
+          SettingsFile.ofFlag(flags, "zookeeper-conf"));
     }
 
     /** A server for this machine alone. */
     public static Settings local(Path folder, int port, int tickMs) {
-      return new Settings(folder, "127.0.0.1", port, tickMs, Ensemble.NONE);
+      return new Settings(folder, "127.0.0.1", port, tickMs, Ensemble.NONE, Map.of());
     }
   }
 
@@ -158,6 +163,7 @@ public final class ZooKeeperNode {
     config.setProperty("autopurge.purgeInterval", Integer.toString(PURGE_INTERVAL_H));
     config.setProperty("autopurge.snapRetainCount", Integer.toString(SNAPSHOTS_KEPT));
     settings.ensemble().configure(config, settings.host(), settings.tickMs());
+    settings.conf().forEach(config::setProperty);
     return config;
   }
 

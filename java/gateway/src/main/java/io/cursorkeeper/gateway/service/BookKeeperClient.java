@@ -1,11 +1,14 @@
 package io.cursorkeeper.gateway.service;
 
+import io.cursorkeeper.gateway.systems.Systems;
 import io.netty.buffer.ByteBufAllocator;
 import io.netty.util.concurrent.DefaultThreadFactory;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.conf.ClientConfiguration;
+import org.apache.zookeeper.ZooKeeper;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -21,16 +24,21 @@ final class BookKeeperClient {
   private final BookKeeper client;
   private final BookieConnections connections;
 
-  private BookKeeperClient(BookKeeper client, BookieConnections connections) {
+  /** Those that the client does not make itself. */
+  private final Optional<ZooKeeper> sessions;
+
+  private BookKeeperClient(
+      BookKeeper client, BookieConnections connections, Optional<ZooKeeper> sessions) {
     this.client = client;
     this.connections = connections;
+    this.sessions = sessions;
   }
 
-  /** Connects; throws if ZooKeeper does not answer in time or holds no cluster. */
+  /** Connects; throws if ZooKeeper does not answer in time, holds no cluster, or refuses us. */
   static BookKeeperClient connect(
-      String metadataServiceUri, GatewaySettings settings, ByteBufAllocator buffers) {
+      Systems systems, GatewaySettings settings, ByteBufAllocator buffers) throws Exception {
     ClientConfiguration config = new ClientConfiguration();
-    config.setMetadataServiceUri(metadataServiceUri);
+    systems.configure(config);
     config.setZkTimeout(settings.zooKeeperTimeoutMs());
     // The throttle blocks the calling thread, which here belongs to the network. The window bounds
     // instead.
@@ -55,17 +63,29 @@ final class BookKeeperClient {
             new DefaultThreadFactory("bookkeeper-io"),
             TimeUnit.SECONDS.toMillis(settings.addTimeoutS()),
             TRY_SUSPECTS_EVERY_MS);
+    systems.tellWhatDoesNotCount(config);
+    BookKeeperClient made;
     try {
-      return new BookKeeperClient(
-          BookKeeper.forConfig(config).allocator(buffers).eventLoopGroup(connections).build(),
-          connections);
+      Optional<ZooKeeper> sessions = systems.sessions(config);
+      var building = BookKeeper.forConfig(config).allocator(buffers).eventLoopGroup(connections);
+      sessions.ifPresent(building::zk);
+      made = new BookKeeperClient(building.build(), connections, sessions);
     } catch (Exception failure) {
       connections.shutdownGracefully(0, 0, TimeUnit.MILLISECONDS);
+      String why = systems.whyNoClient(failure, settings.zooKeeperTimeoutMs());
       throw new IllegalStateException(
           "cannot use the BookKeeper cluster at "
-              + metadataServiceUri
-              + "; is ZooKeeper up, and was init-cluster run?",
+              + systems.metadataServiceUri()
+              + "; "
+              + (why.isEmpty() ? "is ZooKeeper up, and was init-cluster run?" : why),
           failure);
+    }
+    try {
+      systems.requireWelcome(made.client, settings.zooKeeperTimeoutMs());
+      return made;
+    } catch (Exception refused) {
+      made.close();
+      throw refused;
     }
   }
 
@@ -74,7 +94,9 @@ final class BookKeeperClient {
   }
 
   CompletableFuture<Boolean> connected() {
-    return client.isDriverMetadataServiceAvailable();
+    return sessions
+        .map(own -> CompletableFuture.completedFuture(own.getState().isConnected()))
+        .orElseGet(client::isDriverMetadataServiceAvailable);
   }
 
   CompletableFuture<Integer> writableBookies() {
@@ -93,6 +115,9 @@ final class BookKeeperClient {
   void close() {
     try {
       client.close();
+      if (sessions.isPresent()) {
+        sessions.get().close();
+      }
     } catch (Exception failure) {
       LOG.debug("closing the BookKeeper client failed", failure);
     }

@@ -6,6 +6,7 @@ import io.cursorkeeper.gateway.access.Role;
 import io.cursorkeeper.gateway.append.AppendStream;
 import io.cursorkeeper.gateway.append.OpenLedgers;
 import io.cursorkeeper.gateway.append.Window;
+import io.cursorkeeper.gateway.systems.Systems;
 import io.cursorkeeper.ledgers.v1.DescribeReply;
 import io.grpc.Server;
 import io.grpc.netty.NettyServerBuilder;
@@ -104,10 +105,10 @@ public final class Gateway {
   private final Server server;
   private final MetricsServer metricsServer;
 
-  private Gateway(GatewaySettings settings, String metadataServiceUri) throws Exception {
+  private Gateway(GatewaySettings settings, Systems systems) throws Exception {
     this.settings = settings;
     ByteBufAllocator buffers = Memory.allocator();
-    client = BookKeeperClient.connect(metadataServiceUri, settings, buffers);
+    client = BookKeeperClient.connect(systems, settings, buffers);
     window = new Window(settings.inFlightBytesMax(), settings.inFlightEntriesMax());
     ledgers = new OpenLedgers(window, appends, settings.openHandlesMax(), settings.entryBytesMax());
     health = new Health(client, settings.writableBookiesMin(), this::warmUp, appends);
@@ -138,7 +139,7 @@ public final class Gateway {
             readThreads,
             listThreads,
             audit,
-            description(metadataServiceUri));
+            description(systems.metadataServiceUri()));
     peers =
         new Peers(
             connections,
@@ -196,9 +197,8 @@ public final class Gateway {
   }
 
   /** Starts, warms up if there are bookies already, and returns ready. */
-  public static Gateway start(GatewaySettings settings, String metadataServiceUri)
-      throws Exception {
-    Gateway gateway = new Gateway(settings, metadataServiceUri);
+  public static Gateway start(GatewaySettings settings, Systems systems) throws Exception {
+    Gateway gateway = new Gateway(settings, systems);
     gateway.server.start();
     gateway.health.run();
     gateway.timer.scheduleWithFixedDelay(

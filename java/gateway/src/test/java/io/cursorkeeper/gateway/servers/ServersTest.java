@@ -9,6 +9,7 @@ import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
 import io.cursorkeeper.gateway.service.Gateway;
 import io.cursorkeeper.gateway.service.GatewaySettings;
+import io.cursorkeeper.gateway.systems.Systems;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.Socket;
@@ -249,7 +250,7 @@ class ServersTest {
                     SESSION_MS,
                     "--metrics-host",
                     "localhost")),
-            uri);
+            Systems.plain(uri));
     started.push(gateway::stop);
     String page = gateway.metricsAddress().orElseThrow();
     assertTrue(page.startsWith("localhost:"), page);

@@ -3,6 +3,7 @@ package io.cursorkeeper.gateway.servers;
 import io.cursorkeeper.gateway.process.Flags;
 import io.cursorkeeper.gateway.service.Gateway;
 import io.cursorkeeper.gateway.service.GatewaySettings;
+import io.cursorkeeper.gateway.systems.Systems;
 import java.nio.file.Path;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -51,7 +52,7 @@ final class SmallCluster implements AutoCloseable {
     Gateway gateway =
         Gateway.start(
             GatewaySettings.of(Flags.parse(GatewaySettings.FLAGS, all.toArray(String[]::new))),
-            uri);
+            Systems.plain(uri));
     started.push(gateway::stop);
     return Integer.parseInt(gateway.address().substring(gateway.address().lastIndexOf(':') + 1));
   }

@@ -1,0 +1,494 @@
+"""A gateway on a ZooKeeper and bookies that want certificates and users: what a `broker.conf` says
+is enough, and who does not fit is told why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cursorkeeper.bookkeeper import LedgerSpec, LedgerState
+from cursorkeeper.bookkeeper.client import GatewayClient
+from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper.demo.stack import Standalone
+from cursorkeeper.demo.stack.errors import StackError
+from cursorkeeper.demo.stack.java_process import JavaProcess
+from cursorkeeper.demo.stack.ports import free_port
+from cursorkeeper.zookeeper.client import ZooKeeperClient
+from cursorkeeper.zookeeper.errors import AccessDenied
+from cursorkeeper.zookeeper.settings import ZooKeeperSettings
+from cursorkeeper_client.tls import TlsFiles
+from daemon.tests.support.certificates import CLIENT, SERVER, Authority
+
+pytestmark = pytest.mark.jvm
+
+DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule required"
+NETTY = "org.apache.zookeeper.ClientCnxnSocketNetty"
+NAME = "localhost"
+"""ZooKeeper's client looks up the name of an address that it is given."""
+OURS = {"application": b"cursorkeeper", "cursor": b"t|s"}
+ZOOKEEPER = """
+secureClientPort={port}
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider
+ssl.keyStore.location={both}
+ssl.keyStore.type=PEM
+ssl.trustStore.location={trust}
+ssl.trustStore.type=PEM
+ssl.clientAuth=need
+"""
+BOOKIE = """
+zkEnableSecurity=true
+tlsProvider=JDK
+tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory
+tlsClientAuthentication=true
+tlsKeyStoreType=PEM
+tlsKeyStore={key}
+tlsCertificatePath={certificate}
+tlsTrustStoreType=PEM
+tlsTrustStore={trust}
+bookieAuthProviderFactoryClass=org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory
+saslJaasClientAllowedIds=broker
+"""
+LOGINS = """
+Server {{ {digest} user_keeper="secret"; }};
+Client {{ {digest} username="keeper" password="{zookeeper}"; }};
+Bookie {{ {digest} user_broker="secret"; }};
+BookKeeper {{ {digest} username="broker" password="{bookies}"; }};
+"""
+
+
+def both(files: TlsFiles) -> str:
+    """Key and certificate in one file, as ZooKeeper takes them."""
+    made = Path(files.key).with_suffix(".both")
+    made.write_bytes(Path(files.key).read_bytes() + Path(files.certificate).read_bytes())
+    return str(made)
+
+
+def lines(values: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in values.items())
+
+
+class Secured:
+    """The servers, and what an operator has for a broker."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.authority = Authority(folder / "authority")
+        self.server = self.authority.issue("server", NAME, uses=(SERVER,))
+        self.bookie = self.authority.issue("bookie")
+        self.broker = self.authority.issue("broker", uses=(CLIENT,))
+        self.other = Authority(folder / "other", "other").issue("broker", uses=(CLIENT,))
+        self.plain, self.secure = free_port(), free_port()
+        self.jaas = self.written("servers.jaas", self.logins())
+        conf = ZOOKEEPER.format(
+            port=self.secure, both=both(self.server), trust=self.server.trust_certs
+        )
+        self.zookeeper = self._process(
+            "zookeeper",
+            "zookeeper",
+            *("--data-dir", str(folder / "zookeeper"), "--port", str(self.plain)),
+            *("--zookeeper-conf", self.written("zoo.cfg", conf)),
+            java=(self.log_in,),
+        )
+        self.dialling = [
+            self.log_in,
+            *(f"-D{key}={value}" for key, value in self.zookeeper_client(self.bookie).items()),
+        ]
+        uri = f"zk+null://{NAME}:{self.secure}/ledgers"
+        bookies = self.written(
+            "bookie.conf",
+            BOOKIE.format(
+                key=self.bookie.key,
+                certificate=self.bookie.certificate,
+                trust=self.bookie.trust_certs,
+            ),
+        )
+        self.init = self._process(
+            "init-cluster",
+            "init-cluster",
+            *("--metadata-service-uri", uri.replace("null", "hierarchical")),
+            *("--bookie-conf", bookies),
+            java=self.dialling,
+        )
+        self.bookies = [
+            self._process(
+                f"bookie-{number}",
+                "bookie",
+                *("--data-dir", str(folder / f"bookie-{number}"), "--port", str(free_port())),
+                *("--metadata-service-uri", uri, "--bookie-conf", bookies),
+                java=self.dialling,
+            )
+            for number in range(3)
+        ]
+
+    @property
+    def log_in(self) -> str:
+        return f"-Djava.security.auth.login.config={self.jaas}"
+
+    @staticmethod
+    def logins(*, zookeeper: str = "secret", bookies: str = "secret") -> str:
+        return LOGINS.format(digest=DIGEST, zookeeper=zookeeper, bookies=bookies)
+
+    def written(self, name: str, text: str) -> str:
+        file = self.folder / name
+        file.write_text(text)
+        return str(file)
+
+    def zookeeper_client(self, files: TlsFiles) -> dict[str, str]:
+        """As a broker has it in the file of metadataStoreConfigPath."""
+        return {
+            "zookeeper.client.secure": "true",
+            "zookeeper.clientCnxnSocket": NETTY,
+            "zookeeper.ssl.keyStore.location": both(files),
+            "zookeeper.ssl.keyStore.type": "PEM",
+            "zookeeper.ssl.trustStore.location": files.trust_certs,
+            "zookeeper.ssl.trustStore.type": "PEM",
+            # without it ZooKeeper's client has no DIGEST-MD5
+            "zookeeper.fips-mode": "false",
+        }
+
+    def broker_conf(self) -> dict[str, str]:
+        return {
+            "metadataStoreUrl": f"zk:{NAME}:{self.secure}",
+            "metadataStoreConfigPath": self.written(
+                "zookeeper-client.conf", lines(self.zookeeper_client(self.broker))
+            ),
+            "bookkeeperTLSClientAuthentication": "true",
+            "bookkeeperTLSKeyFilePath": self.broker.key,
+            "bookkeeperTLSCertificateFilePath": self.broker.certificate,
+            "bookkeeperTLSTrustCertsFilePath": self.broker.trust_certs,
+            "bookkeeperClientAuthenticationPlugin": (
+                "org.apache.bookkeeper.sasl.SASLClientProviderFactory"
+            ),
+            "bookkeeperClientAuthenticationParametersName": "saslJaasClientSectionName",
+            "bookkeeperClientAuthenticationParameters": "BookKeeper",
+            "bookkeeper_zkEnableSecurity": "true",
+        }
+
+    def _process(self, name: str, command: str, *arguments: str, java: object = ()) -> JavaProcess:
+        assert isinstance(java, (tuple, list))
+        return JavaProcess(
+            command, arguments, self.folder / f"{name}.log", heap_mib=128, java_options=java
+        )
+
+    def gateway(self, name: str, *arguments: str, java: tuple[str, ...] = ()) -> JavaProcess:
+        return self._process(name, "gateway", *arguments, "--warm-up-entries", "30", java=java)
+
+    def start(self) -> None:
+        self.zookeeper.start()
+        self.init.start()
+        self.init.stop()
+        with ThreadPoolExecutor(len(self.bookies)) as threads:
+            list(threads.map(JavaProcess.start, self.bookies))
+
+    def stop(self) -> None:
+        for process in (*self.bookies, self.init, self.zookeeper):
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    made = Secured(tmp_path_factory.mktemp("secured"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+async def lives(gateway: JavaProcess, files: TlsFiles | None = None) -> int:
+    """A ledger's life, through the gateway; one that stays is returned."""
+    settings = GatewayClientSettings(
+        address=str(gateway.ready["gateway"]),
+        start_timeout_s=30,
+        tls=files,
+        tls_server_name="gateway" if files else "",
+    )
+    client, reader = GatewayClient(settings), GatewayClient(settings)
+    async with asyncio.timeout(60):
+        await client.start()
+        ledger = await client.create(LedgerSpec(), OURS)
+        for entry in range(20):
+            await client.append(ledger, entry, b"%d" % entry)
+        await reader.start()
+        assert (await reader.fence(ledger)).last_entry == 19
+        got = [p async for chunk in reader.read(ledger, 0, -1) for p in chunk.payloads]
+        assert got == [b"%d" % entry for entry in range(20)]
+        assert (await reader.metadata(ledger)).state is LedgerState.CLOSED
+        gone = await client.create(LedgerSpec(), OURS)
+        await client.append(gone, 0, b"0")
+        await client.close_ledger(gone)
+        found = {info.ledger async for info in client.list(OURS)}
+        assert {ledger, gone} <= found
+        # also those of another gateway, which is the same user
+        for one in found - {ledger}:
+            await client.delete(one)
+        assert {info.ledger async for info in client.list(OURS)} == {ledger}
+        await reader.close()
+        await client.close()
+    return ledger
+
+
+async def test_a_broker_conf_is_enough(secured: Secured) -> None:
+    conf = secured.written("broker.conf", lines(secured.broker_conf()))
+    gateway = secured.gateway("gateway", "--broker-conf", conf, java=(secured.log_in,))
+    with gateway:
+        ledger = await lives(gateway)
+    # what it made is its user's alone
+    stranger = secured.authority.issue("neighbour", uses=(CLIENT,))
+    client = ZooKeeperClient(
+        ZooKeeperSettings(
+            servers=(("127.0.0.1", secured.secure),),
+            tls=stranger,
+            tls_server_name=NAME,
+            start_timeout_s=30,
+        )
+    )
+    await client.start()
+    with pytest.raises(AccessDenied):
+        await client.get(metadata_node(ledger))
+    with pytest.raises(AccessDenied):
+        await client.create("/ledgers/idgen/ID-one", b"")
+    await client.close()
+
+
+async def test_flags_say_the_same(secured: Secured) -> None:
+    """The gateway's own certificate, and a file with a user for each system."""
+    user = secured.written("user", "sasl:keeper:secret\n")
+    at_bookies = secured.written("bookies-user", "sasl:broker:secret")
+    files = secured.authority.issue("gateway")
+    client_conf = secured.written(
+        "bookkeeper.conf",
+        lines(
+            {
+                "tlsProviderFactoryClass": "org.apache.bookkeeper.tls.TLSContextFactory",
+                "tlsClientAuthentication": "true",
+                "tlsKeyStoreType": "PEM",
+                "tlsKeyStore": files.key,
+                "tlsCertificatePath": files.certificate,
+                "tlsTrustStoreType": "PEM",
+                "tlsTrustStore": files.trust_certs,
+            }
+        ),
+    )
+    gateway = secured.gateway(
+        "flags",
+        *("--metadata-service-uri", f"zk+hierarchical://{NAME}:{secured.secure}/ledgers"),
+        *("--zookeeper-tls-enabled", "--zookeeper-auth-file", user, "--zookeeper-acl", "creator"),
+        *("--tls-certificate-file-path", files.certificate, "--tls-key-file-path", files.key),
+        *("--tls-trust-certs-file-path", files.trust_certs),
+        *("--bookkeeper-conf", client_conf, "--bookkeeper-auth-file", at_bookies),
+    )
+    with gateway:
+        await lives(gateway, files)
+        kept = list(gateway.temp.glob("cursorkeeper-zookeeper-*.pem"))
+        assert len(kept) == 1 and kept[0].stat().st_mode & 0o777 == 0o600
+    assert not kept[0].exists()
+
+
+@pytest.fixture(scope="module")
+def open_to_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A ZooKeeper and bookies that ask for nothing."""
+    with Standalone(tmp_path_factory.mktemp("open") / "stack", bookies=3) as stack:
+        yield stack
+
+
+async def test_a_user_by_digest_has_ledgers_of_its_own(
+    open_to_all: Standalone, tmp_path: Path
+) -> None:
+    user = tmp_path / "user"
+    user.write_text("digest:keeper:secret")
+    gateway = JavaProcess(
+        "gateway",
+        [
+            *("--metadata-service-uri", open_to_all.metadata_service_uri),
+            *("--zookeeper-auth-file", str(user), "--zookeeper-acl", "creator"),
+        ],
+        tmp_path / "gateway.log",
+        heap_mib=128,
+    )
+    with gateway:
+        ledger = await lives(gateway)
+    host, _, port = open_to_all.zookeeper.rpartition(":")
+    for password, is_its_own in ((b"secret", True), (b"wrong", False)):
+        client = ZooKeeperClient(
+            ZooKeeperSettings(
+                servers=((host, int(port)),),
+                authentication=("digest", b"keeper:" + password),
+                start_timeout_s=30,
+            )
+        )
+        await client.start()
+        with contextlib.nullcontext() if is_its_own else pytest.raises(AccessDenied):
+            await client.get(metadata_node(ledger))
+        await client.close()
+
+
+def test_bookies_without_tls_are_told_apart(open_to_all: Standalone, tmp_path: Path) -> None:
+    files = Authority(tmp_path / "authority").issue("broker")
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        lines(
+            {
+                "metadataStoreUrl": f"zk:{open_to_all.zookeeper}",
+                "bookkeeperTLSClientAuthentication": "true",
+                "bookkeeperTLSKeyFilePath": files.key,
+                "bookkeeperTLSCertificateFilePath": files.certificate,
+                "bookkeeperTLSTrustCertsFilePath": files.trust_certs,
+                "bookkeeper_throttle": "5000",
+            }
+        )
+    )
+    log = tmp_path / "gateway.log"
+    gateway = JavaProcess("gateway", ["--broker-conf", str(conf)], log, heap_mib=128)
+    with pytest.raises(StackError), gateway:
+        pass
+    said = log.read_text()
+    assert re.search(r"bookie .* does not speak TLS: set it up there", said.splitlines()[-1]), said
+    assert f"{conf}: bookkeeper_throttle = 5000 does not count: the gateway's own is 0" in said
+
+
+def metadata_node(ledger: int) -> str:
+    """Where BookKeeper keeps what it knows of a ledger."""
+    return f"/ledgers/{ledger // 10**8:02}/{ledger // 10**4 % 10**4:04}/L{ledger % 10**4:04}"
+
+
+Case = Callable[[Secured, dict[str, str]], "list[str] | None"]
+"""Spoils what a broker has; gives arguments and Java options that are to be used beside it."""
+
+
+def foreign_certificate(secured: Secured) -> dict[str, str]:
+    return secured.zookeeper_client(
+        TlsFiles(secured.other.certificate, secured.other.key, secured.broker.trust_certs)
+    )
+
+
+def zookeeper_conf(secured: Secured, name: str, **changed: str | None) -> str:
+    values: dict[str, str | None] = {**secured.zookeeper_client(secured.broker)}
+    for key, value in changed.items():
+        values[f"zookeeper.{key.replace('_', '.')}"] = value
+    return secured.written(name, lines({k: v for k, v in values.items() if v is not None}))
+
+
+def no_tls_to_zookeeper(secured: Secured, conf: dict[str, str]) -> list[str] | None:
+    conf["metadataStoreConfigPath"] = ""
+    return None
+
+
+def tls_to_the_plain_port(secured: Secured, conf: dict[str, str]) -> list[str] | None:
+    conf["metadataStoreUrl"] = f"zk:{NAME}:{secured.plain}"
+    return None
+
+
+def own_certificate_of_others_to_zookeeper(
+    secured: Secured, conf: dict[str, str]
+) -> list[str] | None:
+    conf["metadataStoreConfigPath"] = secured.written(
+        "foreign.conf", lines(foreign_certificate(secured))
+    )
+    return None
+
+
+def zookeeper_of_others(secured: Secured, conf: dict[str, str]) -> list[str] | None:
+    conf["metadataStoreConfigPath"] = zookeeper_conf(
+        secured, "unbelieving.conf", ssl_trustStore_location=secured.other.trust_certs
+    )
+    return None
+
+
+def password_to_zookeeper(secured: Secured, conf: dict[str, str]) -> list[str] | None:
+    jaas = secured.written("zookeeper.jaas", secured.logins(zookeeper="wrong"))
+    return ["--jaas-file", jaas]
+
+
+def digest_to_zookeeper(secured: Secured, conf: dict[str, str]) -> list[str] | None:
+    """Somebody whom ZooKeeper does not refuse, and who may make nothing."""
+    only = secured.written(
+        "bookkeeper.jaas",
+        f'BookKeeper {{ {DIGEST} username="broker" password="secret"; }};',
+    )
+    user = secured.written("nobody", "digest:keeper:wrong")
+    stranger = secured.authority.issue("stranger", uses=(CLIENT,))
+    conf["metadataStoreConfigPath"] = secured.written(
+        "stranger.conf", lines(secured.zookeeper_client(stranger))
+    )
+    return ["--jaas-file", only, "--zookeeper-auth-file", user]
+
+
+def own_certificate_of_others_to_bookies(
+    secured: Secured, conf: dict[str, str]
+) -> list[str] | None:
+    conf["bookkeeperTLSKeyFilePath"] = secured.other.key
+    conf["bookkeeperTLSCertificateFilePath"] = secured.other.certificate
+    return None
+
+
+def bookies_of_others(secured: Secured, conf: dict[str, str]) -> list[str] | None:
+    conf["bookkeeperTLSTrustCertsFilePath"] = secured.other.trust_certs
+    return None
+
+
+def password_to_bookies(secured: Secured, conf: dict[str, str]) -> list[str] | None:
+    return ["--jaas-file", secured.written("bookies.jaas", secured.logins(bookies="wrong"))]
+
+
+def nobody_to_bookies(secured: Secured, conf: dict[str, str]) -> list[str] | None:
+    del conf["bookkeeperClientAuthenticationPlugin"]
+    return None
+
+
+WRONG: dict[str, Case] = {
+    r"ZooKeeper at localhost:\d+ expects TLS: set --zookeeper-tls-enabled": no_tls_to_zookeeper,
+    r"does not speak TLS there, and .*zookeeper.client.secure": tls_to_the_plain_port,
+    r"refuses this gateway's certificate .*: is .*foreign.conf: zookeeper.ssl.keyStore.location": (
+        own_certificate_of_others_to_zookeeper
+    ),
+    r"ZooKeeper .* shows a certificate that is not believed .*trustStore": zookeeper_of_others,
+    r"ZooKeeper refuses user keeper of JAAS section Client": password_to_zookeeper,
+    r"ZooKeeper lets --zookeeper-auth-file .* do nothing below /ledgers": digest_to_zookeeper,
+    r"bookie .* refuses this gateway's certificate .*bookkeeperTLSCertificateFilePath": (
+        own_certificate_of_others_to_bookies
+    ),
+    r"bookie .* shows a certificate that is not believed .*bookkeeperTLSTrustCertsFilePath": (
+        bookies_of_others
+    ),
+    r"bookie .* refuses user broker of JAAS section BookKeeper": password_to_bookies,
+    r"bookie .* asks who this gateway is: set bookkeeperClientAuthenticationPlugin": (
+        nobody_to_bookies
+    ),
+}
+
+
+def test_who_does_not_fit_is_told_why(secured: Secured) -> None:
+    """Each start ends by itself, with the likely cause."""
+
+    def told(words: str) -> str:
+        name = WRONG[words].__name__
+        conf = secured.broker_conf()
+        arguments = WRONG[words](secured, conf) or []
+        file = secured.written(f"{name}.conf", lines(conf))
+        java = () if "--jaas-file" in arguments else (secured.log_in,)
+        gateway = secured.gateway(
+            name,
+            *("--broker-conf", file, "--zookeeper-timeout-ms", "3000", *arguments),
+            java=java,
+        )
+        began_s = time.monotonic()
+        with contextlib.suppress(StackError), gateway:
+            return f"{name}: it started"
+        took_s = time.monotonic() - began_s
+        said = gateway.log.read_text().splitlines()[-1]
+        if re.search(words, said) and took_s < 60:
+            return ""
+        return f"{name}, after {took_s:.1f} s: {said}"
+
+    with ThreadPoolExecutor(3) as threads:
+        assert [answer for answer in threads.map(told, WRONG) if answer] == []
