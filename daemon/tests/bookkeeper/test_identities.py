@@ -16,6 +16,7 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_client import Client
+from daemon.tests.support.certificates import SERVER, Authority
 
 pytestmark = pytest.mark.jvm
 TOPIC = "persistent://public/default/identified"
@@ -60,9 +61,9 @@ class System:
             ],
         )
 
-    def daemon(self) -> DaemonProcess:
+    def daemon(self, *more: str) -> DaemonProcess:
         flags = [
-            *("--gateway-token-file", str(self.token)),
+            *(more or ("--gateway-token-file", str(self.token))),
             *("--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1"),
         ]
         return DaemonProcess(self.folder, self.stack.gateway, self.stack.zookeeper, flags)
@@ -157,3 +158,47 @@ async def test_a_new_root_waits_until_the_file_names_it(tmp_path: Path) -> None:
                 await cursor.close()
         finally:
             await daemon.stop()
+
+
+async def test_a_certificate_says_who_a_daemon_is(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    gateway = authority.issue("gateway", "gateway.example.com", uses=(SERVER,))
+    own = authority.issue("daemon")
+
+    def named(subject: str) -> str:
+        one = {"name": "daemon", "roles": ["writer"], "certificates": [subject]}
+        return json.dumps({"identities": [one | {"deployments": ["*"]}]})
+
+    system = System(
+        tmp_path,
+        named("cn=daemon"),
+        *("--tls-certificate-file-path", gateway.certificate),
+        *("--tls-key-file-path", gateway.key),
+        *("--tls-trust-certs-file-path", gateway.trust_certs),
+    )
+    with system.stack:
+        daemon = system.daemon(
+            "--gateway-tls-enabled",
+            *("--gateway-tls-server-name", "gateway.example.com"),
+            *("--tls-certificate-file-path", own.certificate),
+            *("--tls-key-file-path", own.key),
+            *("--tls-trust-certs-file-path", own.trust_certs),
+        )
+        try:
+            await daemon.start()
+            async with Client(daemon.address) as client, asyncio.timeout(120):
+                cursor = client.cursor(TOPIC, "s")
+                await cursor.opened()
+                await cursor.ack_many(7, range(0, 400_000, 2))
+                await cursor.durable()
+                await until(lambda: any(line["action"] == "create" for line in system.audited()))
+                write(system.known, named("CN=another"))
+                await cursor.ack_many(7, range(1, 400_000, 2))
+                reasons = {"UNKNOWN_CERTIFICATE"}
+                await until(lambda: reasons <= {line["result"] for line in system.audited()})
+                write(system.known, named("CN=daemon"))
+                await cursor.durable()
+                await cursor.close()
+        finally:
+            await daemon.stop()
+    assert {line["who"] for line in system.audited()} <= {"daemon", "anybody"}
