@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_client import Client
+from daemon.tests.support.certificates import SERVER, Authority
 
 pytestmark = pytest.mark.jvm
 TOPIC = "persistent://public/default/identified"
@@ -29,10 +30,48 @@ def write(file: Path, text: str) -> None:
     draft.rename(file)
 
 
-def identities(*tokens: str) -> str:
+def identities(*tokens: str, deployments: Sequence[str] = ("*",)) -> str:
     hashes = [f"sha256:{hashlib.sha256(token.encode()).hexdigest()}" for token in tokens]
-    daemon = {"name": "daemon", "roles": ["writer"], "token_hashes": hashes, "deployments": ["*"]}
+    daemon = {
+        "name": "daemon",
+        "roles": ["writer"],
+        "token_hashes": hashes,
+        "deployments": list(deployments),
+    }
     return json.dumps({"identities": [daemon]})
+
+
+class System:
+    """The stack with a gateway that reads `known` and writes `audit`, and a daemon's `token`."""
+
+    def __init__(self, folder: Path, content: str, *more: str) -> None:
+        self.folder = folder
+        self.known, self.token = folder / "identities.json", folder / "token"
+        self.audit = folder / "audit.log"
+        self.known.write_text(content)
+        self.token.write_text("first\n")
+        self.stack = Standalone(
+            folder / "stack",
+            bookies=1,
+            arguments=[
+                *("--identities-file", str(self.known)),
+                *("--audit-log-file", str(self.audit)),
+                *("--tls-cert-refresh-check-duration-sec", "1"),
+                *more,
+            ],
+        )
+
+    def daemon(self, *more: str) -> DaemonProcess:
+        flags = [
+            *(more or ("--gateway-token-file", str(self.token))),
+            *("--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1"),
+        ]
+        return DaemonProcess(self.folder, self.stack.gateway, self.stack.zookeeper, flags)
+
+    def audited(self) -> list[dict[str, str]]:
+        """But for what the gateway warms up with."""
+        lines = [json.loads(line) for line in self.audit.read_text().splitlines()]
+        return [line for line in lines if line["who"] != "the gateway itself"]
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -44,31 +83,11 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 async def test_acks_flow_while_tokens_and_connections_change(tmp_path: Path) -> None:
-    known, token, audit = (tmp_path / name for name in ("identities.json", "token", "audit.log"))
-    known.write_text(identities("first"))
-    token.write_text("first\n")
-    stack = Standalone(
-        tmp_path / "stack",
-        bookies=1,
-        arguments=[
-            *("--identities-file", str(known)),
-            *("--audit-log-file", str(audit)),
-            *("--tls-cert-refresh-check-duration-sec", "1"),
-            *("--connection-age-max-s", str(AGE_S)),
-        ],
-    )
+    system = System(tmp_path, identities("first"), "--connection-age-max-s", str(AGE_S))
+    known, token, audited = system.known, system.token, system.audited
     sent, longest_s = 0, 0.0
-
-    def audited() -> list[dict[str, object]]:
-        lines = [json.loads(line) for line in audit.read_text().splitlines()]
-        return [line for line in lines if line["who"] != "the gateway itself"]
-
-    with stack:
-        flags = [
-            *("--gateway-token-file", str(token)),
-            *("--ensemble", "1", "--write-quorum", "1", "--ack-quorum", "1"),
-        ]
-        daemon = DaemonProcess(tmp_path, stack.gateway, stack.zookeeper, flags)
+    with system.stack:
+        daemon = system.daemon()
         try:
             await daemon.start()
             async with Client(daemon.address) as client:
@@ -113,6 +132,73 @@ async def test_acks_flow_while_tokens_and_connections_change(tmp_path: Path) -> 
     lines = audited()
     assert {"create", "fence"} <= {line["action"] for line in lines}
     assert {line["who"] for line in lines} <= {"daemon", "anybody"}
-    assert "second" not in audit.read_text() and "first" not in audit.read_text()
+    assert "second" not in system.audit.read_text() and "first" not in system.audit.read_text()
     said = (tmp_path / "daemon.log").read_text()
     assert '"level":"error"' not in said, said[-2000:]
+
+
+async def test_a_new_root_waits_until_the_file_names_it(tmp_path: Path) -> None:
+    system = System(tmp_path, identities("first", deployments=()))
+    with system.stack:
+        daemon = system.daemon()
+        try:
+            await daemon.start()
+            async with Client(daemon.address) as client, asyncio.timeout(120):
+                cursor = client.cursor(TOPIC, "s")
+                await cursor.opened()
+                # more than fits a footer
+                await cursor.ack_many(7, range(0, 400_000, 2))
+                waiting = asyncio.create_task(cursor.durable())
+                await until(lambda: any(line["action"] == "refused" for line in system.audited()))
+                (refused, *_) = system.audited()
+                assert (refused["result"], refused["call"]) == ("OTHER_DEPLOYMENT", "Create")
+                write(system.known, identities("first", deployments=[refused["deployment"]]))
+                await waiting
+                assert await client.store.ack_state(TOPIC, "s", 7, [0, 1]) == {0: True, 1: False}
+                await cursor.close()
+        finally:
+            await daemon.stop()
+
+
+async def test_a_certificate_says_who_a_daemon_is(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    gateway = authority.issue("gateway", "gateway.example.com", uses=(SERVER,))
+    own = authority.issue("daemon")
+
+    def named(subject: str) -> str:
+        one = {"name": "daemon", "roles": ["writer"], "certificates": [subject]}
+        return json.dumps({"identities": [one | {"deployments": ["*"]}]})
+
+    system = System(
+        tmp_path,
+        named("cn=daemon"),
+        *("--tls-certificate-file-path", gateway.certificate),
+        *("--tls-key-file-path", gateway.key),
+        *("--tls-trust-certs-file-path", gateway.trust_certs),
+    )
+    with system.stack:
+        daemon = system.daemon(
+            "--gateway-tls-enabled",
+            *("--gateway-tls-server-name", "gateway.example.com"),
+            *("--tls-certificate-file-path", own.certificate),
+            *("--tls-key-file-path", own.key),
+            *("--tls-trust-certs-file-path", own.trust_certs),
+        )
+        try:
+            await daemon.start()
+            async with Client(daemon.address) as client, asyncio.timeout(120):
+                cursor = client.cursor(TOPIC, "s")
+                await cursor.opened()
+                await cursor.ack_many(7, range(0, 400_000, 2))
+                await cursor.durable()
+                await until(lambda: any(line["action"] == "create" for line in system.audited()))
+                write(system.known, named("CN=another"))
+                await cursor.ack_many(7, range(1, 400_000, 2))
+                reasons = {"UNKNOWN_CERTIFICATE"}
+                await until(lambda: reasons <= {line["result"] for line in system.audited()})
+                write(system.known, named("CN=daemon"))
+                await cursor.durable()
+                await cursor.close()
+        finally:
+            await daemon.stop()
+    assert {line["who"] for line in system.audited()} <= {"daemon", "anybody"}

@@ -70,6 +70,7 @@ public final class Callers implements ServerInterceptor {
     private final String token;
     private final X500Principal subject;
     private volatile Let let;
+    private boolean isRefused;
 
     Open(
         OpenCall<?, ?> call,
@@ -133,7 +134,7 @@ public final class Callers implements ServerInterceptor {
   }
 
   /** Ends calls whose callers may no longer make them; called every second or so. */
-  public void look() {
+  public synchronized void look() {
     if (identities == null) {
       return;
     }
@@ -155,11 +156,15 @@ public final class Callers implements ServerInterceptor {
         one.caller.requireRole();
       }
     } catch (LedgerFailure refused) {
-      failures.accept(refused);
-      if (refused.status().getCode() == Status.Code.UNAUTHENTICATED) {
-        audit.unauthenticated(one.method, one.caller.from(), one.caller.name(), refused);
-      } else {
-        audit.refused(new Audited(one.caller, one.method, -1), refused);
+      // Told once, though a call may take a while to end.
+      if (!one.isRefused) {
+        one.isRefused = true;
+        failures.accept(refused);
+        if (refused.status().getCode() == Status.Code.UNAUTHENTICATED) {
+          audit.unauthenticated(one.method, one.caller.from(), one.caller.name(), refused);
+        } else {
+          audit.refused(new Audited(one.caller, one.method, -1), refused);
+        }
       }
       try {
         one.call.revoke(refused);

@@ -57,6 +57,18 @@ class IdentitiesTest {
   }
 
   @Test
+  void theFileOfThePageIsOne() throws Exception {
+    String page = Files.readString(Path.of("..", "..", "docs", "run", "rights-gateway.md"));
+    int begins = page.indexOf("```json") + "```json".length();
+    Identities all =
+        Identities.of(
+            page.substring(begins, page.indexOf("```", begins)).getBytes(StandardCharsets.UTF_8));
+    assertEquals(2, all.all().size());
+    Identity jobs = all.byTokenSubject("jobs").orElseThrow();
+    assertEquals(8, jobs.limit(Quota.READS).orElseThrow());
+  }
+
+  @Test
   void whatIsWrongIsNamed() {
     assertTrue(wrong(one(",'x':1")).contains("\"x\""));
     assertTrue(wrong(one(",'topics':'*'")).contains("list of strings"));

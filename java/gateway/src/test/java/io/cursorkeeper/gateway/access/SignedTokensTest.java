@@ -73,6 +73,21 @@ class SignedTokensTest {
         published
             .verified(Jwt.signed("RS512", "SHA512withRSA", rsa.getPrivate(), SUBJECT), NOW)
             .subject());
+    for (int bits : new int[] {256, 384, 512}) {
+      assertEquals(
+          "s", published.verified(Jwt.padded(bits, rsa.getPrivate(), SUBJECT), NOW).subject());
+    }
+    String words = "{\"alg\":\"RS256\",\"typ\":\"JWT\",\"kid\":\"1\"%s}";
+    assertEquals(
+        "s",
+        published
+            .verified(
+                Jwt.headed(words.formatted(""), SUBJECT, "SHA256withRSA", rsa.getPrivate()), NOW)
+            .subject());
+    for (String more : new String[] {",\"crit\":[\"x\"]", ",\"alg\":\"RS256\""}) {
+      refused(
+          published, Jwt.headed(words.formatted(more), SUBJECT, "SHA256withRSA", rsa.getPrivate()));
+    }
     refused(published, Jwt.signed("RS256", "SHA512withRSA", rsa.getPrivate(), SUBJECT));
     refused(published, Jwt.mac("HS256", rsa.getPublic().getEncoded(), SUBJECT));
     refused(published, Jwt.signed("none", "SHA256withRSA", rsa.getPrivate(), SUBJECT));
