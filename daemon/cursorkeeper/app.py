@@ -412,7 +412,7 @@ class Daemon:
             await asyncio.sleep(self._tls.tls_cert_refresh_check_duration_sec)
             was, problem = problem, ""
             try:
-                self._guard.look()
+                await self._guard.look()
             except SettingsError as e:
                 problem = e.message
                 if problem != was:

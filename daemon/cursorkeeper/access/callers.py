@@ -15,7 +15,7 @@ from typing import Any
 from cryptography import x509
 
 from cursorkeeper.access import signed_tokens
-from cursorkeeper.access.identities_file import Known
+from cursorkeeper.access.identities_file import Known, subject_of
 from cursorkeeper.access.identity import ANYBODY, Identity, Role
 from cursorkeeper.access.signed_tokens import SignedTokens, TokenProblem
 
@@ -104,7 +104,7 @@ class Table:
             subject = x509.load_pem_x509_certificate(certificate).subject
         except ValueError as e:
             raise Unauthenticated(f"the certificate cannot be read: {e}") from None
-        found = known.certificates.get(subject)
+        found = known.certificates.get(subject_of(subject))
         if found is None:
             raise Unauthenticated(
                 f"no identity has the certificate {subject.rfc4514_string()[:256]!r}: add it to "

@@ -21,7 +21,9 @@ from cursorkeeper.core.setting import SettingsError
 from cursorkeeper.core.shape import worded
 
 BYTES_MAX = 1 << 20
+_LISTS = ("roles", "certificates", "token_hashes", "token_subjects", "topics", "deployments")
 _REMEDY = "docs/run/rights.md shows its form"
+_PART = re.compile(r"(^|(?<!\\)[,+])\s*([A-Za-z][A-Za-z0-9.-]*|[0-9][0-9.]*)\s*=")
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _Positive = Annotated[int, msgspec.Meta(ge=1, le=(1 << 62))]
 
@@ -36,11 +38,11 @@ class _Quotas(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
-    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._@-]{1,128}$")]
+    name: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9._@-]{1,128}\Z")]
     roles: Annotated[list[Role], msgspec.Meta(min_length=1)]
     certificates: list[str] = []
     token_hashes: list[str] = []
-    token_subjects: list[str] = []
+    token_subjects: list[Annotated[str, msgspec.Meta(min_length=1)]] = []
     topics: list[Annotated[str, msgspec.Meta(min_length=1)]] = []
     deployments: list[Annotated[str, msgspec.Meta(min_length=1)]] = []
     quotas: _Quotas = msgspec.field(default_factory=_Quotas)
@@ -50,13 +52,17 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     identities: list[_Entry]
 
 
+Subject = tuple[frozenset[tuple[str, str]], ...]
+"""A certificate's, as subjects are compared: capitals and repeated spaces do not matter."""
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """The identities by what they prove themselves with. `hashes` are SHA-256, in hex."""
 
     hashes: dict[str, Identity]
     subjects: dict[str, Identity]
-    certificates: dict[x509.Name, Identity]
+    certificates: dict[Subject, Identity]
 
 
 class FileProblem(Exception):
@@ -104,8 +110,10 @@ def parse(content: bytes) -> Known:
 
 
 def _add(entry: _Entry, known: Known) -> None:
-    if len(set(entry.roles)) < len(entry.roles):
-        raise FileProblem(f"{entry.name}: a role is there twice", "name it once")
+    for member in _LISTS:
+        given = getattr(entry, member)
+        if len(set(given)) < len(given):
+            raise FileProblem(f"{entry.name}: {member} has something twice", "name it once")
     identity = Identity(
         entry.name, frozenset(entry.roles), Topics(tuple(entry.topics)), _quotas(entry.quotas)
     )
@@ -123,12 +131,13 @@ def _add(entry: _Entry, known: Known) -> None:
 
 
 def _put(identity: Identity, given: str, where: dict[object, Identity], key: object) -> None:
-    other = where.setdefault(key, identity)
-    if other is not identity:
+    other = where.get(key)
+    if other is not None:
         raise FileProblem(
             f"{identity.name}: {given} is already that of {other.name}",
-            "give each identity credentials of its own",
+            "give each identity credentials of its own, each once",
         )
+    where[key] = identity
 
 
 def _hash(name: str, given: str) -> str:
@@ -141,14 +150,28 @@ def _hash(name: str, given: str) -> str:
     return found[1]
 
 
-def _subject(name: str, given: str) -> x509.Name:
+def subject_of(name: x509.Name) -> Subject:
+    """For comparing. It is empty for a certificate without a subject."""
+    return tuple(
+        frozenset(
+            (one.oid.dotted_string, " ".join(str(one.value).split()).casefold()) for one in part
+        )
+        for part in name.rdns
+    )
+
+
+def _subject(name: str, given: str) -> Subject:
+    spelt = _PART.sub(lambda part: f"{part[1]}{part[2].upper()}=", given)
     try:
-        return x509.Name.from_rfc4514_string(given)
-    except ValueError as e:
+        subject = subject_of(x509.Name.from_rfc4514_string(spelt))
+    except ValueError:
+        subject = ()
+    if not subject:
         raise FileProblem(
-            f"{name}: certificates holds {given[:200]!r}, which is no subject ({e or 'RFC 4514'})",
+            f"{name}: certificates holds {given[:200]!r}, which is no subject (RFC 4514)",
             "write what `openssl x509 -noout -subject -nameopt RFC2253 -in FILE` prints",
-        ) from None
+        )
+    return subject
 
 
 def _quotas(given: _Quotas) -> Quotas:

@@ -5,6 +5,7 @@ Owns: putting identity, rights, quotas and the audit log together. Does not own:
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -70,12 +71,12 @@ class Guard:
             raise unwanted(e) from None
         return identity
 
-    def look(self) -> None:
+    async def look(self) -> None:
         """Takes what the files say now; streams whose identity is gone, or whose token has expired,
-        end. Raises SettingsError where the files cannot be used; nothing changes then.
+        end. Raises SettingsError where the files cannot be used; what they said before counts then.
         """
         try:
-            self.callers.look()
+            await asyncio.to_thread(self.callers.look)  # a large file takes its time
         finally:
             for one in list(self.staying):
                 one.look_again()

@@ -280,7 +280,7 @@ async def test_what_is_taken_from_an_identity_ends_its_streams(cast: Cast) -> No
             # one of its topics
             cast.identities[0]["topics"] = ["persistent://acme/kept/"]
             cast.write()
-            keeper.guard.look()
+            await keeper.guard.look()
             with pytest.raises(NotAllowed):
                 await first.ack(7, 1)
                 await first.durable()
@@ -289,7 +289,7 @@ async def test_what_is_taken_from_an_identity_ends_its_streams(cast: Cast) -> No
             # its token, after another one was added: whoever has that goes on
             cast.identities[0]["token_hashes"] = []
             cast.write()
-            keeper.guard.look()
+            await keeper.guard.look()
             with pytest.raises(CursorKeeperError, match="UNAUTHENTICATED"):
                 await second.ack(7, 2)
                 await second.durable()
@@ -309,13 +309,13 @@ async def test_a_token_is_renewed_under_acks(cast: Cast, tmp_path: Path) -> None
                 new = f"token {turn}"
                 cast.identities[0]["token_hashes"].append(digest(new))
                 cast.write()
-                keeper.guard.look()
+                await keeper.guard.look()
                 await cursor.ack(7, 10 * turn + 1)
                 file.with_suffix(".new").write_text(new)
                 file.with_suffix(".new").rename(file)
                 del cast.identities[0]["token_hashes"][:-1]
                 cast.write()
-                keeper.guard.look()
+                await keeper.guard.look()
                 await cursor.ack(7, 10 * turn + 3)
                 await cursor.durable()
             async with Client(keeper.address, said) as other:
@@ -331,12 +331,12 @@ async def test_a_signed_token_ends_with_its_time(cast: Cast) -> None:
         async with Client(keeper.address, settings(short)) as client:
             cursor = client.cursor(OWN, SUB, layout=LAYOUT)
             await cursor.opened()
-            keeper.guard.look()
+            await keeper.guard.look()
             await cursor.ack(7, 1)
             await cursor.durable()
             while True:
                 await asyncio.sleep(0.2)
-                keeper.guard.look()
+                await keeper.guard.look()
                 try:
                     await cursor.ack(7, 2)
                     await cursor.durable()
@@ -359,6 +359,6 @@ async def test_a_file_that_cannot_be_used_changes_nothing(cast: Cast, broken: st
             new.write_text(broken)
             new.rename(cast.file)
             with pytest.raises(SettingsError, match="identities_file"):
-                keeper.guard.look()
+                await keeper.guard.look()
             await cursor.ack(7, 1)
             await cursor.durable()

@@ -8,16 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 
 from cursorkeeper.access import signed_tokens
 from cursorkeeper.access.configured import callers_of
-from cursorkeeper.access.identities_file import BYTES_MAX, FileProblem, parse
+from cursorkeeper.access.identities_file import BYTES_MAX, FileProblem, parse, subject_of
 from cursorkeeper.access.identity import Topics
 from cursorkeeper.app import check
 from cursorkeeper.settings import Settings, SettingsError, load
 from daemon.tests.access.identities import Cast, digest
 from daemon.tests.support.certificates import Authority
 
+ROOT = Path(__file__).parents[3]
 GOOD: dict[str, Any] = {"name": "a", "roles": ["source"], "token_hashes": [digest("t")]}
 
 
@@ -40,7 +42,7 @@ def file_of(*entries: dict[str, Any]) -> bytes:
         (file_of({**GOOD, "name": "a b"}), r"identities\[0\].name"),
         (file_of({**GOOD, "roles": []}), r"identities\[0\].roles"),
         (file_of({**GOOD, "roles": ["king"]}), r"king"),
-        (file_of({**GOOD, "roles": ["source", "source"]}), "a role is there twice"),
+        (file_of({**GOOD, "roles": ["source", "source"]}), "roles has something twice"),
         (file_of({**GOOD, "topic": ["*"]}), "topic"),
         (file_of({**GOOD, "topics": [""]}), r"topics\[0\]"),
         (file_of({**GOOD, "token_hashes": []}), "nobody can prove to be it"),
@@ -67,8 +69,36 @@ def test_what_is_wrong_is_said(content: bytes, says: str) -> None:
     assert problem.value.remedy
 
 
-def test_a_credential_may_be_given_twice_to_the_same_identity() -> None:
-    assert len(parse(file_of({**GOOD, "token_hashes": [digest("t"), digest("t")]})).hashes) == 1
+CASES = json.loads((ROOT / "testdata/identities/cases.json").read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["what"])
+def test_a_gateway_takes_the_same_files(case: dict[str, Any]) -> None:
+    """The gateway's tests have these cases, too."""
+    if case["is_good"]:
+        parse(case["file"].encode())
+        return
+    with pytest.raises(FileProblem) as problem:
+        parse(case["file"].encode())
+    assert problem.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("given", "shown", "is_same"),
+    [
+        ("CN=b, O=Acme", "CN=b,O=Acme", True),
+        ("cn=B,o=acme", "CN=b,O=Acme", True),
+        ("CN=b\\, c,O=Acme", "CN=b\\, c,O=Acme", True),
+        ("O=Acme,CN=b", "CN=b,O=Acme", False),
+        ("CN=b", "CN=b,O=Acme", False),
+        ("CN=b,O=Acme", "CN=b\\,O\\=Acme", False),
+        ("UID=x+CN=y", "CN=y+UID=x", True),
+    ],
+)
+def test_subjects_are_compared_as_names(given: str, shown: str, is_same: bool) -> None:
+    known = parse(file_of({**GOOD, "certificates": [given]}))
+    subject = subject_of(x509.Name.from_rfc4514_string(shown))
+    assert (subject in known.certificates) is is_same
 
 
 @pytest.mark.parametrize(

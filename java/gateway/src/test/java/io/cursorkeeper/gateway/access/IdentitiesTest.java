@@ -1,10 +1,13 @@
 package io.cursorkeeper.gateway.access;
 
+import static org.junit.jupiter.api.Assertions.assertDoesNotThrow;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -54,6 +57,23 @@ class IdentitiesTest {
     Identity other = all.byTokenSubject("s").orElseThrow();
     assertFalse(other.hasDeployment("d") || other.hasTopic("persistent://acme/n/t"));
     assertFalse(other.hasDeployment(""), "absent: none");
+  }
+
+  /** A daemon's tests have these cases, too. */
+  @Test
+  void aDaemonTakesTheSameFiles() throws Exception {
+    JsonNode cases =
+        new ObjectMapper().readTree(Path.of("../../testdata/identities/cases.json").toFile());
+    assertTrue(cases.size() > 50);
+    for (JsonNode one : cases) {
+      byte[] file = one.get("file").asText().getBytes(StandardCharsets.UTF_8);
+      String what = one.get("what").asText();
+      if (one.get("is_good").asBoolean()) {
+        assertDoesNotThrow(() -> Identities.of(file), what);
+      } else {
+        assertThrows(IllegalArgumentException.class, () -> Identities.of(file), what);
+      }
+    }
   }
 
   @Test
