@@ -15,8 +15,18 @@ import pytest
 
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.stack.errors import StackError
-from cursorkeeper_client import Acks, AnswerTimeout, Client, LayoutItem, LayoutState, LedgerAcks
+from cursorkeeper_client import (
+    Acks,
+    AnswerTimeout,
+    Client,
+    ClientSettings,
+    LayoutItem,
+    LayoutState,
+    LedgerAcks,
+)
+from cursorkeeper_client.tls import TlsFiles
 from daemon.tests.end_to_end.conftest import Daemons
+from daemon.tests.end_to_end.test_java_client import tls_flags
 
 pytestmark = [pytest.mark.jvm, pytest.mark.timeout(300)]
 
@@ -25,11 +35,12 @@ LAYOUT = [LayoutItem(LEDGER, LayoutState.OPEN)]
 ANSWER_MAX_S = 120
 
 
-async def health(address: str) -> int:
+async def health(address: str, *flags: str) -> int:
     """The exit code of the command."""
     asked = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "cursorkeeper.cli.main", "health", "--timeout-s", "60"),
+        *(sys.executable, "-m", "cursorkeeper.cli.main", "health", "--timeout-s", "20"),
         *("--address", address),
+        *flags,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -69,6 +80,26 @@ async def test_one_daemon_at_a_time_serves_a_socket(
         await daemons.start(stack.gateway, stack.zookeeper, listen=address)
         await confirmed(client, 4)
     assert path.is_socket()
+
+
+async def test_tls_at_a_socket(stack: Standalone, daemons: Daemons, tmp_path: Path) -> None:
+    address, folder = f"unix:{tmp_path / 'acks.sock'}", tmp_path / "tls"
+    await daemons.start(stack.gateway, stack.zookeeper, *tls_flags(folder), listen=address)
+    certificate, key, trust = (
+        str(folder / f"{name}.pem") for name in ("source", "source-key", "authority")
+    )
+    flags = (
+        *("--tls", "--tls-trust-certs-file-path", trust),
+        *("--tls-certificate-file-path", certificate, "--tls-key-file-path", key),
+    )
+    assert await health(address) == 3
+    assert await health(address, *flags) == 3, "the daemon's certificate is not of localhost"
+    assert await health(address, *flags, "--tls-server-name", "broker.example.com") == 0
+    settings = ClientSettings(
+        tls=TlsFiles(certificate, key, trust), tls_server_name="broker.example.com"
+    )
+    async with Client(address, settings) as client:
+        await confirmed(client, 1)
 
 
 async def test_a_source_is_told_that_nobody_listens(tmp_path: Path) -> None:
