@@ -5,9 +5,7 @@ public final class KeeperException extends RuntimeException {
 
   private static final long serialVersionUID = 1;
 
-  /**
-   * What happened. Up to NOT_ALLOWED the keeper's own codes; what follows is said on this side.
-   */
+  /** What happened. Up to NOT_ALLOWED the keeper's own codes; what follows is said on this side. */
   public enum Code {
     BAD_MESSAGE,
     UNKNOWN_HANDLE,
