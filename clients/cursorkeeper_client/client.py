@@ -41,9 +41,9 @@ class _Link:
 
 
 class Client:
-    """Of the daemon at `address` (`host:port` or `unix:path`), or of those that dial into a started
-    `SourceServer`, one after the other. `async with Client(address) as client` begins at once and
-    does not wait: the cursors say how it goes.
+    """Of the daemon at `address` (`host:port`, or `unix:` and a path), or of those that dial into a
+    started `SourceServer`, one after the other. `async with Client(address) as client` begins at
+    once and does not wait: the cursors say how it goes.
     """
 
     def __init__(

@@ -500,6 +500,12 @@ def test_wrong_settings_and_addresses_are_refused() -> None:
         replace(SETTINGS, open_timeout_s=float("nan"))
     with pytest.raises(TypeError, match="an address is a text"):
         Client(b"127.0.0.1:1")  # type: ignore[arg-type]
+    for relative in ("unix:acks.sock", "unix:", "unix://host/acks.sock"):
+        with pytest.raises(ValueError, match="has no absolute path; write it"):
+            Client(relative)
+    with pytest.raises(ValueError, match="a path of 108 bytes"):
+        Client("unix:///" + "x" * 107)
+    Client("unix:/" + "x" * 106)
 
 
 @pytest.mark.parametrize("limit_s", [float("nan"), "5", True])

@@ -4,7 +4,8 @@ decides nothing.
 Ready means: ZooKeeper and the gateway answered, their limits fit ours, and the sink listens. One
 JSON line on standard output says so; until then `readiness` waits, if it may. SIGTERM and SIGINT
 drain: no new cursors, last flush of each, footers, exit within `close_timeout_s`. Before ready they
-end the start. Nothing is written to a file system.
+end the start. Nothing is written to a file system but the socket, where `listen` names one, and its
+lock.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from cursorkeeper.runtime import gc
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.settings import Settings, SettingsError, Tls
+from cursorkeeper.socket_file import SocketFile, SocketFileError, is_unix, path_of
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.guard import Guard
 from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck, Subscriber
@@ -69,7 +71,6 @@ log = structlog.get_logger("cursorkeeper")
 
 CLOSING_SHARE = 0.95
 """Of `close_timeout_s`: the cursors' part; servers and clients are let go in the rest."""
-UNIX = "unix:"
 AGE_GRACE_S = 30.0
 """What is on its way over a connection that is too old gets so long to be answered."""
 SERVICES = [one.full_name for one in acks_pb2.DESCRIPTOR.services_by_name.values()]
@@ -94,13 +95,20 @@ def check(settings: Settings) -> None:
     for name in ("listen", "metrics_listen"):
         address = getattr(own, name)
         host, colon, port = address.rpartition(":")
-        if name == "listen" and address.startswith(UNIX):
+        if name == "listen" and is_unix(address):
+            try:
+                path_of(address)
+            except SocketFileError as e:
+                raise SettingsError(f"listen = {e.message}", e.remedy) from None
             continue
         if (address or name == "listen") and not (
             host and colon and port.isdecimal() and int(port) < 65_536
         ):
-            raise SettingsError(f"{name} = {address!r} is not an address", "write host:port")
-    if own.listen.startswith(UNIX) and own.workers > 1:
+            raise SettingsError(
+                f"{name} = {address!r} is not an address",
+                "write host:port, or unix: and a path" if name == "listen" else "write host:port",
+            )
+    if is_unix(own.listen) and own.workers > 1:
         raise SettingsError(
             f"listen = {own.listen!r}: {own.workers} workers need a port each", "use host:port"
         )
@@ -134,7 +142,7 @@ def check(settings: Settings) -> None:
 
 def _is_of_this_machine(address: str) -> bool:
     """Whether nobody else can connect to it. A name that is not known is anybody's."""
-    if address.startswith(UNIX):
+    if is_unix(address):
         return True
     host = address.rpartition(":")[0].strip("[]")
     try:
@@ -188,6 +196,7 @@ class Daemon:
         self.address = ""
         self.metrics_address = ""
         self._server: grpc.aio.Server | None = None
+        self._socket = SocketFile(self.own.listen) if is_unix(self.own.listen) else None
         self._health = health.aio.HealthServicer()
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_metrics: Callable[[], None] | None = None
@@ -345,13 +354,21 @@ class Daemon:
                 f"cannot listen on {self.own.listen}: is another daemon running there? Use {option}"
             ) from e
         await server.start()
-        self.address = (
-            self.own.listen if self.own.listen.startswith(UNIX) else f"{host}:{bound or port}"
-        )
+        self.address = f"{host}:{bound or port}" if self._socket is None else self.own.listen
         await self.say_health(serving=self._place is None)
 
     def _add_port(self, server: grpc.aio.Server) -> int:
         """Raises RuntimeError, StartError."""
+        if self._socket is None:
+            return self._bind(server)
+        try:
+            self._socket.take()
+        except SocketFileError as e:
+            raise StartError(e.message, e.remedy) from None
+        with self._socket.mode():
+            return self._bind(server)
+
+    def _bind(self, server: grpc.aio.Server) -> int:
         tls = self._tls
         if not tls.tls_enabled:
             return int(server.add_insecure_port(self.own.listen))
@@ -451,6 +468,8 @@ class Daemon:
             ]
         if self._server is not None:
             await self._server.stop(grace=0.5)
+        if self._socket is not None:
+            self._socket.let_go()  # gRPC has removed the socket, and cannot remove a successor's
         await self._siblings.close()
         if self._stop_metrics is not None:
             self._stop_metrics()

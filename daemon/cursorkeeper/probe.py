@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cursorkeeper.problems import Kind, ProblemError
+from cursorkeeper.socket_file import UNIX, SocketFileError, is_unix, path_of
 
 LISTEN_VARIABLE = "CURSORKEEPER_LISTEN"
 DEFAULT_ADDRESS = "127.0.0.1:7650"
@@ -133,11 +134,16 @@ def address_to_ask(given: str | None, listen: str | None) -> str:
         if listen
         else (DEFAULT_ADDRESS, "")
     )
+    if is_unix(text or ""):
+        try:
+            return f"{UNIX}{path_of(text or '')}"
+        except SocketFileError as e:
+            raise ProblemError(f"{source} = {e.message}", e.remedy, Kind.USAGE) from None
     host, colon, port = (text or "").rpartition(":")
     if not (host and colon and port.isdecimal() and 0 < int(port) < 65_536):
         raise ProblemError(
             f"{source} = {text!r} is not an address to ask",
-            "give host:port with --address",
+            "give host:port, or unix: and a path, with --address",
             Kind.USAGE,
         )
     return f"127.0.0.1:{port}" if host in ANY_HOST else f"{host}:{port}"

@@ -79,7 +79,7 @@ class Daemon:
     listen: str = setting(
         "127.0.0.1:7650",
         "Where sources publish (`AckSink`) and tools ask (`CursorStore`): host:port, or unix: and "
-        "the path of a socket.",
+        "the absolute path of a socket.",
     )
     sources: list[str] = setting([], "Sources to subscribe to (`AckSource`): host:port each.")
     metrics_listen: str = setting("127.0.0.1:7652", "Prometheus text at /metrics; empty: off.")

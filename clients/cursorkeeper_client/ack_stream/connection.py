@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Protocol
@@ -33,6 +34,9 @@ from cursorkeeper_client.settings import ClientSettings
 from cursorkeeper_client.tls import TlsError
 
 SESSIONS_WAITING_MAX = 16
+UNIX = "unix:"
+PATH_BYTES_MAX = 107
+"""Of a socket of the file system: what the kernel has room for."""
 SINK_METHOD = "/cursorkeeper.acks.v1.AckSink/Publish"
 
 
@@ -53,9 +57,12 @@ class Line(Protocol):
 
 
 class SourceConnection:
-    """Dials the daemon's `AckSink` at `host:port` or `unix:path`."""
+    """Dials the daemon's `AckSink` at `host:port`, or at `unix:` and an absolute path."""
 
     def __init__(self, address: str, settings: ClientSettings | None = None) -> None:
+        """Raises ValueError for a path at which nothing can listen."""
+        if address.startswith(UNIX):
+            _check_path(address)
         self._address, self._settings = address, settings or ClientSettings()
         self._task: asyncio.Task[None] | None = None
 
@@ -80,7 +87,7 @@ class SourceConnection:
     def to_worker(self, _number: int, address: str) -> SourceConnection:
         """Dials `address`; one without a host at the host that is dialled here."""
         if address.startswith(":"):
-            is_local = self._address.startswith("unix:")
+            is_local = self._address.startswith(UNIX)
             host = "127.0.0.1" if is_local else self._address.rpartition(":")[0]
             address = f"{host}{address}"
         return SourceConnection(address, self._settings)
@@ -168,7 +175,7 @@ class SourceServer(_DialledIn):
         self._server, port = serve_subscribe(self._wanted, self._settings, self._subscribe)
         self.address = (
             self._wanted
-            if self._wanted.startswith("unix:")
+            if self._wanted.startswith(UNIX)
             else f"{self._wanted.rpartition(':')[0]}:{port}"
         )
         await self._server.start()
@@ -207,6 +214,20 @@ class SourceServer(_DialledIn):
             session.end(ended)
             sender.cancel()
             await asyncio.gather(sender, return_exceptions=True)
+
+
+def _check_path(address: str) -> None:
+    rest = address.removeprefix(UNIX)
+    path = rest.removeprefix("//") if rest.startswith("///") else rest
+    if not path.startswith("/") or path.startswith("//"):
+        raise ValueError(
+            f"{address!r} has no absolute path; write it as unix:/run/cursorkeeper/acks.sock"
+        )
+    if (size := len(os.fsencode(path))) > PATH_BYTES_MAX:
+        raise ValueError(
+            f"{address!r} has a path of {size} bytes, a socket's has at most {PATH_BYTES_MAX}; let "
+            f"the daemon listen at a shorter one"
+        )
 
 
 async def _send(session: SourceSession, call: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +27,12 @@ SETTINGS = ClientSettings(
 _numbers = itertools.count(1)
 
 
-@pytest_asyncio.fixture(params=["fake", "fake without groups"])
-async def keeper(request: pytest.FixtureRequest) -> AsyncIterator[Keeper]:
+@pytest_asyncio.fixture(params=["fake", "fake without groups", "fake at a socket"])
+async def keeper(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Keeper]:
     """The contract's keepers."""
-    made = fake(groups=request.param == "fake")
+    made = fake(groups=request.param != "fake without groups")
+    if request.param == "fake at a socket":
+        made.address = f"unix:{tmp_path / 'acks.sock'}"
     await made.start()
     yield made
     await made.kill()

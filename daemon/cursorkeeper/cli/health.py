@@ -34,9 +34,9 @@ def _of(setting: str) -> dict[str, object]:
 def health(
     address: Annotated[
         str | None,
-        f"host:port of a daemon or a gateway (default: ${LISTEN_VARIABLE}, else "
-        f"{DEFAULT_ADDRESS}).",
-        {"metavar": "HOST:PORT", "show_default": False},
+        f"host:port of a daemon or a gateway, or unix: and the path of a daemon's socket (default: "
+        f"${LISTEN_VARIABLE}, else {DEFAULT_ADDRESS}).",
+        {"metavar": "ADDRESS", "show_default": False},
     ] = None,
     service: Annotated[
         str,

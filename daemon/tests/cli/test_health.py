@@ -79,6 +79,23 @@ def test_each_answer_has_its_exit_code(address: str, service: str, code: int, st
     }
 
 
+def test_a_socket_of_the_file_system_is_asked(tmp_path: Path) -> None:
+    where = f"unix:{tmp_path / 'acks.sock'}"
+    nobody = ask(**{LISTEN_VARIABLE: where})
+    assert nobody.exit_code == AWAY and "No such file or directory" in nobody.output
+    server = grpc.server(ThreadPoolExecutor(1))
+    servicer = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    servicer.set("", STATUS.SERVING)
+    server.add_insecure_port(where)
+    server.start()
+    try:
+        for said in (ask("--address", where), ask(**{LISTEN_VARIABLE: where})):
+            assert said.exit_code == 0 and said.output == f"{where}: SERVING\n"
+    finally:
+        server.stop(0).wait(10)
+
+
 def test_nobody_there() -> None:
     said = ask("--address", f"127.0.0.1:{free_port()}", "--json")
     assert said.exit_code == AWAY and json.loads(said.stdout)["status"] == "NO_ANSWER"
@@ -128,6 +145,14 @@ def test_where_it_asks() -> None:
         == "127.0.0.1:7650"
     )
     assert address_to_ask(None, "[::1]:7650") == "[::1]:7650"
+    assert (
+        address_to_ask(None, "unix:/run/acks.sock")
+        == address_to_ask("unix:///run/acks.sock", "0.0.0.0:1")
+        == "unix:/run/acks.sock"
+    )
+    with pytest.raises(ProblemError, match="is not absolute") as relative:
+        address_to_ask("unix:acks.sock", None)
+    assert exit_code(relative.value.problem) == USAGE
     for given, listen in (
         ("", None),
         ("host", None),

@@ -41,10 +41,14 @@ class Daemons:
     def __init__(self, folder: Path) -> None:
         self._folder, self._all = folder, list[DaemonProcess]()
 
-    async def start(self, gateway: str, zookeeper: str, *extra: str) -> DaemonProcess:
+    async def start(
+        self, gateway: str, zookeeper: str, *extra: str, listen: str = ""
+    ) -> DaemonProcess:
+        """At a port of its own, unless `listen` says where."""
         folder = self._folder / f"daemon-{len(self._all)}"
         folder.mkdir()
         daemon = DaemonProcess(folder, gateway, zookeeper, extra)
+        daemon.address = listen or daemon.address
         self._all.append(daemon)
         await daemon.start()
         return daemon

@@ -40,7 +40,7 @@ def tls_flags(folder: Path) -> tuple[str, ...]:
     )
 
 
-@pytest.mark.parametrize("kind", ["plain", "workers", "tls"])
+@pytest.mark.parametrize("kind", ["plain", "workers", "tls", "socket", "socket-tls"])
 async def test_the_contract_of_the_java_client_holds_for_the_daemon(
     stack: Standalone, daemons: Daemons, tmp_path: Path, kind: str
 ) -> None:
@@ -48,10 +48,11 @@ async def test_the_contract_of_the_java_client_holds_for_the_daemon(
     options: tuple[str, ...] = ()
     if kind == "workers":
         flags = ("--workers", "2", "--worker-port", "0")
-    if kind == "tls":
+    if kind.endswith("tls"):
         flags = tls_flags(tmp_path / "tls")
         options = (f"-Dcursorkeeper.certificates={tmp_path / 'tls'}",)
-    daemon = await daemons.start(stack.gateway, stack.zookeeper, *flags)
+    listen = f"unix:{tmp_path / 'acks.sock'}" if kind.startswith("socket") else ""
+    daemon = await daemons.start(stack.gateway, stack.zookeeper, *flags, listen=listen)
     others = needed(TARGET / "test.classpath").read_text().strip()
     path = f"{needed(JAR)}:{needed(TARGET / 'test-classes')}:{others}"
     log = tmp_path / "contract.log"

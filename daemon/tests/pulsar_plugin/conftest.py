@@ -22,11 +22,15 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
 async def daemon(
     stack: Standalone, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[DaemonProcess]:
-    """Its parameter, if it has one: the number of its workers."""
+    """Its parameter, if it has one: the number of its workers; 0: one, at a socket of the file
+    system.
+    """
     (tmp_path / "daemon").mkdir()
     workers: int = getattr(request, "param", 1)
     several = ["--workers", str(workers), "--worker-port", "0"] if workers > 1 else []
     running = DaemonProcess(tmp_path / "daemon", stack.gateway, stack.zookeeper, several)
+    if workers == 0:
+        running.address = f"unix:{tmp_path / 'acks.sock'}"
     await running.start()
     try:
         yield running

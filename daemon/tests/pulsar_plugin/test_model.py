@@ -31,6 +31,16 @@ async def test_what_was_confirmed_is_there_after_any_crash_and_nothing_else(
     assert said.startswith(f"rounds {ROUNDS} ")
 
 
+@pytest.mark.parametrize("daemon", [0], indirect=True)
+@pytest.mark.timeout(RUN_MAX_S + 60)
+async def test_the_same_holds_of_a_daemon_at_a_socket_of_the_file_system(
+    stack: Standalone, daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    assert daemon.address.startswith("unix:/")
+    said = await run("4.2", "ModelMain", tmp_path, stack.zookeeper, daemon.address, SEED, "1")
+    assert said.startswith("rounds 1 ")
+
+
 @pytest.mark.parametrize("line", ENDS)
 @pytest.mark.timeout(RUN_MAX_S + 60)
 async def test_a_copy_of_what_pulsar_keeps_is_equal_after_anything(

@@ -239,10 +239,15 @@ final class DaemonLink implements KeeperLink {
     }
   }
 
-  /** Without a host it is the one that was asked for. */
+  /** Without a host it is the one that was asked for; who dials a socket is on its machine. */
   private String addressOf(String told) {
+    if (!told.startsWith(":")) {
+      return told;
+    }
     String asked = settings.address();
-    return told.startsWith(":") ? asked.substring(0, asked.lastIndexOf(':')) + told : told;
+    return UnixAddress.is(asked)
+        ? "127.0.0.1" + told
+        : asked.substring(0, asked.lastIndexOf(':')) + told;
   }
 
   private Link linkOf(String topic, String subscription) {

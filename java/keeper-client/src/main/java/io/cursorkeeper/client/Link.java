@@ -49,6 +49,13 @@ final class Link {
   private static final long GAP_NS = TimeUnit.MILLISECONDS.toNanos(2);
   private static final Metadata.Key<String> AUTHORIZATION =
       Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
+
+  /** The transport wants a host, which nobody asks a name server for, and nobody dials. */
+  private static final String ANY_HOST = "127.0.0.1:1";
+
+  /** What gRPC calls the other end of a socket of the file system, everywhere. */
+  private static final String LOCAL_AUTHORITY = "localhost";
+
   private static final Duration HELLO_TIMEOUT = Duration.ofSeconds(10);
 
   /**
@@ -298,7 +305,15 @@ final class Link {
         settings.tls().isPresent()
             ? settings.tls().get().credentials()
             : InsecureChannelCredentials.create();
-    OkHttpChannelBuilder dialling = OkHttpChannelBuilder.forTarget("dns:///" + address, shown);
+    OkHttpChannelBuilder dialling;
+    if (UnixAddress.is(address)) {
+      dialling =
+          OkHttpChannelBuilder.forTarget("dns:///" + ANY_HOST, shown)
+              .socketFactory(new UnixSockets(UnixAddress.of(address)))
+              .overrideAuthority(LOCAL_AUTHORITY);
+    } else {
+      dialling = OkHttpChannelBuilder.forTarget("dns:///" + address, shown);
+    }
     settings
         .tls()
         .map(LinkTls::serverName)

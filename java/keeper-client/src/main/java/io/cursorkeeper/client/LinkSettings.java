@@ -12,7 +12,8 @@ import java.util.function.Supplier;
  * The numbers and parts of a link. Made by {@link #of} and the methods that return a changed copy.
  * IllegalArgumentException, with name and value, if one is wrong.
  *
- * @param address {@code host:port} of the daemon's ack stream
+ * @param address {@code host:port} of the daemon's ack stream, or {@code unix:} and the path of its
+ *     socket
  * @param name of this source, in the daemon's logs
  * @param incarnation new in every process
  * @param credentials asked at every connection: the content of the daemon's source token file, or
@@ -46,12 +47,7 @@ public record LinkSettings(
     Optional<LinkTls> tls) {
 
   public LinkSettings {
-    int colon = address.lastIndexOf(':');
-    if (colon < 1
-        || !address.substring(colon + 1).matches("[0-9]{1,5}")
-        || Integer.parseInt(address.substring(colon + 1)) > 65_535) {
-      throw new IllegalArgumentException("address is \"" + address + "\", must be host:port");
-    }
+    check(address);
     Objects.requireNonNull(name, "name");
     Objects.requireNonNull(incarnation, "incarnation");
     Objects.requireNonNull(credentials, "credentials");
@@ -190,6 +186,30 @@ public record LinkSettings(
           keepAlive,
           patience,
           tls);
+    }
+  }
+
+  private static void check(String address) {
+    if (UnixAddress.is(address)) {
+      try {
+        UnixAddress.of(address);
+      } catch (IllegalArgumentException wrong) {
+        throw new IllegalArgumentException(
+            "address is \""
+                + address
+                + "\": "
+                + wrong.getMessage()
+                + "; write unix: and the absolute path of the daemon's socket",
+            wrong);
+      }
+      return;
+    }
+    int colon = address.lastIndexOf(':');
+    if (colon < 1
+        || !address.substring(colon + 1).matches("[0-9]{1,5}")
+        || Integer.parseInt(address.substring(colon + 1)) > 65_535) {
+      throw new IllegalArgumentException(
+          "address is \"" + address + "\", must be host:port, or unix: and a path");
     }
   }
 

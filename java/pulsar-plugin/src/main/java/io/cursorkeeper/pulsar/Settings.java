@@ -1,6 +1,7 @@
 package io.cursorkeeper.pulsar;
 
 import io.cursorkeeper.client.LinkTls;
+import io.cursorkeeper.client.UnixAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -16,7 +17,8 @@ import java.util.TreeSet;
  *
  * @param mode KEEP: the keeper holds the cursors. SHADOW: Pulsar does, and the keeper has copies,
  *     which are compared. OFF: the plugin does nothing
- * @param address {@code host:port} of the daemon's ack stream; empty when OFF
+ * @param address {@code host:port} of the daemon's ack stream, or {@code unix:} and the path of its
+ *     socket; empty when OFF
  * @param tokenFile what the daemon wants of its sources; empty: nothing
  * @param tls how the daemon is dialled; empty: plain text
  * @param namespaces whose topics are kept
@@ -236,6 +238,19 @@ public record Settings(
   }
 
   private static void checkAddress(String address) {
+    if (UnixAddress.is(address)) {
+      try {
+        UnixAddress.of(address);
+      } catch (IllegalArgumentException wrong) {
+        throw new SettingsException(
+            ADDRESS,
+            address,
+            wrong.getMessage(),
+            "write unix: and the whole path of the daemon's socket, as"
+                + " unix:/run/cursorkeeper/acks.sock; listen of the daemon is the same");
+      }
+      return;
+    }
     int colon = address.lastIndexOf(':');
     String port = address.substring(colon + 1);
     if (colon < 1
@@ -245,7 +260,7 @@ public record Settings(
       throw new SettingsException(
           ADDRESS,
           address,
-          "it is not host:port",
+          "it is neither host:port nor unix: and a path",
           "name the ack stream of the CursorKeeper daemon, as 127.0.0.1:7650, or set "
               + MODE
               + "=off");

@@ -52,6 +52,12 @@ class SettingsTest {
   }
 
   @Test
+  void anAddressMayBeASocketOfTheFileSystem() {
+    String address = "unix:/run/cursorkeeper/acks.sock";
+    assertEquals(address, Settings.read(of("cursorKeeperAddress", address)).address());
+  }
+
+  @Test
   void offNeedsNothing() {
     assertEquals(Settings.Mode.OFF, Settings.read(of("cursorKeeperMode", "off")).mode());
   }
@@ -72,6 +78,8 @@ class SettingsTest {
     refused("cursorKeeperAddress", "localhost");
     refused("cursorKeeperAddress", "localhost:0");
     refused("cursorKeeperAddress", "");
+    refused("cursorKeeperAddress", "unix:acks.sock");
+    refused("cursorKeeperAddress", "unix:/" + "x".repeat(107));
     refused("cursorKeeperTokenFile", "/nowhere/token");
     refused("cursorKeeperMode", "maybe");
     refused("cursorKeeperShadowCompareMs", "0");
