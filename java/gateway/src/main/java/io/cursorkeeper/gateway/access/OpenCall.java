@@ -85,9 +85,12 @@ final class OpenCall<Q, A> extends SimpleForwardingServerCall<Q, A> {
       }
       isRevoked = true;
       cancelled = service;
+    }
+    // First: who hears that the call has ended may count on what it held being free.
+    cancelled.onCancel();
+    synchronized (this) {
       super.close(why.status(), why.trailers());
     }
-    cancelled.onCancel();
   }
 
   @Override

@@ -146,6 +146,7 @@ class IdentitiesInUseTest {
     // The handle went with its stream.
     goesOn.send(first, 1);
     assertEquals("NO_HANDLE", goesOn.heard());
+    assertEquals("NO_HANDLE", fresh.answer("Close", first, OURS));
 
     // What cannot be read changes nothing.
     Files.writeString(identities, "{\"identities\": [{\"name\": \"daemon\"");
