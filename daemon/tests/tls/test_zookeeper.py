@@ -14,6 +14,7 @@ import pytest
 from cursorkeeper.connections import zookeeper_settings
 from cursorkeeper.core.setting import SettingsError
 from cursorkeeper.settings import Settings
+from cursorkeeper.zookeeper.acl import CREATOR
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.errors import AccessDenied, ConnectionLost, ZooKeeperError
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
@@ -30,7 +31,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 async def test_what_is_made_is_its_makers(secured: Secured) -> None:
-    mine = ZooKeeperClient(secured.settings(authentication=USER, is_creator_only=True))
+    mine = ZooKeeperClient(secured.settings(authentication=USER, acl=CREATOR))
     await mine.start()
     await mine.ensure_path("/keeper/cursors")
     await mine.create("/keeper/cursors/one", b"1")
@@ -62,7 +63,7 @@ async def test_what_is_made_is_its_makers(secured: Secured) -> None:
 
 
 async def test_a_session_goes_on_over_a_new_connection_as_the_same_user(secured: Secured) -> None:
-    client = ZooKeeperClient(secured.settings(authentication=USER, is_creator_only=True))
+    client = ZooKeeperClient(secured.settings(authentication=USER, acl=CREATOR))
     await client.start()
     await client.ensure_path("/again")
     session = client.session_id
@@ -125,7 +126,7 @@ def test_the_daemons_settings_say_who_it_is(tmp_path: Path) -> None:
     file.write_text("digest:keeper:se:cret\n")
     made = Settings.of(zookeeper_auth_file=str(file), zookeeper_acl="creator")
     found = zookeeper_settings(made.systems)
-    assert found.authentication == ("digest", b"keeper:se:cret") and found.is_creator_only
+    assert found.authentication == ("digest", b"keeper:se:cret") and found.acl == CREATOR
     file.write_text("keeper:secret")
     with pytest.raises(SettingsError, match="write digest:USER:PASSWORD"):
         zookeeper_settings(made.systems)
