@@ -13,18 +13,25 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from cursorkeeper import connections
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.demo.stack import QUICK, Standalone
+from cursorkeeper.format.pulsar import ledger_info
+from cursorkeeper.format.pulsar.values import LedgerInfo, ManagedLedgerInfo
+from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings
+from cursorkeeper.zookeeper.acl import OPEN, Acl
+from cursorkeeper.zookeeper.errors import AccessDenied
 from cursorkeeper_pipeline import cli
 from cursorkeeper_pipeline.failures import OptionError, problem_of_job
-from cursorkeeper_pipeline.jobs import audit
+from cursorkeeper_pipeline.jobs import audit, export, import_
 from cursorkeeper_pipeline.jobs.frame import CLEAN
-from cursorkeeper_pipeline.sinks.tasks import Places
+from cursorkeeper_pipeline.jobs.migration import Run
+from cursorkeeper_pipeline.sinks.tasks import Places, Task
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Table
@@ -194,10 +201,51 @@ def test_one_token_is_good_for_both_sides_of_a_migration(cluster: Cluster, role:
         other = cluster.settings("reader") | {"zookeeper_auth_file": "", "zookeeper_acl": "open"}
         async with connections.zookeeper(Settings.of(**other).systems) as anybody:
             assert (await anybody.get(f"/made-by-{role}")).data == b""
-            with pytest.raises(Exception, match="AccessDenied"):
+            with pytest.raises(AccessDenied):
                 await anybody.get(f"{ROOT}-{role}/one")
 
     asyncio.run(work())
+
+
+def test_a_cursor_goes_to_pulsar_and_is_found_there(cluster: Cluster) -> None:
+    """Tasks of an export, and of imports of the same, as the command line prepares them."""
+    ref = PulsarCursorRef(ONE.topic, ONE.subscription)
+    topic = ledger_info.encode(ManagedLedgerInfo((LedgerInfo(7, 200), LedgerInfo(8))))
+    plan = pa.RecordBatch.from_pylist([{"topic": ref.topic, "subscription": ref.subscription}])
+    plain = cluster.settings("reader") | {"zookeeper_auth_file": "", "zookeeper_acl": "open"}
+
+    async def pulsar_has_the_topic() -> None:
+        async with connections.zookeeper(Settings.of(**plain).systems) as keeper:
+            await keeper.ensure_path(ref.topic_path)
+            await keeper.set(ref.topic_path, topic, 0)
+
+    async def acl_of_the_cursor() -> Acl:
+        async with connections.zookeeper(Settings.of(**plain).systems) as keeper:
+            assert (await keeper.get(ref.path)).data
+            with pytest.raises(AccessDenied):
+                await keeper.get(ONE.path("/imported/cursors"))
+            return (await keeper.acl(ref.path))[0]
+
+    asyncio.run(pulsar_has_the_topic())
+    for name, role, root, status in (
+        ("export", "migrator", ROOT, "exported"),
+        ("import", "writer", "/imported/cursors", "imported"),
+        ("import", "writer", "/imported/cursors", "already there"),
+    ):
+        given = {"config": str(cluster.toml(role)), "id": f"{name}-of-one", "topic": ref.topic}
+        given["root"] = root
+        call = cli.prepare(name, cli.job_of(name), given)
+        run = (export if name == "export" else import_).run_of(call.source, call.arguments)
+
+        async def begun(run: Run = run) -> None:
+            await run._with_record(lambda record: record.begin(run.kind, run._about))
+
+        asyncio.run(begun())
+        task = pickle.loads(pickle.dumps(Task(run.work(), run.name)))
+        (row,) = [row for batch in task([plan]) for row in batch.to_pylist()]
+        assert (row["status"], row["problem"]) == (status, None)
+        assert SECRET not in repr(row)
+    assert asyncio.run(acl_of_the_cursor()) == OPEN
 
 
 def cli_places(cluster: Cluster, role: str, source: Options) -> Places:

@@ -38,7 +38,7 @@ WITH_SPARK = frozenset(
 )
 """Files whose tests share one Spark session. `conftest` says if one is missing."""
 SECONDS = {
-    SPARK: 160,
+    SPARK: 190,
     "test_cluster.py": 50,
     "test_export_attempts.py": 20,
     "test_submit.py": 15,

@@ -10,6 +10,7 @@ from cursorkeeper.core.names import ROOT
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.repair import acls
 from cursorkeeper.repair.acls import Counts, Walk, Wanted, open_at
+from cursorkeeper.terminal.output import lines
 from cursorkeeper.zookeeper.acl import OPEN, Entry, digest_id
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Stat
@@ -93,6 +94,17 @@ async def test_answers_that_are_lost(world: CliWorld) -> None:
     assert caught.value.kind is Kind.AWAY and "goes on with what is left" in caught.value.remedy
 
 
+async def test_who_goes_on_with_what_was_cut_off(world: CliWorld) -> None:
+    await world.closed()
+    zookeeper, faults = (await world.ports()).zookeeper, world.zookeeper.faults
+    faults.next("set_acl", UnknownNotDone(), path=FOOTER, times=acls.TRIES_MAX)
+    with pytest.raises(ProblemError, match=r"could not be given its ACL.*; 3 nodes have been"):
+        await walked(world, zookeeper)
+    assert await acl_of(zookeeper, FOOTER) == OPEN
+    again = await walked(world, zookeeper)
+    assert (again.already, again.changed) == (3, 1)
+
+
 async def test_somebody_else_who_is_quicker(world: CliWorld) -> None:
     await world.closed()
     zookeeper, other = (await world.ports()).zookeeper, (await world.ports()).zookeeper
@@ -113,3 +125,19 @@ async def test_which_daemons_have_cursors_open(world: CliWorld) -> None:
     assert await open_at(ports.zookeeper, ports.footers, ROOT) == {
         "k/" + (await world.footer()).writer.split("/")[1]: 1
     }
+
+
+def test_what_a_person_is_told_before_anything_is_written() -> None:
+    found = Counts(nodes=9, changed=2, refused=3, unseen=1, refused_nodes=[("/a", "digest:other")])
+    found.lose["world:anyone"] = 2
+    told = {"acl": "digest:keeper", "root": ROOT, "written": False, **found.as_json()}
+    told["openAt"] = {"host/1": 1_200}
+    asked = lines("repair/templates/acls_wanted.txt", told)
+    assert asked[1] == "world:anyone loses access to 2 of them"
+    assert asked[2].startswith("host/1 has 1,200 cursors open: it loses them unless it is this")
+    seen = lines("repair/templates/acls.txt", told)
+    assert seen[0].endswith("0 were so already, 2 to be changed, 3 refused") and len(seen) == 3
+    assert lines("repair/templates/acls.txt", {**told, "written": True})[1:] == []
+    refused = lines("repair/templates/acls_refused.txt", told)
+    assert refused[:2] == ["refused: /a is for digest:other", "and 2 more"]
+    assert refused[-1].startswith("What to do: run it with zookeeper_acl = digest:USER:HASH")
