@@ -17,6 +17,7 @@ from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings, SettingsError, Systems
+from cursorkeeper.zookeeper import acl as access
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
@@ -53,11 +54,37 @@ def _authentication(systems: Systems) -> tuple[str, bytes] | None:
     return scheme.decode(), secret
 
 
+def _acl(systems: Systems, authentication: tuple[str, bytes] | None) -> access.Acl:
+    """Of nodes that are made: never one that shuts their maker out."""
+    wanted = access.parse(systems.zookeeper_acl)
+    if wanted in (access.OPEN, access.CREATOR):
+        return wanted
+    own = "" if authentication is None else access.digest_id(authentication[1])
+    if not access.has_all(wanted, own):
+        named = ", ".join(one.who for one in wanted)
+        is_other = own.partition(":")[0] in {one.id.partition(":")[0] for one in wanted}
+        raise SettingsError(
+            f"zookeeper_acl is for {named}, and zookeeper_auth_file = "
+            f"{systems.zookeeper_auth_file!r} holds the user {own.partition(':')[0]!r}"
+            f"{', with another password than the hash is of' if is_other else ''}: nodes would be "
+            f"shut to who makes them",
+            f"add this user: digest:{own}",
+        )
+    return wanted
+
+
+def user_of(systems: Systems) -> str:
+    """The id that this program has for ZooKeeper; empty: it is nobody. Raises SettingsError."""
+    authentication = _authentication(systems)
+    return "" if authentication is None else access.digest_id(authentication[1])
+
+
 def zookeeper_settings(
     systems: Systems, start_timeout_s: float = START_TIMEOUT_S
 ) -> ZooKeeperSettings:
     """Raises SettingsError."""
     authentication = _authentication(systems)
+    acl = _acl(systems, authentication)
     try:
         servers, chroot = parse_servers(systems.zookeeper)
         return ZooKeeperSettings(
@@ -69,7 +96,7 @@ def zookeeper_settings(
             tls=systems.of_zookeeper,
             tls_server_name=systems.zookeeper_tls_server_name,
             authentication=authentication,
-            is_creator_only=systems.zookeeper_acl == "creator",
+            acl=acl,
         )
     except ValueError as e:
         raise SettingsError(

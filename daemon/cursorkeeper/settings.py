@@ -37,6 +37,7 @@ from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.zookeeper import acl as access
 from cursorkeeper.zookeeper.paths import check_path
 from cursorkeeper_client.tls import RenewedContext, TlsError, TlsFiles
 
@@ -324,8 +325,7 @@ class Systems(Tls):
     zookeeper_acl: str = setting(
         "open",
         "Who may touch the nodes that are made: open, everybody; creator, who zookeeper_auth_file "
-        "says.",
-        choices=("open", "creator"),
+        "says; digest:USER:HASH[,digest:USER:HASH...], these users, of whom it must be one.",
     )
     root: str = setting(ROOT, "Where in ZooKeeper the footers are.")
 
@@ -704,10 +704,18 @@ class Settings:
                 raise SettingsError(f"{low} {least} must not be above {high} {most}")
         self._check_workers()
         systems.check()
-        _check_choice(systems, "zookeeper_acl")
-        if systems.zookeeper_acl == "creator" and not systems.zookeeper_auth_file:
+        try:
+            acl = access.parse(systems.zookeeper_acl)
+        except ValueError as e:
             raise SettingsError(
-                "zookeeper_acl = 'creator': the daemon is nobody to ZooKeeper",
+                f"zookeeper_acl: {e}",
+                "the hash is what `printf %s USER:PASSWORD | openssl dgst -sha1 -binary | "
+                "openssl base64` prints",
+            ) from None
+        if acl != access.OPEN and not systems.zookeeper_auth_file:
+            said = systems.zookeeper_acl.partition(":")[0]
+            raise SettingsError(
+                f"zookeeper_acl = {said!r}: the daemon is nobody to ZooKeeper",
                 "set zookeeper_auth_file",
             )
         if limits.orphans_delete_after_s and not limits.pulsar_metadata:

@@ -27,6 +27,7 @@ import typer
 from typer.core import TyperGroup
 
 from cursorkeeper.problems import Kind, Problem
+from cursorkeeper.settings import SETTINGS
 from cursorkeeper.terminal.failure import USAGE, install, show
 from cursorkeeper.terminal.help import PlainCommand
 from cursorkeeper.terminal.options import BrokerConf, Config, Debug, Gateway, Root, Zookeeper
@@ -34,7 +35,15 @@ from cursorkeeper_pipeline import job_file
 from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.jobs.frame import FAILED, JOBS, LOCAL, SETTINGS_FIELD, Job, Reporter
 from cursorkeeper_pipeline.redaction import SECRET_OPTIONS
-from cursorkeeper_pipeline.source.options import FOOTERS_ONLY, Options
+from cursorkeeper_pipeline.source.options import (
+    FOOTERS_ONLY,
+    OF_GATEWAY,
+    OF_ZOOKEEPER,
+    PROTECTION,
+    Options,
+    text_of,
+)
+from cursorkeeper_pipeline.spelling import camel
 from cursorkeeper_pipeline.submit import REMOTE, Submit, told_remote
 
 _WHICH, _SPARK, _OWN = "Which cursors", "Spark", "This job"
@@ -245,11 +254,8 @@ def prepare(name: str, job: Job, given: Mapping[str, Any]) -> Call:
     source = _source(job, values, settings)
     if any(field.name == SETTINGS_FIELD for field in fields(job.Arguments)):
         # what is written is protected as what is read
-        said = {
-            key: getattr(source, key)
-            for key in ("password", "gateway_token_file")
-            if getattr(source, key)
-        }
+        told = {key.lower() for key in job_file.pairs("option", values.get("option", {}))}
+        said = {name: getattr(source, name) for name in PROTECTION if camel(name).lower() in told}
         arguments = replace(arguments, **{SETTINGS_FIELD: settings.but(**said)})
     master, remote = _runs_at(values)
     out = Reporter(name, str(values.get("out", getattr(job, "OUT", ""))), bool(values.get("json")))
@@ -293,12 +299,14 @@ def _settings(values: Mapping[str, Any]) -> Any:
 def _source(job: Job, values: Mapping[str, Any], settings: Any) -> Options:
     systems = settings.systems
     text = {"zookeeper": systems.zookeeper, "root": systems.root}
+    protection = list(OF_ZOOKEEPER)
     if set(job.TABLES) - set(FOOTERS_ONLY):
-        text |= {
-            "gateway": systems.gateway,
-            "gatewayTokenFile": systems.gateway_token_file,
-            "password": settings.ledgers.password,
-        }
+        text["gateway"] = systems.gateway
+        protection += OF_GATEWAY
+    for name in protection:
+        value = getattr(settings.ledgers if name == "password" else systems, name)
+        if value != SETTINGS[name].default:
+            text[camel(name)] = text_of(value)
     text |= {
         key: str(values[key])
         for key in ("tenant", "namespace", "topic", "subscription")

@@ -107,7 +107,8 @@ class Submit:
             f"pyspark_cursorkeeper",
             f"In client mode unpack the environment here too: mkdir {ENVIRONMENT} && tar -xzf "
             f"{ARCHIVE} -C {ENVIRONMENT}",
-            "Files that options name (settings, tokens) must be at the same path on every node.",
+            "Files that options and settings name (tokens, ZooKeeper's user, certificates, keys) "
+            "must be at the same path on every node, readable for the user of its executors.",
             *self._secrets(),
         ]
 

@@ -186,9 +186,15 @@ class Fleet:
 @asynccontextmanager
 async def fleet(stack: Standalone, root: str) -> AsyncIterator[Fleet]:
     """Writers, abandoned at the end: what they hold open stays as a crash leaves it."""
-    settings = options_of(stack, root).settings
+    async with fleet_of(options_of(stack, root).settings) as made:
+        yield made
+
+
+@asynccontextmanager
+async def fleet_of(settings: Settings) -> AsyncIterator[Fleet]:
+    """The same where the settings say."""
     async with connections.ports(settings, "writer") as ports:
-        made = Fleet(ports, root, [], settings)
+        made = Fleet(ports, settings.systems.root, [], settings)
         try:
             yield made
         finally:

@@ -30,6 +30,7 @@ WITH_SPARK = frozenset(
         "test_pulsar_cursors.py",
         "test_report.py",
         "test_report_stack.py",
+        "test_secured.py",
         "test_source_spark.py",
         "test_tables_spark.py",
         "test_transforms.py",
@@ -37,7 +38,7 @@ WITH_SPARK = frozenset(
 )
 """Files whose tests share one Spark session. `conftest` says if one is missing."""
 SECONDS = {
-    SPARK: 160,
+    SPARK: 190,
     "test_cluster.py": 50,
     "test_export_attempts.py": 20,
     "test_submit.py": 15,

@@ -39,6 +39,7 @@ LAZY = {
     "orphans": "List cursors that Pulsar has no more, and delete them.",
     "restore-footer": "Put the bytes of a cursor's footer back, after showing them.",
     "forget-token": "Let sources without fencing tokens open a cursor again.",
+    "set-acl": "Give every node in ZooKeeper the ACL that the settings say.",
     "pipeline": "Every cursor of the fleet as tables, and jobs on them, in PySpark.",
 }
 """Command -> its line in the list."""

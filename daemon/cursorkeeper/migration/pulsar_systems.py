@@ -22,8 +22,8 @@ def pulsar_conf(file: Path | None) -> dict[str, str]:
 
 
 def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str | None) -> Settings:
-    """Our own settings, pointed at Pulsar's metadata store and at ledgers with Pulsar's
-    password.
+    """Our own settings, pointed at Pulsar's metadata store and at ledgers with Pulsar's password.
+    What is made in its store is for its brokers, too, and has the ACL that they give their own.
     """
     address = (
         zookeeper
@@ -31,7 +31,9 @@ def pulsar_settings(settings: Settings, conf: Mapping[str, str], zookeeper: str 
         or conf.get("zookeeperServers")
         or settings.systems.zookeeper
     )
-    return settings.but(zookeeper=address, password=conf.get("managedLedgerPassword", ""))
+    return settings.but(
+        zookeeper=address, password=conf.get("managedLedgerPassword", ""), zookeeper_acl="open"
+    )
 
 
 @asynccontextmanager
@@ -43,7 +45,8 @@ async def pulsar_ports(
     """
     async with AsyncExitStack() as stack:
         zookeeper, ledgers = ours.zookeeper, ours.ledgers
-        if pulsar.systems.zookeeper != settings.systems.zookeeper:
+        there, here = (of.systems for of in (pulsar, settings))
+        if (there.zookeeper, there.zookeeper_acl) != (here.zookeeper, here.zookeeper_acl):
             zookeeper = await stack.enter_async_context(connections.zookeeper(pulsar.systems))
         if own or pulsar.ledgers.password != settings.ledgers.password:
             ledgers = await stack.enter_async_context(connections.gateway(pulsar, role))

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from cursorkeeper.zookeeper import codec, ensure, rearm
+from cursorkeeper.zookeeper.acl import Acl
 from cursorkeeper.zookeeper.errors import ZooKeeperError, show_paths
 from cursorkeeper.zookeeper.session import Session
 from cursorkeeper.zookeeper.values import (
@@ -33,7 +34,7 @@ class ZooKeeperClient(Session):
 
     @property
     def _acl(self) -> bytes:
-        return codec.CREATOR if self.settings.is_creator_only else codec.EVERYBODY
+        return codec.acl_bytes(self.settings.acl)
 
     # --- nodes ------------------------------------------------------------------------------------
 
@@ -65,6 +66,12 @@ class ZooKeeperClient(Session):
 
     async def delete(self, path: str, version: Version) -> None:
         await self._send(codec.write(Delete(self._chroot.inside(path), version)))
+
+    async def acl(self, path: str) -> tuple[Acl, Stat]:
+        return await self._send(codec.get_acl(self._chroot.inside(path)))
+
+    async def set_acl(self, path: str, acl: Acl, version: Version) -> Stat:
+        return await self._send(codec.set_acl(self._chroot.inside(path), acl, version))
 
     async def ensure_path(self, path: str) -> None:
         async def exists(inside: str) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from cursorkeeper.zookeeper.acl import OPEN, Acl, Entry
 from cursorkeeper.zookeeper.errors import (
     MultiFailed,
     NoNode,
@@ -31,6 +32,7 @@ from cursorkeeper.zookeeper.values import (
     OpResult,
     SetData,
     Stat,
+    Version,
     version_on_wire,
 )
 
@@ -41,6 +43,8 @@ OP_DELETE: Final = 2
 OP_EXISTS: Final = 3
 OP_GET_DATA: Final = 4
 OP_SET_DATA: Final = 5
+OP_GET_ACL: Final = 6
+OP_SET_ACL: Final = 7
 OP_GET_CHILDREN: Final = 8
 OP_SYNC: Final = 9
 OP_PING: Final = 11
@@ -68,7 +72,6 @@ _MULTI_HEADER = struct.Struct("!i?i")
 _READ_HEAD = struct.Struct("!i?ii")
 _MULTI_END = _MULTI_HEADER.pack(-1, True, -1)
 _NO_WATCH = b"\0"
-_ALL_PERMISSIONS = 31
 PING: Final = _HEADER.pack(XID_PING, OP_PING)
 
 
@@ -124,13 +127,13 @@ def _name(path: str) -> bytes:
     return _buffer(path.encode())
 
 
-def _all_for(scheme: str, user: str) -> bytes:
-    return _INT.pack(1) + _INT.pack(_ALL_PERMISSIONS) + _name(scheme) + _name(user)
+def acl_bytes(acl: Acl) -> bytes:
+    """A list as `write` and `multi` take it."""
+    entries = (_INT.pack(one.permissions) + _name(one.scheme) + _name(one.id) for one in acl)
+    return _INT.pack(len(acl)) + b"".join(entries)
 
 
-EVERYBODY: Final = _all_for("world", "anyone")
-CREATOR: Final = _all_for("auth", "")
-"""Whoever the session was authenticated as when it made the node."""
+EVERYBODY: Final = acl_bytes(OPEN)
 
 
 # --- the session ----------------------------------------------------------------------------------
@@ -230,6 +233,25 @@ def children(path: str) -> Request[list[str]]:
         return names
 
     return Request(path, OP_GET_CHILDREN, _name(path) + _NO_WATCH, decode)
+
+
+def get_acl(path: str) -> Request[tuple[Acl, Stat]]:
+    def decode(body: bytes) -> tuple[Acl, Stat]:
+        count, entries, offset = _INT.unpack_from(body)[0], [], _INT.size
+        for _ in range(count):
+            permissions = _INT.unpack_from(body, offset)[0]
+            scheme, offset = _string(body, offset + _INT.size)
+            user, offset = _string(body, offset)
+            entries.append(Entry(permissions, scheme, user))
+        return tuple(entries), Stat._make(_STAT.unpack_from(body, offset))
+
+    return Request(path, OP_GET_ACL, _name(path), decode)
+
+
+def set_acl(path: str, acl: Acl, version: Version) -> Request[Stat]:
+    """`version`: of the list, which has its own. ValueError for a version that is none."""
+    body = _name(path) + acl_bytes(acl) + _INT.pack(version_on_wire(version))
+    return Request(path, OP_SET_ACL, body, lambda answer: Stat._make(_STAT.unpack_from(answer)))
 
 
 def sync(path: str) -> Request[None]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from cursorkeeper.zookeeper.acl import Acl
 from cursorkeeper.zookeeper.values import (
     Node,
     Op,
@@ -99,6 +100,21 @@ class ZooKeeper(Protocol):
     async def ensure_path(self, path: str) -> None:
         """Create the node and its ancestors, the chroot's included, where missing; data empty. Safe
         to repeat after any error.
+        """
+        ...
+
+    async def acl(self, path: str) -> tuple[Acl, Stat]:
+        """Who may touch the node, and its Stat, whose `aversion` is the list's version. Raises
+        NoNode, AccessDenied, Disconnected.
+        """
+        ...
+
+    async def set_acl(self, path: str, acl: Acl, version: Version) -> Stat:
+        """Compare-and-set of who may touch the node, by the version of the list. The node's own
+        version, its times and its watches stay as they are. Raises BadVersion, NoNode,
+        AccessDenied, NotSent, OutcomeUnknown.
+
+        ValueError for a negative version.
         """
         ...
 

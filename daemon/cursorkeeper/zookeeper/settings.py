@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cursorkeeper.zookeeper.acl import CREATOR, OPEN, Acl
 from cursorkeeper.zookeeper.paths import check_path
 from cursorkeeper_client.tls import TlsFiles
 
@@ -37,8 +38,8 @@ class ZooKeeperSettings:
     """Whose certificate servers show, if it is not that of the host that is dialled."""
     authentication: tuple[str, bytes] | None = None
     """Scheme and secret, as `digest` or `sasl` and `user:password`: said on every connection."""
-    is_creator_only: bool = False
-    """Nodes that are made are for whoever `authentication` is, and for nobody else."""
+    acl: Acl = OPEN
+    """Who may touch nodes that are made."""
     start_timeout_s: float = 30.0
     request_timeout_s: float = 10.0
     """Per request, from the call to the answer, the wait for a connection included."""
@@ -70,7 +71,7 @@ class ZooKeeperSettings:
             value = getattr(self, name)
             if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise ValueError(f"{name} is {value}, must be above 0")
-        if self.is_creator_only and self.authentication is None:
+        if self.acl == CREATOR and self.authentication is None:
             raise ValueError("nodes are to be their creator's, and it is nobody: authenticate")
         if self.back_off_min_ms > self.back_off_max_ms:
             raise ValueError(

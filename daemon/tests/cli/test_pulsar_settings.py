@@ -38,6 +38,11 @@ VALUES: dict[str, tuple[str, Any]] = {
     "tlsTrustCertsFilePath": ("/all.pem", "/all.pem"),
     "tlsRequireTrustedClientCertOnConnect": ("true", True),
     "tlsCertRefreshCheckDurationSec": ("60", 60.0),
+    "tokenSecretKey": ("data:;base64,c2VjcmV0", "data:;base64,c2VjcmV0"),
+    "tokenPublicKey": ("file:///public.key", "file:///public.key"),
+    "tokenAuthClaim": ("role", "role"),
+    "tokenAudienceClaim": ("aud", "aud"),
+    "tokenAudience": ("this-cluster", "this-cluster"),
 }
 
 
@@ -65,7 +70,14 @@ def test_r05_each_of_pulsars_names_is_taken_in_every_source(key: str, tmp_path: 
         load(environment={f"CURSORKEEPER_{ALIASES[key].upper()}": text}),
         load(environment={}, flags={ALIASES[key]: text}),
     ]
-    groups = [{**asdict(made.cursor), **asdict(made.state), **asdict(made.tls)} for made in found]
+    groups = [
+        {
+            name: value
+            for group in (made.daemon, made.cursor, made.state, made.tls)
+            for name, value in asdict(group).items()
+        }
+        for made in found
+    ]
     assert [group[ALIASES[key]] for group in groups] == [value] * len(found)
     assert all(ALIASES[key] in made.given for made in found)
 

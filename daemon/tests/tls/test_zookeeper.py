@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,99 +13,25 @@ import pytest
 
 from cursorkeeper.connections import zookeeper_settings
 from cursorkeeper.core.setting import SettingsError
-from cursorkeeper.demo.stack.jar import find_jar
-from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.settings import Settings
+from cursorkeeper.zookeeper.acl import CREATOR
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.errors import AccessDenied, ConnectionLost, ZooKeeperError
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import Create, SetData
-from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import CLIENT, SERVER, Authority
+from daemon.tests.support.secured_zookeeper import USER, Secured
 
 pytestmark = pytest.mark.jvm
-NAME = "zookeeper.example.com"
-USER = ("digest", b"keeper:secret")
-CONF = """
-dataDir={folder}/data
-clientPort={plain}
-secureClientPort={secure}
-admin.enableServer=false
-serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
-ssl.keyStore.location={folder}/both.pem
-ssl.keyStore.type=PEM
-ssl.trustStore.location={trust}
-ssl.trustStore.type=PEM
-ssl.clientAuth=need
-authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider
-"""
-LOGIN = """
-Server {
-  org.apache.zookeeper.server.auth.DigestLoginModule required
-    user_keeper="se\\"cret" user_broker="x";
-};
-"""
-
-
-class Secured:
-    """One server, with a port for TLS and one without."""
-
-    def __init__(self, folder: Path) -> None:
-        authority = Authority(folder / "authority")
-        server = authority.issue("zookeeper", NAME, uses=(SERVER,))
-        (folder / "both.pem").write_bytes(
-            Path(server.key).read_bytes() + Path(server.certificate).read_bytes()
-        )
-        self.files = authority.issue("daemon", uses=(CLIENT,))
-        self.neighbour = authority.issue("neighbour", uses=(CLIENT,))
-        other = Authority(folder / "other", "other").issue("daemon", uses=(CLIENT,))
-        self.stranger = TlsFiles(other.certificate, other.key, self.files.trust_certs)
-        self.unbelieving = TlsFiles(self.files.certificate, self.files.key, other.trust_certs)
-        self.plain, self.secure = free_port(), free_port()
-        conf = folder / "zoo.cfg"
-        conf.write_text(
-            CONF.format(
-                folder=folder, plain=self.plain, secure=self.secure, trust=self.files.trust_certs
-            )
-        )
-        jaas = folder / "jaas.conf"
-        jaas.write_text(LOGIN)
-        self.log = folder / "zookeeper.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    *("java", "-Xmx128m", "-cp", str(find_jar())),
-                    f"-Djava.security.auth.login.config={jaas}",
-                    *("org.apache.zookeeper.server.ZooKeeperServerMain", str(conf)),
-                ],
-                stdout=log,
-                stderr=log,
-            )
-
-    def settings(self, **more: Any) -> ZooKeeperSettings:
-        return ZooKeeperSettings(
-            **{
-                "servers": (("127.0.0.1", self.secure),),
-                "tls": self.files,
-                "tls_server_name": NAME,
-                "start_timeout_s": 60.0,
-                **more,
-            }
-        )
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    made = Secured(tmp_path_factory.mktemp("zookeeper"))
-    try:
+    with Secured(tmp_path_factory.mktemp("zookeeper")) as made:
         yield made
-    finally:
-        made.process.kill()
-        made.process.wait()
 
 
 async def test_what_is_made_is_its_makers(secured: Secured) -> None:
-    mine = ZooKeeperClient(secured.settings(authentication=USER, is_creator_only=True))
+    mine = ZooKeeperClient(secured.settings(authentication=USER, acl=CREATOR))
     await mine.start()
     await mine.ensure_path("/keeper/cursors")
     await mine.create("/keeper/cursors/one", b"1")
@@ -143,9 +68,7 @@ LOGGED_IN = ("sasl", b'keeper:se"cret')
 async def test_a_login_is_a_user(secured: Secured) -> None:
     """Over the plain port, where no certificate is a user, too."""
     plain = {"servers": (("127.0.0.1", secured.plain),), "tls": None, "tls_server_name": ""}
-    mine = ZooKeeperClient(
-        secured.settings(**plain, authentication=LOGGED_IN, is_creator_only=True)
-    )
+    mine = ZooKeeperClient(secured.settings(**plain, authentication=LOGGED_IN, acl=CREATOR))
     await mine.start()
     await mine.ensure_path("/logged-in")
     await mine.create("/logged-in/one", b"1")
@@ -178,7 +101,7 @@ async def test_a_session_goes_on_over_a_new_connection_as_the_same_user(
     secured: Secured, user: tuple[str, bytes]
 ) -> None:
     root = f"/again-{user[0]}"
-    client = ZooKeeperClient(secured.settings(authentication=user, is_creator_only=True))
+    client = ZooKeeperClient(secured.settings(authentication=user, acl=CREATOR))
     await client.start()
     await client.ensure_path(root)
     session = client.session_id
@@ -241,7 +164,7 @@ def test_the_daemons_settings_say_who_it_is(tmp_path: Path) -> None:
     file.write_text("digest:keeper:se:cret\n")
     made = Settings.of(zookeeper_auth_file=str(file), zookeeper_acl="creator")
     found = zookeeper_settings(made.systems)
-    assert found.authentication == ("digest", b"keeper:se:cret") and found.is_creator_only
+    assert found.authentication == ("digest", b"keeper:se:cret") and found.acl == CREATOR
     file.write_text("sasl:keeper:se:cret\n")
     found = zookeeper_settings(made.systems)
     assert found.login == ("keeper", "se:cret")

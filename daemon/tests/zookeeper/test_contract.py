@@ -14,7 +14,9 @@ from dataclasses import replace
 import pytest
 
 from cursorkeeper.zookeeper import ZooKeeper
+from cursorkeeper.zookeeper.acl import OPEN, Entry
 from cursorkeeper.zookeeper.errors import (
+    AccessDenied,
     BadVersion,
     ClientClosed,
     Kind,
@@ -52,6 +54,41 @@ async def test_create_get_set_delete(world: World) -> None:
     assert later.stat.czxid == node.stat.czxid == node.stat.mzxid < later.stat.mzxid
     await zk.delete("/n", 1)
     assert await zk.exists("/n") is None
+
+
+async def test_an_acl_has_a_version_of_its_own(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"one")
+    fired: list[str] = []
+    before = await zk.get("/n", watch=fired.append)
+    found, stat = await zk.acl("/n")
+    assert (found, stat) == (OPEN, before.stat)
+    more = (*OPEN, Entry(1, "digest", "reader:aaaaaaaaaaaaaaaaaaaaaaaaaaa="))
+    assert (await zk.set_acl("/n", more, stat.aversion)).aversion == stat.aversion + 1
+    assert (await zk.acl("/n"))[0] == more
+    after = await zk.get("/n")
+    assert after == before._replace(stat=before.stat._replace(aversion=stat.aversion + 1))
+    with pytest.raises(BadVersion) as caught:
+        await zk.set_acl("/n", OPEN, stat.aversion)
+    assert caught.value.path == "/n"
+    await zk.set_acl("/n", OPEN, ANY_VERSION)
+    # nobody who waits for a change of the node is woken
+    assert fired == []
+    assert await zk.set("/n", b"two", before.version) == before.version + 1
+    await until(lambda: fired == ["/n"])
+
+
+async def test_an_acl_that_is_none(world: World) -> None:
+    zk = await world.client()
+    await zk.create("/n", b"")
+    with pytest.raises(AccessDenied):
+        await zk.set_acl("/n", (), ANY_VERSION)
+    for request in (zk.acl("/none"), zk.set_acl("/none", OPEN, ANY_VERSION)):
+        with pytest.raises(NoNode) as caught:
+            await request
+        assert caught.value.path == "/none"
+    with pytest.raises(ValueError, match="ANY_VERSION"):
+        await zk.set_acl("/n", OPEN, -1)
 
 
 async def test_empty_data(world: World) -> None:

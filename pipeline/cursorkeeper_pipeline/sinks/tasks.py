@@ -25,6 +25,7 @@ from cursorkeeper.migration.outcome import Outcome
 from cursorkeeper.migration.pulsar_systems import pulsar_ports
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.keys import cursor_key
+from cursorkeeper_pipeline.source.files import here
 from cursorkeeper_pipeline.task_loop import TaskLoop
 from cursorkeeper_pipeline.transforms.migration import OUTCOMES
 
@@ -68,13 +69,17 @@ class Places:
 
     @asynccontextmanager
     async def opened(self, role: str, pulsar_role: str) -> AsyncIterator[tuple[Ports, PulsarPorts]]:
-        """Roles of the gateway: reader, writer or migrator. Raises ProblemError."""
+        """Roles of the gateway: reader, writer or migrator. Any role's token is good for a reader,
+        so one file is enough: of an import the writer's, of an export the migrator's. Raises
+        ProblemError, OptionError for files.
+        """
         async with AsyncExitStack() as stack:
-            ports = await stack.enter_async_context(connections.ports(self.settings, role))
-            own = role != pulsar_role
-            theirs = await stack.enter_async_context(
-                pulsar_ports(self.settings, self.pulsar, ports, pulsar_role, own=own)
-            )
+            with here(self.settings.systems):
+                ports = await stack.enter_async_context(connections.ports(self.settings, role))
+                own = role != pulsar_role
+                theirs = await stack.enter_async_context(
+                    pulsar_ports(self.settings, self.pulsar, ports, pulsar_role, own=own)
+                )
             yield ports, theirs
 
 

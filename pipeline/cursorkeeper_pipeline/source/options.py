@@ -18,10 +18,11 @@ import pyarrow as pa
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.migration.cluster import Selection
 from cursorkeeper.migration.patience import Patience
-from cursorkeeper.settings import Settings, SettingsError, load
+from cursorkeeper.settings import Settings, Systems, load
 from cursorkeeper.zookeeper.settings import parse_servers
 from cursorkeeper_pipeline import schemas
 from cursorkeeper_pipeline.failures import OptionError
+from cursorkeeper_pipeline.source.files import CERTIFICATES, SECRETS, check_path, here
 from cursorkeeper_pipeline.source.wanted import Wanted
 from cursorkeeper_pipeline.source.window import Window
 from cursorkeeper_pipeline.spelling import camel, guess
@@ -36,6 +37,22 @@ TASKS_MAX = 4_096
 READ_RATE_MIN_MIB_S, FOOTER_RATE_MIN_S = 0.01, 1.0
 """Of a task. Below it one read would pause for many minutes, and a task would never end."""
 VIEW = "CREATE TEMPORARY VIEW name USING cursorkeeper OPTIONS (table '...', zookeeper '...')"
+OF_ZOOKEEPER = (
+    "zookeeper_tls_enabled",
+    "zookeeper_tls_server_name",
+    "zookeeper_auth_file",
+    "zookeeper_acl",
+    *CERTIFICATES,
+)
+OF_GATEWAY = (
+    "gateway_token_file",
+    "password",
+    "gateway_tls_enabled",
+    "gateway_tls_server_name",
+    *CERTIFICATES,
+)
+PROTECTION = tuple(dict.fromkeys((*OF_ZOOKEEPER, *OF_GATEWAY)))
+"""The daemon's settings, by its names, that say how its systems are protected."""
 INTERNAL = "internal"
 """Fields so marked are no options that a user gives."""
 
@@ -61,9 +78,20 @@ class Options:
     gateway: str = ""
     """host:port of the ledger gateway; tasks are its readers and never fence."""
     gateway_token_file: str = ""
-    """A file on every node."""
+    """A file on every node, as all files here."""
     password: str = ""
     """Of the cursor ledgers."""
+    gateway_tls_enabled: bool = False
+    gateway_tls_server_name: str = ""
+    zookeeper_tls_enabled: bool = False
+    zookeeper_tls_server_name: str = ""
+    zookeeper_auth_file: str = ""
+    """A file with digest:USER:PASSWORD."""
+    zookeeper_acl: str = "open"
+    """Of what the jobs `import` and `export` make."""
+    tls_certificate_file_path: str = ""
+    tls_key_file_path: str = ""
+    tls_trust_certs_file_path: str = ""
     tenant: str = ""
     namespace: str = ""
     """tenant/namespace."""
@@ -164,6 +192,8 @@ class Options:
             )
         self._check_numbers()
         self._check_places()
+        for name in (*SECRETS, *CERTIFICATES):
+            check_path(name, getattr(self, name))
         if (self.since or self.until) and self.table != "deltas":
             raise OptionError(
                 f"since and until are options of the table deltas, not of {self.table}"
@@ -263,14 +293,17 @@ class Options:
     @property
     def settings(self) -> Settings:
         """The daemon's settings that say where the systems are; what is not given there has the
-        daemon's defaults, and nothing comes from a task's own environment. Raises OptionError.
+        daemon's defaults, and nothing comes from a task's own environment. Raises OptionError,
+        which names the host where a certificate's file is wrong.
         """
-        names = ("zookeeper", "root", "gateway", "password", "gateway_token_file")
+        names = ("zookeeper", "root", "gateway", *PROTECTION)
         given = {name: value for name in names if (value := getattr(self, name))}
-        try:
+        # at the planning a token may be missing; whoever connects says so
+        systems = Systems(
+            **{name: given[name] for name in given if name not in (*SECRETS, "password")}
+        )
+        with here(systems):
             return load(environment={}, flags=given)
-        except SettingsError as e:
-            raise OptionError(e.message, e.remedy) from None
 
     @property
     def patience(self) -> Patience:

@@ -17,6 +17,7 @@ from cursorkeeper import connections
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.zookeeper.port import ZooKeeper
+from cursorkeeper_pipeline.source.files import here
 from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.pace import paced
 from cursorkeeper_pipeline.task_loop import PausedLoop, TaskLoop
@@ -35,17 +36,23 @@ class Systems(TaskLoop):
         self._ledgers: LedgerStore | None = None
 
     async def zookeeper(self) -> ZooKeeper:
-        """Raises ProblemError if it does not answer."""
+        """Raises ProblemError if it does not answer, OptionError for files."""
         if self._zookeeper is None:
-            opening = connections.zookeeper(self._options.settings.systems, self._start_timeout_s)
-            self._zookeeper = await self.opened.enter_async_context(opening)
+            systems = self._options.settings.systems
+            with here(systems):
+                opening = connections.zookeeper(systems, self._start_timeout_s)
+                self._zookeeper = await self.opened.enter_async_context(opening)
         return self._zookeeper
 
     async def ledgers(self) -> LedgerStore:
-        """At the pace that a task may have. Raises ProblemError if the gateway does not answer."""
+        """At the pace that a task may have. Raises ProblemError if the gateway does not answer,
+        OptionError for files.
+        """
         if self._ledgers is None:
-            opening = connections.gateway(self._options.settings, READER, self._start_timeout_s)
-            ledgers = await self.opened.enter_async_context(opening)
+            settings = self._options.settings
+            with here(settings.systems):
+                opening = connections.gateway(settings, READER, self._start_timeout_s)
+                ledgers = await self.opened.enter_async_context(opening)
             self._ledgers = paced(ledgers, self._options.read_rate_mib_s)
         return self._ledgers
 

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Any
 
 from cursorkeeper.zookeeper import codec
+from cursorkeeper.zookeeper.acl import Acl
 from cursorkeeper.zookeeper.ensure import ensure_path
 from cursorkeeper.zookeeper.errors import ZooKeeperError, show_paths
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
@@ -101,6 +102,19 @@ class FakeZooKeeper(FakeSession):
 
     async def delete(self, path: str, version: Version) -> None:
         await self._one("delete", path, Delete(self._chroot.inside(path), version))
+
+    async def acl(self, path: str) -> tuple[Acl, Stat]:
+        inside = self._chroot.inside(path)
+        return await self._request("acl", path, lambda _: self._read_from().acl(inside))
+
+    async def set_acl(self, path: str, acl: Acl, version: Version) -> Stat:
+        inside = self._chroot.inside(path)
+        self._check_size(codec.set_acl(inside, acl, version))
+
+        def at_server(session_id: int) -> Stat:
+            return self._write(session_id, lambda tree, _: tree.set_acl(inside, acl, version))
+
+        return await self._request("set_acl", path, at_server)
 
     async def _one(self, operation: str, path: str, op: Op) -> OpResult:
         self._check_size(codec.write(op))

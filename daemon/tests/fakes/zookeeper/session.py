@@ -49,7 +49,7 @@ from daemon.tests.fakes.zookeeper.tree import FakeTree
 
 T = TypeVar("T")
 
-_NEED_QUORUM = frozenset({"create", "set", "delete", "multi"})
+_NEED_QUORUM = frozenset({"create", "set", "set_acl", "delete", "multi"})
 _RECONNECT_S = 0.05  # the client's smallest back-off
 
 

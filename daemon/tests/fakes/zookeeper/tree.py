@@ -14,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from cursorkeeper.zookeeper.acl import OPEN, Acl
 from cursorkeeper.zookeeper.errors import (
+    AccessDenied,
     BadVersion,
     MultiFailed,
     NoChildrenForEphemerals,
@@ -52,6 +54,8 @@ class _Znode:
     version: int = 0
     creates: int = 0
     owner: int = 0
+    acl: Acl = OPEN
+    aversion: int = 0
 
 
 class FakeTree:
@@ -92,7 +96,7 @@ class FakeTree:
             node.mtime_ms,
             node.version,
             cversion,
-            0,
+            node.aversion,
             node.owner,
             len(node.data),
             children_count,
@@ -111,6 +115,11 @@ class FakeTree:
         if path not in self._nodes:
             raise NoNode(path=path)
         return sorted(self._names[path])
+
+    def acl(self, path: str) -> tuple[Acl, Stat]:
+        """Raises NoNode."""
+        stat = self.get(path).stat
+        return self._nodes[path].acl, stat
 
     # --- transactions -----------------------------------------------------------------------------
 
@@ -136,6 +145,19 @@ class FakeTree:
                 after = [NotTried(path=later.path) for later in ops[index + 1 :]]
                 raise MultiFailed([*before, culprit, *after], index) from None
         return results
+
+    def set_acl(self, path: str, acl: Acl, version: Version) -> Stat:
+        """Told, and not kept to: a fake knows no users. Raises its error and changes nothing."""
+        node = self._nodes.get(path)
+        if node is None:
+            raise NoNode(path=path)
+        if not acl:
+            raise AccessDenied(path=path)
+        if not isinstance(version, AnyVersion) and version != node.aversion:
+            raise BadVersion(path=path)
+        self._begin()
+        self._put(path, replace(node, acl=acl, aversion=node.aversion + 1))
+        return self.get(path).stat
 
     def drop_owner(self, owner: int) -> None:
         """The session is over: its ephemerals go, in one transaction."""
