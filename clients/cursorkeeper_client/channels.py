@@ -22,6 +22,10 @@ SERVER_OPTIONS: Options = [
     # else the keepalive of a peer to whom nothing is said ends its stream
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),
+    # else the window of a stream that nobody reads grows with what its peer sends
+    ("grpc.http2.bdp_probe", 0),
+    # of one connection: a source needs one, and a tool a few
+    ("grpc.max_concurrent_streams", 1_024),
 ]
 
 

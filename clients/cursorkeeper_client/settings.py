@@ -23,7 +23,7 @@ class ClientSettings:
     """It differs in every process, so that the daemon can tell a successor from a program that
     came back.
     """
-    credentials: bytes = b""
+    credentials: bytes = field(default=b"", repr=False)
     """The token that the daemon asks for, if it does, without the newline."""
     token_file: str = ""
     """Where the token is, instead: read for every connection and question, so that it can be

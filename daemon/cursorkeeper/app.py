@@ -613,6 +613,9 @@ def serve_watched(settings: Settings, watch: Watch, place: Place | None = None) 
 
 
 def _warn_of_open_files(settings: Settings) -> None:
+    own = settings.daemon
+    if (own.token_secret_key or own.token_public_key) and not own.identities_file:
+        log.info("signed tokens are not looked at", remedy="set identities_file")
     for name, file in files_of_secrets(settings):
         if is_readable_by_others(file):
             log.warning(

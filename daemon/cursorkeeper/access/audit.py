@@ -24,10 +24,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import structlog
 
 from cursorkeeper.access.callers import Shown
 from cursorkeeper.access.identity import Identity
 from cursorkeeper.core.setting import SettingsError
+
+log = structlog.get_logger("cursorkeeper")
 
 WAITING_MAX = 20_000
 CLOSE_MAX_S = 2.0
@@ -58,14 +61,19 @@ class Audit:
         self._clock, self._dropped = clock, dropped
         self._refused: OrderedDict[tuple[str, str], _Refusals] = OrderedDict()
         self._queue: queue.Queue[logging.LogRecord | None] = queue.Queue(WAITING_MAX)
-        self._handler = _handler(file) if file else None
+        self._handler = _handler(file, self._lost) if file else None
+        self._is_failing, self._losses = False, 0
         self._writing = threading.Thread(target=self._write_all, name="audit log", daemon=True)
         if file:
             self._writing.start()
 
-    def did(self, action: str, identity: Identity, shown: Shown, **what: Any) -> None:
-        """Somebody did something that changes a cursor, or opened it."""
-        self._write(action, "done", identity.name, shown.peer, what)
+    def did(
+        self, action: str, identity: Identity, shown: Shown, result: str = "done", **what: Any
+    ) -> None:
+        """Somebody did something that changes a cursor, or opened it. `result`: asked, of what goes
+        on when they have left.
+        """
+        self._write(action, result, identity.name, shown.peer, what)
 
     def refused(
         self, action: str, identity: Identity | None, shown: Shown, problem: str, **what: Any
@@ -104,8 +112,22 @@ class Audit:
         handler = self._handler
         assert handler is not None
         while (record := self._queue.get()) is not None:
-            handler.handle(record)
+            try:
+                lost_before = self._losses
+                handler.handle(record)
+                if self._losses == lost_before:
+                    self._is_failing = False
+            except OSError as e:  # a file that cannot be made anew is tried again with every line
+                self._lost(e)
         handler.close()
+
+    def _lost(self, error: BaseException | None) -> None:
+        """A line that could not be written is counted; the first of a series is told."""
+        self._dropped()
+        self._losses += 1
+        if not self._is_failing:
+            self._is_failing = True
+            log.warning("audit log not written", problem=str(error))
 
     def _write(self, action: str, result: str, who: str, peer: str, what: dict[str, Any]) -> None:
         if self._handler is None:
@@ -120,11 +142,11 @@ class Audit:
             self._dropped()
 
 
-def _handler(file: str) -> logging.Handler:
+def _handler(file: str, lost: Callable[[BaseException | None], None]) -> logging.Handler:
     if file == _STDERR:
         return logging.StreamHandler(sys.stderr)
     try:
-        made = _Rotated(file, encoding="utf-8")
+        made = _Rotated(file, lost)
     except OSError as e:
         raise SettingsError(
             f"audit_log_file = {file!r}: {e.strerror or e}",
@@ -136,13 +158,21 @@ def _handler(file: str) -> logging.Handler:
 class _Rotated(logging.handlers.WatchedFileHandler):
     """A file that this user alone reads and writes."""
 
+    def __init__(self, file: str, lost: Callable[[BaseException | None], None]) -> None:
+        self._lost = lost
+        super().__init__(file, encoding="utf-8")
+
     def _open(self) -> Any:
         made = os.open(
             self.baseFilename,
-            os.O_APPEND | os.O_CREAT | os.O_WRONLY,
+            os.O_APPEND | os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW,
             stat.S_IRUSR | stat.S_IWUSR,
         )
+        with contextlib.suppress(OSError):  # one that was there; of another user, say
+            if stat.S_ISREG(os.fstat(made).st_mode):
+                os.fchmod(made, stat.S_IRUSR | stat.S_IWUSR)
         return os.fdopen(made, "a", encoding=self.encoding)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """A full disk must not fill the log, too."""
+        self._lost(sys.exc_info()[1])

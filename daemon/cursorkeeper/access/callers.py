@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from cryptography import x509
@@ -31,28 +32,37 @@ class Shown:
     """What a call brings along. `certificate` is in PEM; `peer` is its address, as gRPC says it."""
 
     peer: str = ""
-    token: bytes = b""
-    certificate: bytes = b""
+    token: bytes = field(default=b"", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    problem: str = ""
+    """Why nobody can be known by it."""
 
     def but(self, token: bytes) -> Shown:
-        """With the token of a Hello, if that has one."""
-        return replace(self, token=token) if token else self
+        """With the token of a Hello, if that has one. Two tokens that differ are nobody's."""
+        if not token or token == self.token:
+            return self
+        if self.token:
+            return replace(self, problem="Hello and metadata have different tokens: send one")
+        return replace(self, token=token)
 
 
 def shown_by(context: Any) -> Shown:
-    """What a gRPC call brings along. Raises Unauthenticated for metadata that says two things."""
+    """What a gRPC call brings along."""
     given = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
+    certificate = bytes((context.auth_context() or {}).get("x509_pem_cert", [b""])[0])
+    token, problem = b"", ""
     if len(given) > 1:
-        raise Unauthenticated(f"there are {len(given)} values of `{AUTHORIZATION}`: send one")
-    certificate = (context.auth_context() or {}).get("x509_pem_cert", [b""])[0]
-    return Shown(context.peer(), _bearer(given[0]) if given else b"", bytes(certificate))
+        problem = f"there are {len(given)} values of `{AUTHORIZATION}`: send one"
+    elif given:
+        token = _bearer(given[0])
+        problem = "" if token else f"the value of `{AUTHORIZATION}` is not `Bearer TOKEN`"
+    return Shown(context.peer(), token, certificate, problem)
 
 
 def _bearer(given: str | bytes) -> bytes:
+    """Empty for what is no token."""
     value = given.encode(errors="replace") if isinstance(given, str) else given
-    if value[: len(_BEARER)].lower() != _BEARER or not value[len(_BEARER) :].strip():
-        raise Unauthenticated(f"the value of `{AUTHORIZATION}` is not `Bearer TOKEN`")
-    return value[len(_BEARER) :].strip()
+    return value[len(_BEARER) :].strip() if value[: len(_BEARER)].lower() == _BEARER else b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,8 @@ class Table:
         known = self.known
         if known is None:
             return ANYBODY
+        if shown.problem:
+            raise Unauthenticated(shown.problem)
         if shown.token:
             return self._by_token(shown.token, known)
         if shown.certificate:
@@ -101,9 +113,14 @@ class Table:
     @staticmethod
     def _by_certificate(certificate: bytes, known: Known) -> Identity:
         try:
-            subject = x509.load_pem_x509_certificate(certificate).subject
+            read = x509.load_pem_x509_certificate(certificate)
+            subject = read.subject
         except ValueError as e:
             raise Unauthenticated(f"the certificate cannot be read: {e}") from None
+        if read.not_valid_after_utc < datetime.now(UTC):  # it was valid when its stream began
+            raise Unauthenticated(
+                f"the certificate has expired at {read.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+            )
         found = known.certificates.get(subject_of(subject))
         if found is None:
             raise Unauthenticated(
@@ -136,16 +153,13 @@ def table_of_tokens(source: bytes, readers: bytes = b"") -> Table:
 @dataclass(slots=True)
 class Callers:
     """The table that counts now. `read` makes it anew from the files, and `stamp` differs when they
-    have changed.
+    have changed; `seen`: as it was before `table` was read.
     """
 
     table: Table = field(default_factory=Table)
     read: Callable[[], Table] | None = None
     stamp: Callable[[], object] = lambda: None
-    _seen: object = None
-
-    def __post_init__(self) -> None:
-        self._seen = self.stamp()
+    seen: object = None
 
     def of(self, shown: Shown) -> Identity:
         """Raises Unauthenticated."""
@@ -153,9 +167,9 @@ class Callers:
 
     def look(self) -> None:
         """Takes what the files say now, if they have changed. Raises SettingsError."""
-        if self.read is None or (stamp := self.stamp()) == self._seen:
+        if self.read is None or (stamp := self.stamp()) == self.seen:
             return
         table = self.read()
         if self.stamp() != stamp:
             return  # it is being written
-        self.table, self._seen = table, stamp
+        self.table, self.seen = table, stamp

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 from cursorkeeper.access import identities_file, signed_tokens
 from cursorkeeper.access.callers import Callers, Table, table_of_tokens
@@ -28,6 +27,9 @@ def callers_of(settings: Settings) -> Callers:
                 f"{name} and identities_file are both given",
                 f"leave {name} out, and add the hash of its token to an identity",
             )
+    files = [own.identities_file]
+    files += map(signed_tokens.file_of, (own.token_secret_key, own.token_public_key))
+    stamp = _stamp(files)
     table = _read(own)
     if table.asks_for_certificates and not (
         settings.tls.tls_enabled and settings.tls.tls_require_trusted_client_cert_on_connect
@@ -37,8 +39,7 @@ def callers_of(settings: Settings) -> Callers:
             f"one",
             "set tls_enabled and tls_require_trusted_client_cert_on_connect",
         )
-    files = [own.identities_file, *map(_file_of, (own.token_secret_key, own.token_public_key))]
-    return Callers(table, lambda: _read(own), lambda: _stamp(files))
+    return Callers(table, lambda: _read(own), lambda: _stamp(files), stamp)
 
 
 def _read(own: Daemon) -> Table:
@@ -65,19 +66,12 @@ def files_of_secrets(settings: Settings) -> list[tuple[str, str]]:
     named = {
         "source_token_file": own.source_token_file,
         "reader_token_file": own.reader_token_file,
-        "token_secret_key": _file_of(own.token_secret_key),
+        "token_secret_key": signed_tokens.file_of(own.token_secret_key),
         "gateway_token_file": systems.gateway_token_file,
         "zookeeper_auth_file": systems.zookeeper_auth_file,
         "tls_key_file_path": systems.tls_key_file_path,
     }
     return [(name, file) for name, file in named.items() if file]
-
-
-def _file_of(key: str) -> str:
-    """The file that a key of Pulsar's names, if it is one."""
-    if key.startswith("file:"):
-        return unquote(urlsplit(key).path)
-    return key if key.startswith("/") else ""
 
 
 def _stamp(files: Sequence[str]) -> object:

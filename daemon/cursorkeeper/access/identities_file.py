@@ -7,6 +7,7 @@ and the remedy.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass
@@ -15,15 +16,30 @@ from typing import Annotated
 
 import msgspec
 from cryptography import x509
+from cryptography.x509.oid import NameOID
 
-from cursorkeeper.access.identity import Identity, Quotas, Role, Topics
+from cursorkeeper.access.identity import ALL, Identity, Quotas, Role, Topics
 from cursorkeeper.core.setting import SettingsError
 from cursorkeeper.core.shape import worded
 
 BYTES_MAX = 1 << 20
 _LISTS = ("roles", "certificates", "token_hashes", "token_subjects", "topics", "deployments")
 _REMEDY = "docs/run/rights.md shows its form"
+_TOPIC = re.compile(r"[a-z-]+://([^/*]+/){0,2}|[a-z-]+://[^/*]+/[^/*]+/[^*]+", re.DOTALL)
+_ATTRIBUTES = {
+    "EMAILADDRESS": NameOID.EMAIL_ADDRESS,
+    "SERIALNUMBER": NameOID.SERIAL_NUMBER,
+    "SN": NameOID.SURNAME,
+    "SURNAME": NameOID.SURNAME,
+    "GN": NameOID.GIVEN_NAME,
+    "GIVENNAME": NameOID.GIVEN_NAME,
+    "TITLE": NameOID.TITLE,
+}
 _PART = re.compile(r"(^|(?<!\\)[,+])\s*([A-Za-z][A-Za-z0-9.-]*|[0-9][0-9.]*)\s*=")
+_KNOWN_TO_ALL = frozenset(
+    hashlib.sha256(token).hexdigest()
+    for token in (b"", b"test", b"TOKEN", b"token", b"secret", b"password", b"change-me")
+)
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _Positive = Annotated[int, msgspec.Meta(ge=1, le=(1 << 62))]
 
@@ -117,6 +133,13 @@ def _add(entry: _Entry, known: Known) -> None:
     identity = Identity(
         entry.name, frozenset(entry.roles), Topics(tuple(entry.topics)), _quotas(entry.quotas)
     )
+    for topic in entry.topics:
+        if topic != ALL and not _TOPIC.fullmatch(topic):
+            raise FileProblem(
+                f"{entry.name}: topics holds {topic[:200]!r}, which is no topic",
+                "write *, a prefix that ends in /, or a whole topic, as in "
+                "persistent://tenant/namespace/topic",
+            )
     if not (entry.certificates or entry.token_hashes or entry.token_subjects):
         raise FileProblem(
             f"{entry.name}: nobody can prove to be it",
@@ -147,6 +170,11 @@ def _hash(name: str, given: str) -> str:
             f"{name}: token_hashes holds {given[:80]!r}",
             "write sha256: and 64 hexadecimal digits, as `printf %s TOKEN | sha256sum` prints them",
         )
+    if found[1] in _KNOWN_TO_ALL:
+        raise FileProblem(
+            f"{name}: token_hashes holds the hash of an example's token, which everybody knows",
+            "make a token, for example with `openssl rand -hex 32`, and write its hash",
+        )
     return found[1]
 
 
@@ -163,7 +191,7 @@ def subject_of(name: x509.Name) -> Subject:
 def _subject(name: str, given: str) -> Subject:
     spelt = _PART.sub(lambda part: f"{part[1]}{part[2].upper()}=", given)
     try:
-        subject = subject_of(x509.Name.from_rfc4514_string(spelt))
+        subject = subject_of(x509.Name.from_rfc4514_string(spelt, _ATTRIBUTES))
     except ValueError:
         subject = ()
     if not subject:

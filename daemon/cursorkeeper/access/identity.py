@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 ALL = "*"
-_PARTITION = re.compile(r"-partition-\d+\Z")
+_PARTITION = re.compile(r"-partition-[0-9]+\Z")
+_TOLD, _TOLD_LETTERS = 3, 128
 
 
 class Role(StrEnum):
@@ -42,7 +43,10 @@ class Topics:
         )
 
     def __str__(self) -> str:
-        return ", ".join(self.allowed) or "none"
+        """A few of them: it is in messages."""
+        told = [one[:_TOLD_LETTERS] for one in self.allowed[:_TOLD]]
+        more = len(self.allowed) - len(told)
+        return (", ".join(told) or "none") + (f" and {more} more" if more else "")
 
 
 EVERY_TOPIC = Topics((ALL,))

@@ -26,6 +26,7 @@ OPEN = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 """Services for everybody: a probe has no token, and they tell nothing of cursors. Reflection is
 there only if `reflection` is set.
 """
+CHANGING = frozenset({f"{STORE}DeleteTopic"})
 WALKS = frozenset({f"{STORE}List", f"{STORE}DeleteTopic"})
 """They go through all that is stored."""
 
@@ -54,7 +55,7 @@ def check_topic(identity: Identity, topic: str) -> None:
     """Raises Denied. It says nothing of what there is of the topic."""
     if not identity.topics.hold(topic):
         raise Denied(
-            f"{identity.name} may not touch cursors of {topic}: its topics are "
+            f"{identity.name} may not touch cursors of {topic[:512]}: its topics are "
             f"{identity.topics}: add it to `topics` in identities_file, or use another identity"
         )
 

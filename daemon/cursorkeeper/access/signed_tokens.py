@@ -23,7 +23,7 @@ from cursorkeeper.core.setting import SettingsError
 TOKEN_BYTES_MAX: Final = 16 << 10
 _OF_SECRET: Final = ["HS256", "HS384", "HS512"]
 _OF_RSA: Final = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]
-_OF_EC: Final = ["ES256", "ES384", "ES512"]
+_OF_EC: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 _SECRET_BYTES_MIN: Final = 32
 
 
@@ -55,19 +55,21 @@ class SignedTokens:
                 token,
                 self.key,
                 algorithms=list(self.algorithms),
-                options={"verify_aud": False, "verify_sub": False},
+                options={"verify_aud": False, "verify_sub": False, "verify_iat": False},
             )
         except jwt.ExpiredSignatureError:
             raise TokenProblem("it has expired") from None
         except jwt.ImmatureSignatureError:
             raise TokenProblem("it is not valid yet") from None
-        except (jwt.InvalidTokenError, ValueError) as e:
+        except (jwt.PyJWTError, ValueError, TypeError) as e:
             raise TokenProblem(f"it is not signed by the configured key ({e})") from None
         if self.audience:
             theirs = said.get(self.audience_claim)
             if self.audience not in (theirs if isinstance(theirs, list) else [theirs]):
                 raise TokenProblem(f"it is for another audience than {self.audience}")
         subject = said.get(self.claim)
+        if isinstance(subject, list) and subject:
+            subject = subject[0]  # as in Pulsar
         if not isinstance(subject, str) or not subject:
             raise TokenProblem(f"it has no claim {self.claim}")
         return subject
@@ -93,26 +95,42 @@ def of_settings(
                 f"token_secret_key: it has {len(secret)} bytes, {_SECRET_BYTES_MIN} are needed",
                 "make one with `pulsar tokens create-secret-key`",
             )
+        if secret.lstrip().startswith(b"-----"):
+            raise SettingsError(
+                "token_secret_key: it is a PEM file, and no secret key",
+                "name the public one as token_public_key, or the file of `pulsar tokens "
+                "create-secret-key`",
+            )
         return SignedTokens(secret, tuple(_OF_SECRET), claim, audience_claim, audience)
     if public_key:
         key = _public(_read(public_key, "token_public_key"))
-        algorithms = _OF_RSA if isinstance(key, rsa.RSAPublicKey) else _OF_EC
+        algorithms = _OF_RSA if isinstance(key, rsa.RSAPublicKey) else [_OF_EC[key.curve.name]]
         return SignedTokens(key, tuple(algorithms), claim, audience_claim, audience)
     return None
 
 
+def file_of(given: str) -> str:
+    """The file that a key of Pulsar's names; empty if it is the key itself."""
+    if given.startswith("file:"):
+        return unquote(urlsplit(given).path)
+    try:
+        return given if given.startswith("/") or Path(given).is_file() else ""
+    except (OSError, ValueError):
+        return ""  # no path: it is too long, say
+
+
 def _read(given: str, name: str) -> bytes:
     """As Pulsar reads it: `file:` and a path, `data:;base64,` and the bytes, a path, or base64."""
-    said = f"{name} = {given[:80]!r}" if given.startswith(("file:", "/")) else name
+    file = file_of(given)
+    said = f"{name} = {given[:80]!r}" if file else name
     try:
         if given.startswith("data:"):
             head, comma, body = given.partition(",")
             if not comma or not head.endswith(";base64"):
                 raise SettingsError(f"{name}: it is no data URL in base64", "use data:;base64,...")
             return base64.b64decode(body, validate=True)
-        path = Path(unquote(urlsplit(given).path) if given.startswith("file:") else given)
-        if given.startswith("file:") or path.is_file():
-            return path.read_bytes()
+        if file:
+            return Path(file).read_bytes()
         return base64.b64decode(given, validate=True)
     except binascii.Error:
         raise SettingsError(
@@ -136,6 +154,13 @@ def _public(data: bytes) -> rsa.RSAPublicKey | ec.EllipticCurvePublicKey:
             f"token_public_key: it is no public key in DER or PEM ({e})",
             "name the file of `pulsar tokens create-key-pair --output-public-key`",
         ) from None
-    if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey):
-        raise SettingsError("token_public_key: it is neither RSA nor EC", "use one of these")
+    is_usable = isinstance(key, rsa.RSAPublicKey) or (
+        isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in _OF_EC
+    )
+    if not is_usable:
+        raise SettingsError(
+            "token_public_key: it is neither RSA nor EC of P-256, P-384 or P-521",
+            "use one of these",
+        )
+    assert isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey)
     return key

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+GATHERED_BYTES = 64 << 10
+"""What a client may have gathered for a handle before it knew how small the handle's share is."""
+
 
 @dataclass(slots=True)
 class CreditPool:
@@ -46,10 +49,14 @@ class CreditPool:
             self.whole.hold(size)
 
     def has_room(self, size: int) -> bool:
-        """Of the daemon, for what is larger than a share: of a part it may be too much."""
-        if self.whole is not None:
-            return self.whole.has_room(size)
-        return self.unconfirmed_bytes + size <= self.daemon_bytes
+        """For what is larger than a handle's share. Of a part it may be too much, if it is small,
+        as what clients gather, or if the part has nothing else: else nobody could send it.
+        """
+        fits = self.unconfirmed_bytes + size <= self.daemon_bytes
+        if self.whole is None:
+            return fits
+        may = fits or size <= GATHERED_BYTES or not self.unconfirmed_bytes
+        return may and self.whole.has_room(size)
 
 
 class Credit:

@@ -9,11 +9,15 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import structlog
+
 from cursorkeeper.access import rights
 from cursorkeeper.access.audit import Audit
 from cursorkeeper.access.callers import Callers, Shown, Unauthenticated
 from cursorkeeper.access.identity import Identity
 from cursorkeeper.stream.usage import OverQuota, Usage
+
+log = structlog.get_logger("cursorkeeper.stream")
 
 
 class Unwanted(Exception):
@@ -29,6 +33,9 @@ class Stays(Protocol):
 
     def look_again(self) -> None:
         """Ends, or loses what is not its own any more."""
+
+    def end(self) -> None:
+        """It is let in no more."""
 
 
 STATUSES = {
@@ -79,4 +86,8 @@ class Guard:
             await asyncio.to_thread(self.callers.look)  # a large file takes its time
         finally:
             for one in list(self.staying):
-                one.look_again()
+                try:
+                    one.look_again()
+                except Exception:  # a bug must not leave the others in
+                    log.exception("bug: a stream could not be looked at; it is ended")
+                    one.end()

@@ -7,7 +7,7 @@ Owns transport and its limits; what messages mean is in `session`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -15,7 +15,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from cursorkeeper.access import rights
-from cursorkeeper.access.callers import Shown, Unauthenticated, shown_by
+from cursorkeeper.access.callers import Shown, shown_by
 from cursorkeeper.access.identity import Identity
 from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.stream.guard import Guard, Unwanted, unwanted
@@ -38,6 +38,10 @@ whole or half.
 """
 
 
+UNREAD_END_MAX_S = 5.0
+"""So long the last messages of a stream that has ended here wait for a peer that does not read."""
+REQUESTS_READ_MAX, REQUEST_MAX_S = 32, 10.0
+"""Of calls with one message so many are read at once, each for so long."""
 ENVELOPE_BYTES = 64 << 10
 """What a message may have beside its acks."""
 SLICE_S, SLICE_MESSAGES = 0.002, 32
@@ -116,12 +120,9 @@ class AckSinkService:
                 f"cursors on one stream"
             )
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        try:
-            shown = shown_by(context)
-        except Unauthenticated as e:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(e))
         self._streams += 1
-        session = self._sessions(shown)
+        session = self._sessions(shown_by(context))
+        session.on_end = _Cutting(asyncio.current_task())
         is_read = asyncio.Event()
         reader = asyncio.ensure_future(self._read(session, messages_of(request_iterator), is_read))
         reader.add_done_callback(lambda _task: session.outbox.close())
@@ -148,9 +149,11 @@ class AckSinkService:
             await _check(reader, context)
         finally:
             self._streams -= 1
+            session.on_end.disarm()
             is_late.cancel()
             reader.cancel()
             session.end()
+            session.leave()
 
     async def _read(
         self, session: Session, messages: AsyncIterator[Any], is_read: asyncio.Event
@@ -159,6 +162,24 @@ class AckSinkService:
             is_read.set()
             await read_first(session, messages)
         await read_all(session, messages)
+
+
+class _Cutting:
+    """Ends the task of a stream whose session has ended, where its peer does not read the end."""
+
+    def __init__(self, task: asyncio.Task[Any] | None) -> None:
+        self._task = task
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> None:
+        if self._timer is None and self._task is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(UNREAD_END_MAX_S, self._task.cancel)
+
+    def disarm(self) -> None:
+        self._task = None
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def _end_if_silent(session: Session) -> None:
@@ -215,67 +236,85 @@ class CallCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio i
         self, guard: Guard, is_sibling: Callable[[Any], bool] = lambda _context: False
     ) -> None:
         self._guard, self._is_sibling = guard, is_sibling
+        self._reading = asyncio.Semaphore(REQUESTS_READ_MAX)
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
-        """The handler, which then parses for itself. A stream says in its Hello whose it is."""
+        """The handler, which reads and parses for itself, when it knows who calls: a stranger must
+        not make us hold a message. A stream says in its Hello whose it is.
+        """
         handler, method = await continuation(details), details.method
         if handler is None or rights.is_open(method) or method == rights.PUBLISH:
             return handler
         if handler.request_streaming:
             return None
 
-        if handler.response_streaming:
-
-            async def stream(raw: bytes, context: Any) -> AsyncIterator[Any]:
-                caller, request = await self._enter(handler, method, raw, context)
-                async with caller:
-                    async for message in handler.unary_stream(request, context):
-                        if caller.sees(message):
-                            yield message
-
-            return grpc.unary_stream_rpc_method_handler(stream, None, handler.response_serializer)
-
-        async def unary(raw: bytes, context: Any) -> Any:
-            caller, request = await self._enter(handler, method, raw, context)
+        async def answered(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
+            caller, request = await self._enter(handler, method, requests, context)
             async with caller:
-                return await handler.unary_unary(request, context)
+                if not handler.response_streaming:
+                    yield await handler.unary_unary(request, context)
+                    return
+                async for message in handler.unary_stream(request, context):
+                    if caller.sees(message):
+                        yield message
 
-        return grpc.unary_unary_rpc_method_handler(unary, None, handler.response_serializer)
+        return grpc.stream_stream_rpc_method_handler(answered, None, handler.response_serializer)
 
-    async def _enter(self, handler: Any, method: str, raw: bytes, context: Any) -> Any:
+    async def _enter(
+        self, handler: Any, method: str, requests: AsyncIterator[bytes], context: Any
+    ) -> Any:
         """Who calls, and the request. Ends the call that may not be."""
+        shown, sibling = shown_by(context), self._is_sibling(context)
         try:
-            shown = shown_by(context)
-            sibling = self._is_sibling(context)
             if not sibling:
                 self._guard.let_in(shown, method)
-        except Unauthenticated as e:
-            await _end_unwanted(unwanted(e), context)
         except Unwanted as e:
             await _end_unwanted(e, context)
         try:
-            request = handler.request_deserializer(raw)
+            request = handler.request_deserializer(await self._read(requests, context))
         except DecodeError as e:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"the bytes are no message of acks.proto: {e}"
             )
         if sibling:
-            return _Call(self._guard, None, shown, method, context), request
+            return _Call(self._guard, None, shown, method, context, ()), request
         try:
-            identity = self._guard.let_in(shown, method, *rights.topics_of(method, request))
+            topics = rights.topics_of(method, request)
+            identity = self._guard.let_in(shown, method, *topics)
         except Unwanted as e:
             await _end_unwanted(e, context)
-        return _Call(self._guard, identity, shown, method, context), request
+        return _Call(self._guard, identity, shown, method, context, topics), request
+
+    async def _read(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
+        """The one message of a request."""
+        try:
+            async with asyncio.timeout(REQUEST_MAX_S), self._reading:
+                async for raw in requests:
+                    return raw
+        except TimeoutError:
+            await context.abort(
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                f"the request did not come within {REQUEST_MAX_S:g} s, or {REQUESTS_READ_MAX} "
+                f"others were being read: send it whole, and again",
+            )
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call without a request: send one")
+        raise AssertionError
 
 
 class _Call:
     """One request of an identity, or of a worker of this daemon, while it is answered."""
 
     def __init__(
-        self, guard: Guard, identity: Identity | None, shown: Shown, method: str, context: Any
+        self,
+        guard: Guard,
+        identity: Identity | None,
+        shown: Shown,
+        method: str,
+        context: Any,
+        topics: Sequence[str],
     ) -> None:
         self._guard, self._identity, self._shown = guard, identity, shown
-        self._method, self._context = method, context
+        self._method, self._context, self._topics = method, context, topics
         self._what = "lists" if method in rights.WALKS else "reads"
 
     async def __aenter__(self) -> None:
@@ -283,6 +322,11 @@ class _Call:
             return
         try:
             self._guard.usage.take(self._identity, self._what)
+            if self._method in rights.CHANGING:
+                name = self._method.rpartition("/")[2]
+                self._guard.audit.did(
+                    name, self._identity, self._shown, "asked", topics=self._topics
+                )
         except OverQuota as e:
             name = self._method.rpartition("/")[2]
             self._guard.audit.refused(name, self._identity, self._shown, str(e))
@@ -378,6 +422,7 @@ class Subscriber:
                         task.result()
             finally:
                 session.end()
+                session.leave()
                 call.cancel()
                 reader.cancel()
                 writer.cancel()

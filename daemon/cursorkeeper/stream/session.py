@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper
 
 PROTOCOL_VERSIONS = (1,)
+SOURCE_TOLD = 256
+"""Letters of a source's name in the audit log."""
 
 
 class ProtocolViolation(Exception):
@@ -146,7 +148,7 @@ class Handle(Listener):
         if granted is not None:
             self.session.outbox.put_credit(self.handle, granted)
 
-    def _did(self, action: str, **what: object) -> None:
+    def _did(self, action: str, **what: Any) -> None:
         self.session.did(action, cursor=str(self.name), **what)
 
     def on_reset_done(self, done: fx.ResetDone) -> None:
@@ -188,9 +190,10 @@ class Handle(Listener):
         self._end(OpenResult.DELETED, deleted=pb.Deleted(handle=self.handle))
 
     def _end(self, result: str, **message: object) -> None:
+        is_here = self.session.holds(self)  # its number may be another's by now
         self.session.drop(self)
         self.opened(result)
-        if message:
+        if message and is_here:
             self._send(**message)
 
 
@@ -213,6 +216,8 @@ class Session:
         self._identity: Identity | None = None
         self.unwanted: Unwanted | None = None
         """Why it was ended here, if its peer has no right to it any more."""
+        self.on_end: Any = lambda: None
+        """Called when it ends here, which its peer may not notice."""
         self._worker, self._worker_addresses = worker, worker_addresses
         self._name, self._incarnation = name, incarnation
         self.outbox = Outbox(
@@ -233,10 +238,15 @@ class Session:
         """What its handles draw their credit from."""
         return self._guard.usage.pool(self._identity or ANYBODY)
 
-    def did(self, action: str, **what: object) -> None:
-        """For the audit log."""
+    def did(self, action: str, result: str = "done", **what: Any) -> None:
+        """For the audit log. `result`: asked, of what goes on when the source has left."""
         self._guard.audit.did(
-            action, self._identity or ANYBODY, self._shown, source=self.source, **what
+            action,
+            self._identity or ANYBODY,
+            self._shown,
+            result,
+            source=self.source[:SOURCE_TOLD],
+            **what,
         )
 
     def answered(self, handle: Handle) -> None:
@@ -261,15 +271,20 @@ class Session:
 
     def end(self) -> None:
         """The stream is gone, or will be when its peer reads again."""
-        self._ended = True
-        if self in self._guard.staying and self._identity is not None:
-            self._guard.staying.discard(self)
-            self._guard.usage.give_back(self._identity, "streams")
+        if not self._ended:
+            self._ended = True
+            self.on_end()
         for handle in list(self._handles.values()):
             self.drop(handle)
             handle.opened(OpenResult.GONE)
             self.keeper.detach(handle.name, handle.attach)
         self.outbox.close()
+
+    def leave(self) -> None:
+        """Its stream is over, for its peer, too."""
+        if self in self._guard.staying and self._identity is not None:
+            self._guard.staying.discard(self)
+            self._guard.usage.give_back(self._identity, "streams")
 
     def give_up(self, handle: Handle, why: str) -> None:
         """The handle ends although its source did nothing wrong; the cursor stays as it is."""
@@ -281,14 +296,16 @@ class Session:
         )
         self.keeper.detach(handle.name, handle.attach)
 
+    def holds(self, handle: Handle) -> bool:
+        return self._handles.get(handle.handle) is handle
+
     def drop(self, handle: Handle) -> None:
         """The handle has ended; its number may be used again."""
-        if self._handles.get(handle.handle) is handle:
+        if self.holds(handle):
             del self._handles[handle.handle]
             self.answered(handle)
             self.outbox.drop(handle.handle)
             handle.credit.close()
-            self._guard.usage.give_back(self._identity or ANYBODY, "cursors")
 
     def refuse(
         self, handle: int, code: Refusal, cursor: str, message: str, remedy: str, seq: int = 0
@@ -359,7 +376,7 @@ class Session:
 
     def _enter(self) -> None:
         """Raises Unwanted."""
-        guard, source = self._guard, self.source[:256]
+        guard, source = self._guard, self.source[:SOURCE_TOLD]
         identity = guard.let_in(self._shown, rights.PUBLISH, source=source)
         try:
             guard.usage.take(identity, "streams")
@@ -373,10 +390,11 @@ class Session:
         """Ends when its peer is nobody any more: who has a new token dials again, and is asked
         then. A cursor ends that is not its peer's any more.
         """
-        assert self._identity is not None
+        if self._ended or self._identity is None:
+            return
         guard, was = self._guard, self._identity
         try:
-            now = guard.let_in(self._shown, rights.PUBLISH, source=self.source[:256])
+            now = guard.let_in(self._shown, rights.PUBLISH, source=self.source[:SOURCE_TOLD])
         except Unwanted as e:
             self.unwanted = Unwanted("UNAVAILABLE", f"dial again: {e}")
             self.end()
@@ -388,6 +406,7 @@ class Session:
             self.end()
             return
         self._identity = now
+        guard.usage.limit(now)
         for handle in list(self._handles.values()):
             try:
                 rights.check_topic(now, handle.name.topic)
@@ -396,12 +415,13 @@ class Session:
                 handle.on_refused(Refusal.NOT_ALLOWED, message, remedy)
                 self.keeper.detach(handle.name, handle.attach)
 
-    def _check_allowed(self, topic: str) -> None:
-        """Whether another cursor of this topic may be begun here. Raises RefusedError."""
+    def _check_allowed(self, name: CursorName, *, opens: bool) -> None:
+        """Whether this cursor may be opened, or deleted, here. Raises RefusedError."""
         identity = self._identity or ANYBODY
         try:
-            rights.check_topic(identity, topic)
-            self._guard.usage.take(identity, "cursors")
+            rights.check_topic(identity, name.topic)
+            if opens:
+                self._guard.usage.hold(identity, name, self.keeper.cursors.__contains__)
         except (rights.Denied, OverQuota) as e:
             message, _, remedy = str(e).rpartition(": ")
             code = Refusal.NOT_ALLOWED if isinstance(e, rights.Denied) else Refusal.TOO_MANY_CURSORS
@@ -421,10 +441,11 @@ class Session:
             name = CursorName.checked(message.topic, message.subscription)
             request = self._request(message) if isinstance(message, pb.OpenCursor) else None
             token = codec.fencing_token_of(message)
-            self._check_allowed(name.topic)
+            self._check_allowed(name, opens=opens)
             attach = self.keeper.attach_id() if opens else 0
             handle = self._handles[number] = Handle(self, number, name, attach, opening=opens)
             if request is None:
+                self.did("delete_cursor", "asked", cursor=str(name))
                 self.keeper.delete_unopened(name, handle, fencing_token=token)
             else:
                 self._asking.add(handle)
@@ -504,11 +525,16 @@ class Session:
         try:
             if kind in ("close_cursor", "delete_cursor"):
                 wish = ev.Close if kind == "close_cursor" else ev.Delete
+                self.did(kind, "asked", cursor=str(handle.name))
                 self.keeper.end(handle.name, wish(handle.attach))
                 return
             if not handle.live:
                 raise codec.refused(f"{kind} before StateEnd", "wait for StateEnd")
             event = _event(handle.attach, message)
+            if kind == "reset_cursor":
+                self.did(
+                    kind, "asked", cursor=str(handle.name), target=str(getattr(event, "target", ""))
+                )
             handle.outstanding.add(message.seq, control=True)
             self._asking.add(handle)
         except RefusedError as e:

@@ -2,9 +2,8 @@
 
 Owns: who is to be asked, and proving that it is one of them that asks: whoever asked first was let
 in there. Does not own: what the answers mean together (`store_service`). Invariants: what a sibling
-asks is answered by one worker alone, so
-that no question goes round; a sibling that does not answer ends the whole with its status, because
-a part would look like the whole.
+asks is answered by one worker alone, so that no question goes round; a sibling that does not answer
+ends the whole with its status, because a part would look like the whole.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def callers_of(cast: Cast) -> Callers:
     def read() -> Table:
         return Table(identities_file.read(str(cast.file)), signed, "send a token")
 
-    return Callers(read(), read, lambda: cast.file.stat().st_ino)
+    return Callers(read(), read, lambda: cast.file.stat().st_ino, cast.file.stat().st_ino)
 
 
 @asynccontextmanager

@@ -74,9 +74,19 @@ async def test_streams_and_cursors_are_counted_and_given_back(served: ServedKeep
                         await handle.opened()
                 await opened[0].close()
                 await second.open("persistent://t/n/again", "s").opened()
+                # whoever takes one over has it
+                taken = free.open("persistent://t/n/again", "s", takeover=True)
+                await taken.opened()
+                await first.open("persistent://t/n/one", "s").opened()
         while True:  # the daemon hears of the ends a moment later
             try:
                 async with SourceConnection(served.address, said(BOUND)) as session:
+                    # those of streams that are gone are still kept for it
+                    with pytest.raises(KeeperBusy, match="bound has 3 cursors already"):
+                        await session.open("persistent://t/n/later", "s").opened()
+                    own = session.open("persistent://t/n/one", "s")
+                    await own.opened()
+                    await own.close()
                     await session.open("persistent://t/n/later", "s").opened()
                 break
             except ConnectionError:

@@ -28,6 +28,7 @@ def test_every_setting_is_a_flag_with_its_default() -> None:
             assert f" {flag} " in narrow or f"{flag}," in narrow, (name, columns)
             if one.kind is bool:
                 assert f"--no-{flag[2:]}" in narrow, (name, columns)
+    text = " ".join(text.split())
     assert "(default: 127.0.0.1:7650)" in text and "(default: 1048576)" in text
 
 
