@@ -195,7 +195,10 @@ async def test_a_session_goes_on_over_a_new_connection_as_the_same_user(
 @pytest.mark.parametrize(
     ("what", "more"),
     [
-        ("closed the connection|connection reset|no TLS with it|refused", {"tls": "stranger"}),
+        (
+            "closed the connection|connection reset|refuses this client's certificate",
+            {"tls": "stranger"},
+        ),
         ("certificate is not believed: .*issuer", {"tls": "unbelieving"}),
         ("certificate is not believed: .*(mismatch|match)", {"tls_server_name": "other.org"}),
         ("does it expect TLS|connection reset|no answer", {"tls": ""}),
