@@ -162,8 +162,14 @@ async def test_a_daemon_answers_whom_it_knows(stack: ContainerStack) -> None:
         may_not_ack(ConnectionRefused, secrets.client("jobs")),
         may_not_ack(ConnectionRefused, secrets.client("daemon-2")),
     )
-    told = {(line.get("who"), line["action"], line["result"]) for line in audit_of(daemon)}
-    print(told)
+    told = {(line["who"], line["action"], line["result"]) for line in audit_of(daemon)}
+    assert {
+        ("", "AckState", "unauthenticated"),
+        ("", "Publish", "unauthenticated"),
+        ("neighbour", "AckState", "refused"),
+        ("neighbour", "cursor", "refused"),
+        ("daemons", "Publish", "refused"),
+    } <= told
 
 
 OURS = {"application": b"cursorkeeper"}
@@ -246,9 +252,9 @@ async def test_zookeeper_lets_each_user_touch_its_own(stack: ContainerStack) -> 
         await client.close()
 
     await asyncio.gather(
-        is_not_heard(None, ""),
-        is_not_heard(secrets.nobody, ""),
-        is_not_heard(secrets.stranger, ""),
+        is_not_heard(None, "does it expect TLS|connection reset|no answer"),
+        is_not_heard(secrets.nobody, "refuses this client's certificate, or wants one|closed"),
+        is_not_heard(secrets.stranger, "refuses this client's certificate, or wants one|closed"),
         is_not_heard(operator, "zookeeper_auth_file", authentication=("sasl", b"cursors:secret")),
     )
     for user, may, may_not in (
