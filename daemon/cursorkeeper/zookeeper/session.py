@@ -246,7 +246,7 @@ class Session:
                 self._go(SessionState.CONNECTED)
                 self._connected.set()
             reason = await asyncio.shield(connection.ended)
-            self._last_failure, self._last_remedy = str(reason), ""
+            self._last_failure, self._last_remedy = str(reason), _remedy(reason)
         finally:
             connection.end(ConnectionLost("the client was closed"))
 

@@ -167,8 +167,9 @@ async def test_a_login_is_a_user(secured: Secured) -> None:
         client = ZooKeeperClient(
             secured.settings(**plain, authentication=("sasl", wrong), start_timeout_s=3.0)
         )
-        with pytest.raises(ZooKeeperError, match="zookeeper_auth_file"):
+        with pytest.raises(ZooKeeperError, match="zookeeper_auth_file") as refused:
             await client.start()
+        assert "correct the user and password" in refused.value.remedy
         await client.close()
     await mine.close()
 
@@ -218,10 +219,12 @@ async def test_who_does_not_fit_is_told_why(
         changed["servers"] = (("127.0.0.1", secured.plain),)
     client = ZooKeeperClient(secured.settings(**changed, start_timeout_s=3.0))
     began_s = time.monotonic()
-    with pytest.raises(ZooKeeperError, match=what):
+    with pytest.raises(ZooKeeperError, match=what) as refused:
         async with asyncio.timeout(60):
             await client.start()
     assert time.monotonic() - began_s < 60
+    if "not believed" in str(refused.value):
+        assert "tls_trust_certs_file_path" in refused.value.remedy
     await client.close()
 
 
