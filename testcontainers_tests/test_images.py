@@ -40,10 +40,10 @@ SECOND_NS = 1_000_000_000
 OFTEN = {"interval": SECOND_NS}
 """Laid over an image's own health check: asked more often."""
 SIZE_MAX_MB = {
-    "cursorkeeper": 275,
-    "cursorkeeper-gateway": 250,
-    "cursorkeeper-node": 250,
-    "cursorkeeper-pulsar-plugin": 30,
+    "cursorkeeper": 295,
+    "cursorkeeper-gateway": 245,
+    "cursorkeeper-node": 245,
+    "cursorkeeper-pulsar-plugin": 26,
 }
 """About a tenth above what they are: who makes one larger should know it."""
 JVM_TERMINATED, JVM_OUT_OF_MEMORY = 143, 3

@@ -305,7 +305,9 @@ class Daemon:
         except bk.GatewayError as e:
             passing = isinstance(e, bk.GatewayRetry)
             raise StartError(
-                f"the gateway at {self.systems.gateway} does not answer: {e}", passing=passing
+                f"the gateway at {self.systems.gateway} does not answer: {e.said}",
+                e.remedy,
+                passing=passing,
             ) from e
 
     async def _claim_root(self, keeper: Keeper) -> None:

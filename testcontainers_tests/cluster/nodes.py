@@ -23,6 +23,7 @@ from testcontainers_tests.cluster.conditions import LIMIT_S, until
 from testcontainers_tests.cluster.disk import DATA, Disk
 from testcontainers_tests.cluster.images import Images
 from testcontainers_tests.cluster.node import Node
+from testcontainers_tests.cluster.secrets import OPEN, SECURE_PORT, Credentials
 from testcontainers_tests.cluster.truth import Truth
 
 CLIENT_PORT, BOOKIE_PORT = 2181, 3181
@@ -49,10 +50,23 @@ NO_CONNECTION = "no connection"
 """What a source says for "paused" when there is no keeper that could ask."""
 
 
+def jvm(credentials: Credentials) -> dict[str, str]:
+    """The environment of a JVM that has these."""
+    name = "JAVA_TOOL_OPTIONS"
+    return {name: " ".join((QUICK_JVM[name], *credentials.java))}
+
+
 class ZooKeeperNode(Node):
     """A server alone, or member `number` of `members`."""
 
-    def __init__(self, images: Images, network: Network, number: int = 1, members: int = 1) -> None:
+    def __init__(
+        self,
+        images: Images,
+        network: Network,
+        number: int = 1,
+        members: int = 1,
+        credentials: Credentials = OPEN,
+    ) -> None:
         command = [
             "zookeeper",
             "--host",
@@ -67,14 +81,21 @@ class ZooKeeperNode(Node):
         if members > 1:
             servers = ",".join(f"{n}=zk-{n}:2888:3888" for n in range(1, members + 1))
             command += ["--server-id", str(number), "--servers", servers]
+        self._port = CLIENT_PORT if credentials is OPEN else SECURE_PORT
         super().__init__(
-            f"zk-{number}", images.node, command, network, env=QUICK_JVM, ports=[CLIENT_PORT]
+            f"zk-{number}",
+            images.node,
+            [*command, *credentials.arguments],
+            network,
+            env=jvm(credentials),
+            ports=[self._port],
+            volumes=credentials.volumes,
         )
 
     @property
     def client_address(self) -> str:
         """host:port for this machine."""
-        return self.address(CLIENT_PORT)
+        return self.address(self._port)
 
     def server_words(self) -> dict[str, str]:
         """What it answers to `srvr`: Mode (leader, follower, standalone), Connections, and more.
@@ -147,6 +168,7 @@ class BookieNode(Node):
         uri: str,
         extra: Sequence[str] = (),
         disk: Disk | None = None,
+        credentials: Credentials = OPEN,
     ) -> None:
         name = f"bookie-{number}"
         where = ["--data-dir", DATA, "--port", str(BOOKIE_PORT), "--advertised-address", name]
@@ -158,9 +180,15 @@ class BookieNode(Node):
             "--zookeeper-timeout-ms",
             str(SESSION_MS),
             *extra,
+            *credentials.arguments,
         ]
         super().__init__(
-            name, images.node, command, network, env=QUICK_JVM, volumes=disk.mount if disk else None
+            name,
+            images.node,
+            command,
+            network,
+            env=jvm(credentials),
+            volumes={**(disk.mount if disk else {}), **credentials.volumes},
         )
         self.disk = disk
 
@@ -191,7 +219,8 @@ class AutoRecoveryNode(Node):
 
 class GatewayNode(Node):
     """A ledger gateway with every role. The network is the tests' own, so that it asks nobody for a
-    token; one of an earlier release has no flags for that.
+    token; one of an earlier release has no flags for that. With `credentials` these say where
+    ZooKeeper is and who may call.
     """
 
     def __init__(
@@ -202,9 +231,14 @@ class GatewayNode(Node):
         uri: str,
         extra: Sequence[str] = (),
         image: str = "",
+        credentials: Credentials = OPEN,
     ) -> None:
-        if image in ("", images.gateway):
-            extra = ["--insecure", "--migrator", *extra]
+        if credentials is not OPEN:
+            extra = [*credentials.arguments, *extra]
+        elif image in ("", images.gateway):
+            extra = ["--metadata-service-uri", uri, "--insecure", "--migrator", *extra]
+        else:
+            extra = ["--metadata-service-uri", uri, *extra]
         command = [
             "gateway",
             "--host",
@@ -213,8 +247,6 @@ class GatewayNode(Node):
             str(GATEWAY_PORT),
             "--metrics-port",
             str(GATEWAY_METRICS_PORT),
-            "--metadata-service-uri",
-            uri,
             "--zookeeper-timeout-ms",
             str(SESSION_MS),
             *extra,
@@ -225,8 +257,9 @@ class GatewayNode(Node):
             image or images.gateway,
             command,
             network,
-            env=QUICK_JVM,
+            env=jvm(credentials),
             ports=ports,
+            volumes=credentials.volumes,
         )
 
     @property
@@ -295,6 +328,7 @@ class SourceNode(Node):
         moves: bool = False,
         drain_s: float = 90,
         extra: Sequence[str] = (),
+        credentials: Credentials = OPEN,
     ) -> None:
         self.topics, self.seed, self.moves = tuple(topics), seed, moves
         command = [
@@ -315,7 +349,13 @@ class SourceNode(Node):
         for topic in topics:
             command += ["--topic", topic]
         super().__init__(
-            name, images.daemon, [*command, *extra], network, entrypoint=[PYTHON], **OF_TESTS
+            name,
+            images.daemon,
+            [*command, *extra, *credentials.arguments],
+            network,
+            entrypoint=[PYTHON],
+            env=OF_TESTS["env"],
+            volumes={**OF_TESTS["volumes"], **credentials.volumes},
         )
         self._drain_s = drain_s
 

@@ -29,7 +29,6 @@ from testcontainers_tests.cluster.nodes import (
     BOOKIE_PORT,
     CLIENT_PORT,
     GATEWAY_PORT,
-    QUICK_JVM,
     SESSION_MS,
     STREAM_PORT,
     AutoRecoveryNode,
@@ -39,7 +38,9 @@ from testcontainers_tests.cluster.nodes import (
     ProxyNode,
     SourceNode,
     ZooKeeperNode,
+    jvm,
 )
+from testcontainers_tests.cluster.secrets import OPEN, SECURE_PORT, Secrets
 from testcontainers_tests.cluster.truth import Truth, Verdict
 
 SETTINGS: Mapping[str, object] = {
@@ -56,7 +57,9 @@ _sources = itertools.count(1)
 
 
 class ContainerStack:
-    """See the module. Use `await open_stack(...)` and `close`."""
+    """See the module. Use `await open_stack(...)` and `close`. With `secrets` everything asks who
+    calls and is said through TLS.
+    """
 
     def __init__(
         self,
@@ -71,18 +74,27 @@ class ContainerStack:
         bookie_disk_bytes: int = 0,
         daemon_image: str = "",
         gateway_image: str = "",
+        secrets: Secrets | None = None,
     ) -> None:
         mtu = {
             "com.docker.network.driver.mtu": "1450",
             "com.docker.network.bridge.host_binding_ipv4": "127.0.0.1",
         }
-        self.images = images
+        self.images, self.secrets = images, secrets
         self.network = Network(docker_network_kw={"labels": LABELS, "options": mtu})
         self.network.create()
         self.zookeepers = [
-            ZooKeeperNode(images, self.network, n, zookeepers) for n in range(1, zookeepers + 1)
+            ZooKeeperNode(
+                images,
+                self.network,
+                n,
+                zookeepers,
+                secrets.of_zookeeper(f"zk-{n}") if secrets else OPEN,
+            )
+            for n in range(1, zookeepers + 1)
         ]
-        servers = [f"{z.name}:{CLIENT_PORT}" for z in self.zookeepers]
+        port = SECURE_PORT if secrets else CLIENT_PORT
+        servers = [f"{z.name}:{port}" for z in self.zookeepers]
         self.uri = f"zk+hierarchical://{';'.join(servers)}/ledgers"
         self.zookeeper_address = ",".join(servers)
         disks = [
@@ -90,11 +102,28 @@ class ContainerStack:
             for n in range(1, bookies + 1)
         ]
         self.bookies = [
-            BookieNode(images, self.network, n, self.uri, bookie_arguments, disk)
+            BookieNode(
+                images,
+                self.network,
+                n,
+                self.uri,
+                bookie_arguments,
+                disk,
+                secrets.of_bookie(f"bookie-{n}") if secrets else OPEN,
+            )
             for n, disk in enumerate(disks, start=1)
         ]
         self.gateways = [
-            GatewayNode(images, self.network, n, self.uri, image=gateway_image)
+            GatewayNode(
+                images,
+                self.network,
+                n,
+                self.uri,
+                image=gateway_image,
+                credentials=(
+                    secrets.of_gateway(f"gateway-{n}", self.zookeeper_address) if secrets else OPEN
+                ),
+            )
             for n in range(1, gateways + 1)
         ]
         self.settings = {**SETTINGS, **(settings or {})}
@@ -144,13 +173,17 @@ class ContainerStack:
             self.gateways[(number - 1) % len(self.gateways)].name if self.gateways else "gateway-1"
         )
         where = {"gateway": f"{gateway}:{GATEWAY_PORT}", "zookeeper": self.zookeeper_address}
+        secured = self.secrets.of_daemon(f"daemon-{number}") if self.secrets else {}
         return DaemonNode(
             self.images,
             self.network,
             number,
-            {**where, **self.settings, **settings},
+            {**where, **secured, **self.settings, **settings},
             image,
-            **(docker_arguments or {}),
+            **{
+                **({"volumes": self.secrets.volumes} if self.secrets else {}),
+                **(docker_arguments or {}),
+            },
         )
 
     def make_proxy(
@@ -192,6 +225,7 @@ class ContainerStack:
             where,
             topics,
             seed=1_000 * number,
+            credentials=self.secrets.of_source(self.secrets.source) if self.secrets else OPEN,
             **arguments,
         )
         return await self._flowing(source, flows)
@@ -212,6 +246,7 @@ class ContainerStack:
             former.topics,
             seed=former.seed,
             moves=former.moves,
+            credentials=self.secrets.of_source(self.secrets.source) if self.secrets else OPEN,
         )
         return await self._flowing(source, flows)
 
@@ -235,14 +270,23 @@ class ContainerStack:
         await self._start(self.daemons)
 
     async def _init_cluster(self) -> None:
+        credentials = self.secrets.of_bookie("init-cluster") if self.secrets else OPEN
         command = [
             "init-cluster",
             "--metadata-service-uri",
             self.uri,
             "--wait-s",
             str(int(LIMIT_S)),
+            *credentials.arguments,
         ]
-        init = Node("init-cluster", self.images.node, command, self.network, env=QUICK_JVM)
+        init = Node(
+            "init-cluster",
+            self.images.node,
+            command,
+            self.network,
+            env=jvm(credentials),
+            volumes=credentials.volumes,
+        )
         try:
             await asyncio.to_thread(init.start)
             assert (await asyncio.to_thread(init.docker.wait, timeout=LIMIT_S + 10))[
@@ -357,10 +401,16 @@ class ContainerStack:
         """The state that a new owner finds: daemon-2 claims, fences and reads, however often it
         takes until all is healed.
         """
-        where = (daemon or self.daemons[-1]).client_address
+        node = daemon or self.daemons[-1]
+        where = node.client_address
+        limits = ClientSettings(
+            connect_timeout_s=10,
+            open_timeout_s=60,
+            tls=self.secrets.source if self.secrets else None,
+            tls_server_name=node.name if self.secrets else "",
+        )
 
         async def look() -> CursorState:
-            limits = ClientSettings(connect_timeout_s=10, open_timeout_s=60)
             async with Client(where, limits) as client:
                 return await client.cursor(topic, subscription, create=False).opened()
 

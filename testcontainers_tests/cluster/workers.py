@@ -34,6 +34,7 @@ SECONDS = {
     "test_systemd_units.py": 80,
     "test_faults_zookeeper.py": 80,
     "test_upgrade.py": 70,
+    "test_secured_cluster.py": 70,
     "test_faults_memory_and_snapshots.py": 65,
     "test_images.py": 60,
     "contracts": 40,

@@ -38,7 +38,7 @@ class ZooKeeperError(Exception):
     """
 
     kind: ClassVar[Kind] = Kind.BUG
-    remedy: ClassVar[str] = "report this with the log around it"
+    remedy: str = "report this with the log around it"
 
     def __init__(
         self, message: str = "", *, path: str | None = None, code: int | None = None
@@ -98,6 +98,11 @@ class NotConnected(NotSent):
         "no ZooKeeper server answers: check the server list, the network and that the "
         "ensemble has a quorum"
     )
+
+    def __init__(self, message: str = "", *, path: str | None = None, remedy: str = "") -> None:
+        """`remedy`: where a server answered, and did not take us."""
+        super().__init__(message, path=path)
+        self.remedy = remedy or self.remedy
 
 
 class TooManyRequests(NotSent):

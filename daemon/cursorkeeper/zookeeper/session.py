@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -72,7 +73,7 @@ class Session:
         self._room = InFlight(settings.requests_in_flight_max, settings.request_bytes_in_flight_max)
         self._connection: Connection | None = None
         self._connected = asyncio.Event()
-        self._last_failure = ""
+        self._last_failure = self._last_remedy = ""
         self._task: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -183,6 +184,7 @@ class Session:
             ) as failure:  # TimeoutError is an OSError
                 # Also what a server says that lags behind us, or is not ready: the session is kept.
                 self._last_failure = f"{host}:{port}: {_said(failure)}"
+                self._last_remedy = _remedy(failure)
                 continue
             if self.session_id and (
                 opened.welcome.expired or opened.welcome.session_id != self.session_id
@@ -244,7 +246,7 @@ class Session:
                 self._go(SessionState.CONNECTED)
                 self._connected.set()
             reason = await asyncio.shield(connection.ended)
-            self._last_failure = str(reason)
+            self._last_failure, self._last_remedy = str(reason), _remedy(reason)
         finally:
             connection.end(ConnectionLost("the client was closed"))
 
@@ -318,7 +320,9 @@ class Session:
                 await self._connected.wait()
         except TimeoutError:
             raise NotConnected(
-                f"last failure: {self._last_failure or 'none yet'}", path=path
+                f"last failure: {self._last_failure or 'none yet'}",
+                path=path,
+                remedy=self._last_remedy,
             ) from None
         self._refuse_closed(path)
 
@@ -329,6 +333,24 @@ class Session:
             raise closed from (self._task.exception() if crashed and self._task else None)
 
 
+_REFUSES_CERTIFICATE = re.compile("ALERT.*(CERTIFICATE|UNKNOWN_CA)")
+"""In OpenSSL's reason, where the server ended the handshake because of what it was shown."""
+
+
+def _remedy(failure: Exception) -> str:
+    """Where there is a server and it does not take us; empty: there may be none."""
+    match failure:
+        case TlsError():
+            return failure.remedy
+        case AccessDenied():
+            return "correct the user and password in zookeeper_auth_file, or add the user there"
+        case ssl.SSLCertVerificationError():
+            return "name the file of its authority (tls_trust_certs_file_path), or a name in it"
+        case ssl.SSLError() if failure.reason and _REFUSES_CERTIFICATE.search(failure.reason):
+            return "show one of an authority that it believes (tls_certificate_file_path)"
+    return ""
+
+
 def _said(failure: Exception) -> str:
     """Why a server did not take us, in the system's words and without Python's."""
     match failure:
@@ -336,6 +358,8 @@ def _said(failure: Exception) -> str:
             return "closed the connection: no quorum? Or does it expect TLS?"
         case ssl.SSLCertVerificationError():
             return f"its certificate is not believed: {failure.verify_message}"
+        case ssl.SSLError() if failure.reason and _REFUSES_CERTIFICATE.search(failure.reason):
+            return f"it refuses this client's certificate, or wants one: {failure.reason}"
         case ssl.SSLError():
             return f"no TLS with it: {failure.reason or failure}"
         case socket.gaierror():

@@ -19,6 +19,7 @@ import sys
 from functools import partial
 
 from cursorkeeper_client import Client, ClientSettings, CursorKeeperError
+from cursorkeeper_client.tls import TlsFiles
 from daemon.tests.source.flow import LOOK_S, Flow, say
 from daemon.tests.source.random_acks import LAYOUT, START, make_batch
 
@@ -45,6 +46,7 @@ async def pace(
 
 async def run(given: argparse.Namespace) -> int:
     """The whole life; returns the exit code."""
+    files = TlsFiles(given.certificate, given.key, given.trust_certs)
     settings = ClientSettings(
         name="steady-source",
         back_off_max_ms=1_000,
@@ -53,6 +55,7 @@ async def run(given: argparse.Namespace) -> int:
         keepalive_time_ms=int(given.keepalive_s * 1000),
         # of every ping of gRPC's, those for its window included
         keepalive_timeout_ms=int(given.keepalive_s * 500),
+        tls=files if files.trust_certs else None,
     )
     async with Client(given.daemon, settings) as client:
         flows = [
@@ -132,6 +135,12 @@ def main() -> None:
         default=10,
         help="of silence, then the daemon is asked; half of it for the answer",
     )
+    for name, help in (
+        ("--trust-certs", "dial with TLS, and believe these authorities (PEM)"),
+        ("--certificate", "shown to the daemon (PEM)"),
+        ("--key", "of the certificate (PEM)"),
+    ):
+        parser.add_argument(name, default="", metavar="FILE", help=help)
     sys.exit(asyncio.run(run(parser.parse_args())))
 
 

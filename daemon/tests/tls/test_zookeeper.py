@@ -90,8 +90,9 @@ async def test_a_login_is_a_user(secured: Secured) -> None:
         client = ZooKeeperClient(
             secured.settings(**plain, authentication=("sasl", wrong), start_timeout_s=3.0)
         )
-        with pytest.raises(ZooKeeperError, match="zookeeper_auth_file"):
+        with pytest.raises(ZooKeeperError, match="zookeeper_auth_file") as refused:
             await client.start()
+        assert "correct the user and password" in refused.value.remedy
         await client.close()
     await mine.close()
 
@@ -118,7 +119,10 @@ async def test_a_session_goes_on_over_a_new_connection_as_the_same_user(
 @pytest.mark.parametrize(
     ("what", "more"),
     [
-        ("closed the connection|connection reset|no TLS with it|refused", {"tls": "stranger"}),
+        (
+            "closed the connection|connection reset|refuses this client's certificate",
+            {"tls": "stranger"},
+        ),
         ("certificate is not believed: .*issuer", {"tls": "unbelieving"}),
         ("certificate is not believed: .*(mismatch|match)", {"tls_server_name": "other.org"}),
         ("does it expect TLS|connection reset|no answer", {"tls": ""}),
@@ -138,10 +142,12 @@ async def test_who_does_not_fit_is_told_why(
         changed["servers"] = (("127.0.0.1", secured.plain),)
     client = ZooKeeperClient(secured.settings(**changed, start_timeout_s=3.0))
     began_s = time.monotonic()
-    with pytest.raises(ZooKeeperError, match=what):
+    with pytest.raises(ZooKeeperError, match=what) as refused:
         async with asyncio.timeout(60):
             await client.start()
     assert time.monotonic() - began_s < 60
+    if "not believed" in str(refused.value):
+        assert "tls_trust_certs_file_path" in refused.value.remedy
     await client.close()
 
 
