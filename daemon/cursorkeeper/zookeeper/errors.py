@@ -100,6 +100,16 @@ class NotConnected(NotSent):
     )
 
 
+class NotAdmitted(NotConnected):
+    """Servers are there, and let nobody in with what this client shows, or without it."""
+
+    remedy = (
+        "ZooKeeper is there and does not let this client in: check its TLS "
+        "(zookeeper_tls_enabled, tls_certificate_file_path, tls_trust_certs_file_path) and its "
+        "user (zookeeper_auth_file)"
+    )
+
+
 class TooManyRequests(NotSent):
     """The limit on requests (or their bytes) in flight was reached for as long as a request
     waits.
@@ -169,7 +179,10 @@ class NoChildrenForEphemerals(Refused):
 class AccessDenied(Refused):
     """Authentication or access control stands in the way."""
 
-    remedy = "the node's ACL does not allow this client; ask for rights, or for another chroot"
+    remedy = (
+        "the node's ACL does not allow this client, who is the user of zookeeper_auth_file and of "
+        "its certificate: show those that may, or ask for rights, or for another chroot"
+    )
 
 
 class Unsupported(Refused):

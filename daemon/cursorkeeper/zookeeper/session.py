@@ -31,6 +31,7 @@ from cursorkeeper.zookeeper.errors import (
     AccessDenied,
     ClientClosed,
     ConnectionLost,
+    NotAdmitted,
     NotConnected,
     OutcomeUnknown,
     ProtocolBroken,
@@ -72,7 +73,7 @@ class Session:
         self._room = InFlight(settings.requests_in_flight_max, settings.request_bytes_in_flight_max)
         self._connection: Connection | None = None
         self._connected = asyncio.Event()
-        self._last_failure = ""
+        self._last_failure, self._is_refused = "", False
         self._task: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
 
@@ -183,6 +184,7 @@ class Session:
             ) as failure:  # TimeoutError is an OSError
                 # Also what a server says that lags behind us, or is not ready: the session is kept.
                 self._last_failure = f"{host}:{port}: {_said(failure)}"
+                self._is_refused = isinstance(failure, AccessDenied | TlsError | ssl.SSLError)
                 continue
             if self.session_id and (
                 opened.welcome.expired or opened.welcome.session_id != self.session_id
@@ -244,7 +246,7 @@ class Session:
                 self._go(SessionState.CONNECTED)
                 self._connected.set()
             reason = await asyncio.shield(connection.ended)
-            self._last_failure = str(reason)
+            self._last_failure, self._is_refused = str(reason), False
         finally:
             connection.end(ConnectionLost("the client was closed"))
 
@@ -317,7 +319,7 @@ class Session:
             async with asyncio.timeout_at(deadline_s):
                 await self._connected.wait()
         except TimeoutError:
-            raise NotConnected(
+            raise (NotAdmitted if self._is_refused else NotConnected)(
                 f"last failure: {self._last_failure or 'none yet'}", path=path
             ) from None
         self._refuse_closed(path)
@@ -333,11 +335,19 @@ def _said(failure: Exception) -> str:
     """Why a server did not take us, in the system's words and without Python's."""
     match failure:
         case EOFError():
-            return "closed the connection: no quorum? Or does it expect TLS?"
+            return (
+                "closed the connection: no quorum? Or does it expect TLS (zookeeper_tls_enabled)?"
+            )
         case ssl.SSLCertVerificationError():
             return f"its certificate is not believed: {failure.verify_message}"
         case ssl.SSLError():
-            return f"no TLS with it: {failure.reason or failure}"
+            reason = failure.reason or str(failure)
+            why = (
+                "it wants a certificate, or does not believe this one: "
+                if "ALERT" in reason
+                else ""
+            )
+            return f"no TLS with it: {why}{reason}"
         case socket.gaierror():
             return f"its name is not known: {failure.strerror}"
         case ConnectionResetError() if not failure.errno:  # asyncio's, of a handshake of TLS
