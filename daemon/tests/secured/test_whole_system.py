@@ -215,26 +215,27 @@ async def test_a_broker_with_tls_and_tokens_delivers_nothing_confirmed_again(
 
 
 def commands_on_pulsar_work(system: System, cursor: str) -> None:
-    """Also those that look at Pulsar's own metadata."""
-    one = ("--namespace", "public/default", "--dry-run", "--json")
+    """Also those that look at Pulsar's own metadata, or make cursors of it."""
+    topic, _, _ = cursor.partition("|")
+    second = ("--root", "/cursorkeeper/second")
     with ThreadPoolExecutor(3) as threads:
         orphans, assessed, imported, exported = threads.map(
-            lambda words: system.tool(*words),
+            lambda words: said(system.tool(*words, "--json")),
             [
                 # those of cursors that were made without a broker, if there are any
-                ("orphans", "--percent-max", "100", "--json"),
-                ("assess", "--all", "--json"),
-                ("import-pulsar", "--root", "/cursorkeeper/second", *one),
-                ("export-pulsar", "--live", *one),
+                ("orphans", "--percent-max", "100"),
+                ("assess", "--all"),
+                ("import-pulsar", cursor, *second),
+                ("export-pulsar", cursor, "--live", "--dry-run"),
             ],
         )
-    topic, _, _ = cursor.partition("|")
-    assert topic not in {one.get("topic") for one in said(orphans)}
-    assert [one["topic"] for one in said(assessed)[:-1]] == [topic]
-    print(imported)
+    assert topic not in {one.get("topic") for one in orphans}
+    assert [one["topic"] for one in assessed[:-1]] == [topic]
     for done in (imported, exported):
-        [one, summary] = said(done)
+        [one, summary] = done
         assert (one["cursor"], one["ok"], summary["cursors"]) == (cursor, True, 1)
+    [report] = said(system.tool("verify", "--all", *second, "--json"))
+    assert (report["cursor"], report["ok"]) == (cursor, True)
 
 
 def said(done: subprocess.CompletedProcess[str]) -> list[dict]:
