@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from cursorkeeper.demo.processes import LineProcess
 from cursorkeeper_client import Client, CursorState
 from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.tls import TlsFiles
@@ -24,6 +25,7 @@ from daemon.tests.pulsar_plugin.one_topic import consumed, traffic
 from daemon.tests.secured import pulsar
 from daemon.tests.secured.cluster import NAME, Secured
 from daemon.tests.secured.system import System, toml
+from daemon.tests.support.frozen import freeze
 from tools.brokers.traffic import SUBSCRIPTION, Counted, Produced, Topic
 
 pytestmark = pytest.mark.jvm
@@ -141,6 +143,8 @@ async def test_who_shows_nothing_or_too_little_is_told_what_is_missing(daemon: S
     nobody = less("nobody.toml", "zookeeper_auth_file", "zookeeper_acl", **shows(system.stranger))
     wrong = secured.written("wrong-user", "sasl:keeper:wrong")
     of_tls = ["--tls", "--tls-trust-certs-file-path", system.source.trust_certs]
+    shown = ["--tls-certificate-file-path", system.source.certificate]
+    shown += ["--tls-key-file-path", system.source.key]
     wants = r"(may want|wants) a certificate, or does not believe this one"
     cases: list[tuple[list[str], tuple[str, ...], int, str]] = [
         *((nothing, words, 3, EXPECTS_TLS) for words in COMMANDS),
@@ -158,6 +162,10 @@ async def test_who_shows_nothing_or_too_little_is_told_what_is_missing(daemon: S
             ([], ("health", "--timeout-s", "20", "--address", at, *flags), 3, words)
             for at in (system.address, system.gateway_address)
             for flags, words in (([], "the other side may expect TLS"), (of_tls, wants))
+        ),
+        *(
+            ([], ("health", "--timeout-s", "20", "--address", at, *of_tls, *shown), 0, "")
+            for at in (system.address, system.gateway_address)
         ),
     ]
 
@@ -183,10 +191,26 @@ async def test_who_shows_nothing_or_too_little_is_told_what_is_missing(daemon: S
 MESSAGES = 6_000
 
 
+ACKS_IN_FLIGHT_MAX = 1_000
+"""So many acks Traffic.java sends without a receipt."""
+
+
+async def met_by_a_kill(consumer: LineProcess, system: System) -> None:
+    """Starts it while the daemon stands still, which is killed when acks wait."""
+    freeze(system.daemon.pid)
+    await consumer.start()
+    while (await consumer.line()).get("waiting") != ACKS_IN_FLIGHT_MAX:
+        pass
+    await system.daemon.kill()
+    await system.start_daemon()
+
+
 async def test_a_broker_with_tls_and_tokens_delivers_nothing_confirmed_again(
     daemon: System, tmp_path: Path
 ) -> None:
-    """A client with a token acks every second message; then broker and daemon are killed."""
+    """A client with a token acks every second message. The daemon is killed while acks wait for it,
+    and after the last receipt daemon and broker.
+    """
     system = daemon
     cluster = await asyncio.to_thread(pulsar.cluster_of, system, tmp_path / "pulsar")
     try:
@@ -203,7 +227,7 @@ async def test_a_broker_with_tls_and_tokens_delivers_nothing_confirmed_again(
             every_second=True,
         )
         await traffic(topic, "produce", Produced)
-        async with consumed(topic) as receipts:
+        async with consumed(topic, lambda one: met_by_a_kill(one, system)) as receipts:
             await asyncio.gather(system.daemon.kill(), asyncio.to_thread(broker.kill))
         await asyncio.gather(system.start_daemon(), asyncio.to_thread(broker.start))
         counted = await traffic(topic, "count", Counted)
@@ -268,7 +292,9 @@ def every_command_works(system: System, acked: set[tuple[int, int]]) -> None:
                 ("export", COPY, "-o", f"{file}.again"),
             ],
         )
-    assert (swept[0]["named"], swept[0]["garbage"], swept[0]["failed"]) == (4, 0, 0)
+    # a daemon that was killed may have left a ledger that no footer came to name
+    assert swept[0]["named"] >= 2 and swept[0]["garbage"] == swept[0]["deleted"]
+    assert swept[0]["failed"] == swept[0]["doubtful"] == 0
     assert restored[0]["written"] and restored[0]["differences"] == {}
     assert forgotten[0]["fencingToken"] == 0
     assert not again[0]["atLeast"]
