@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,11 +21,12 @@ from cursorkeeper.demo.processes import LineProcess
 from cursorkeeper_client import Client, CursorState
 from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.end_to_end.workload import LAYOUT, START, Driver, check
+from daemon.tests.end_to_end.workload import Driver, check
 from daemon.tests.pulsar_plugin.one_topic import consumed, traffic
 from daemon.tests.secured import pulsar
 from daemon.tests.secured.cluster import NAME, Secured
 from daemon.tests.secured.system import System, toml
+from daemon.tests.source.random_acks import LAYOUT, START
 from daemon.tests.support.frozen import freeze
 from tools.brokers.traffic import SUBSCRIPTION, Counted, Produced, Topic
 
@@ -262,7 +264,7 @@ def commands_on_pulsar_work(system: System, cursor: str) -> None:
     assert (report["cursor"], report["ok"]) == (cursor, True)
 
 
-def said(done: subprocess.CompletedProcess[str]) -> list[dict]:
+def said(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     """Its JSON lines; it went well."""
     assert done.returncode == 0, (done.args, done.returncode, done.stdout, done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines()]
