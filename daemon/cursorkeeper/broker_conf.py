@@ -13,6 +13,11 @@ from typing import Any
 
 from cursorkeeper.core.setting import Setting, SettingsError, byte_size
 
+ZOOKEEPER_CLIENT = "metadataStoreConfigPath"
+"""Names a file with settings of ZooKeeper's own client. Of them it counts whether it speaks TLS;
+keys and certificates are this daemon's own, because theirs are in forms of Java's.
+"""
+
 
 def read_properties(file: Path, advice: str = "") -> dict[str, str]:
     """A Java properties file, as Pulsar's are: `key=value` lines, `#` comments, the last of several
@@ -48,6 +53,9 @@ def read_broker_conf(
     for key in ("zookeeperServers", "metadataStoreUrl"):
         if conf.get(key):
             found["zookeeper"], keys["zookeeper"] = _address(file, key, conf[key]), key
+    if client := conf.get(ZOOKEEPER_CLIENT):
+        name = "zookeeper_tls_enabled"
+        found[name], keys[name] = _is_secure(file, client), ZOOKEEPER_CLIENT
     for one in settings:
         for key in (*one.broker_conf, *one.pulsar):
             if not conf.get(key):
@@ -60,6 +68,21 @@ def read_broker_conf(
                 )
             found[one.name], keys[one.name] = value, key
     return found, keys
+
+
+def _is_secure(file: Path, client: str) -> bool:
+    """Whether a broker dials ZooKeeper with TLS. Raises SettingsError for a file that cannot be
+    read: no broker starts without it, either.
+    """
+    try:
+        said = read_properties(Path(client))
+    except SettingsError as e:
+        raise SettingsError(
+            f"{file}: {ZOOKEEPER_CLIENT}={client}: {e.message}",
+            "put it where this daemon may read it, too, or take the line out of this copy and set "
+            "zookeeper_tls_enabled as it says in zookeeper.client.secure",
+        ) from e
+    return said.get("zookeeper.client.secure", "").lower() == "true"
 
 
 def _address(file: Path, key: str, text: str) -> str:

@@ -32,13 +32,14 @@ SILENT = (NO_ANSWER, NO_HEALTH)
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`status`: as grpc.health.v1 names it, or one of the words above. `message`: of the transport,
-    if there was no answer.
+    if there was no answer. `remedy`: if that says more than the status.
     """
 
     address: str
     service: str
     status: str
     message: str = ""
+    remedy: str = ""
 
     def as_error(self) -> ProblemError:
         """The error of an answer that is not SERVING."""
@@ -46,7 +47,7 @@ class Answer:
         said = f": {self.message}" if self.message else ""
         return ProblemError(
             f"{what}: {self.status}{said}",
-            REMEDIES.get(self.status, NOT_SERVING_REMEDY),
+            self.remedy or REMEDIES.get(self.status, NOT_SERVING_REMEDY),
             Kind.AWAY if self.status in SILENT else Kind.FAILED,
         )
 
@@ -109,11 +110,25 @@ def ask(address: str, service: str, timeout_s: float, tls: Shown | None = None) 
         try:
             status = check(pb.HealthCheckRequest(service=service), timeout=timeout_s).status
         except grpc.RpcError as failed:
-            return Answer(address, service, _status_of(failed.code().name), failed.details() or "")
+            status, details = _status_of(failed.code().name), failed.details() or ""
+            cause, remedy = _cause_of(details, is_tls=tls is not None)
+            said = f"{cause} ({details})" if cause else details
+            return Answer(address, service, status, said, remedy)
     names = pb.HealthCheckResponse.ServingStatus
     return Answer(
         address, service, names.Name(status) if status in names.values() else f"STATUS_{status}"
     )
+
+
+def _cause_of(details: str, *, is_tls: bool) -> tuple[str, str]:
+    """What is wrong with TLS, and what to do; empty texts: nothing. The client's package is large:
+    nobody loads it for a daemon that is not there.
+    """
+    if "failed to connect" not in details or "refused" in details:
+        return "", ""
+    from cursorkeeper_client.tls_causes import cause_of
+
+    return cause_of(details, is_tls=is_tls)
 
 
 def _status_of(code: str) -> str:

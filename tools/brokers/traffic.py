@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,7 +61,8 @@ class Topic:
     says.
 
     `classes`: a folder in which `compiled` has put Traffic's; without it, each process compiles it
-    for itself.
+    for itself. `client`: settings of Pulsar's client by its names, for a broker that wants TLS or
+    a login. `every_second`: of the messages one is acked and one is not, in turns.
     """
 
     version: str
@@ -70,6 +71,8 @@ class Topic:
     messages: int
     log: Path
     classes: Path | None = None
+    client: Mapping[str, str] = field(default_factory=dict)
+    every_second: bool = False
 
     def process(self, command: str) -> LineProcess:
         """Not started yet. It ends when this process does."""
@@ -81,6 +84,8 @@ class Topic:
             f"-Xmx{HEAP_MIB}m",
             "-XX:+UseSerialGC",
             *QUICK,
+            f"-Dtraffic.every-second={str(self.every_second).lower()}",
+            *(f"-Dpulsar.client.{name}={value}" for name, value in self.client.items()),
             "-cp",
             os.pathsep.join(paths),
         ]

@@ -72,7 +72,8 @@ def health(
     where = address_to_ask(address, os.environ.get(LISTEN_VARIABLE))
     answer = ask(where, service, timeout_s, shown if tls else None)
     if as_json:
-        sys.stdout.write(json.dumps(asdict(answer)) + "\n")
+        told = {name: value for name, value in asdict(answer).items() if name != "remedy"}
+        sys.stdout.write(json.dumps(told) + "\n")
     if answer.status != "SERVING":
         raise answer.as_error()
     if not as_json:

@@ -125,7 +125,9 @@ def cluster_of(
 ) -> tuple[Settings, PulsarSettings]:
     """Where the cluster is, and how its brokers are set. Raises SettingsError."""
     conf = pulsar_conf(broker_conf)
-    ours = options.settings_of(zookeeper=zookeeper, gateway=gateway, config=config)
+    ours = options.settings_of(
+        zookeeper=zookeeper, gateway=gateway, config=config, broker_conf=broker_conf
+    )
     settings = pulsar_settings(ours, conf, pulsar_zookeeper)
     return settings, cluster_settings(
         pulsar_version, conf, frame_bytes, settings.systems.zookeeper_jute_maxbuffer_bytes

@@ -174,7 +174,10 @@ class NoChildrenForEphemerals(Refused):
 class AccessDenied(Refused):
     """Authentication or access control stands in the way."""
 
-    remedy = "the node's ACL does not allow this client; ask for rights, or for another chroot"
+    remedy = (
+        "the node's ACL does not allow this client, who is the user of zookeeper_auth_file and of "
+        "its certificate: show those that may, or ask for rights, or for another chroot"
+    )
 
 
 class Unsupported(Refused):

@@ -8,6 +8,7 @@ nothing it opened is left.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import ssl
 import struct
@@ -60,6 +61,12 @@ async def shake_hands(
         if login is not None and not welcome.expired:
             await _log_in(reader, writer, *login, where)
         return Opened(reader, writer, welcome)
+    except ssl.SSLError:
+        writer.transport.abort()
+        with contextlib.suppress(OSError):
+            # it is told here: asyncio would print it as an error that nobody has looked at
+            await writer.wait_closed()
+        raise
     except BaseException:
         writer.transport.abort()
         raise

@@ -348,6 +348,10 @@ def _remedy(failure: Exception) -> str:
             return "name the file of its authority (tls_trust_certs_file_path), or a name in it"
         case ssl.SSLError() if failure.reason and _REFUSES_CERTIFICATE.search(failure.reason):
             return "show one of an authority that it believes (tls_certificate_file_path)"
+        case ssl.SSLError():
+            return (
+                "check that ZooKeeper expects TLS there (zookeeper_tls_enabled, secureClientPort)"
+            )
     return ""
 
 
@@ -355,13 +359,21 @@ def _said(failure: Exception) -> str:
     """Why a server did not take us, in the system's words and without Python's."""
     match failure:
         case EOFError():
-            return "closed the connection: no quorum? Or does it expect TLS?"
+            return (
+                "closed the connection: no quorum? Or does it expect TLS (zookeeper_tls_enabled)?"
+            )
         case ssl.SSLCertVerificationError():
             return f"its certificate is not believed: {failure.verify_message}"
         case ssl.SSLError() if failure.reason and _REFUSES_CERTIFICATE.search(failure.reason):
             return f"it refuses this client's certificate, or wants one: {failure.reason}"
         case ssl.SSLError():
-            return f"no TLS with it: {failure.reason or failure}"
+            reason = failure.reason or str(failure)
+            why = (
+                "it wants a certificate, or does not believe this one: "
+                if "ALERT" in reason
+                else ""
+            )
+            return f"no TLS with it: {why}{reason}"
         case socket.gaierror():
             return f"its name is not known: {failure.strerror}"
         case ConnectionResetError() if not failure.errno:  # asyncio's, of a handshake of TLS

@@ -197,3 +197,30 @@ def test_not_a_text(tmp_path: Path) -> None:
     file.write_bytes(b"managedLedgerPassword=\xff\xfe\n")
     with pytest.raises(SettingsError, match=r"broker\.conf: byte 22 is not UTF-8"):
         load(broker_conf=file, environment={})
+
+
+@pytest.mark.parametrize(
+    ("said", "is_secure"),
+    [
+        ("zookeeper.client.secure=true\nzookeeper.ssl.trustStore.type=PEM\n", True),
+        ("zookeeper.client.secure=false\n", False),
+        ("zookeeper.request.timeout=5000\n", False),
+    ],
+)
+def test_zookeeper_is_dialled_with_tls_where_a_broker_does(
+    said: str, is_secure: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "client.conf").write_text(said)
+    file = conf(tmp_path, f"metadataStoreConfigPath={tmp_path}/client.conf\n")
+    assert load(broker_conf=file, environment={}).systems.zookeeper_tls_enabled is is_secure
+    given = {"zookeeper_tls_enabled": False}
+    assert not load(broker_conf=file, environment={}, flags=given).systems.zookeeper_tls_enabled
+
+
+def test_the_file_of_zookeepers_client_must_be_there(tmp_path: Path) -> None:
+    file = conf(tmp_path, f"metadataStoreConfigPath={tmp_path}/nowhere.conf\n")
+    with pytest.raises(
+        SettingsError, match=r"metadataStoreConfigPath=.*nowhere.conf.*No such"
+    ) as e:
+        load(broker_conf=file, environment={})
+    assert "zookeeper_tls_enabled" in e.value.remedy

@@ -3,7 +3,9 @@ import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.BitSet;
+import java.util.HashMap;
 import java.util.Locale;
+import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
@@ -40,6 +42,11 @@ public final class Traffic {
   /** The JSON lines alone; what anything else prints is log. */
   private static final PrintStream OUT = System.out;
 
+  /** Properties of the JVM that are settings of Pulsar's client begin so. */
+  private static final String CONF = "pulsar.client.";
+
+  private static final boolean EVERY_SECOND = Boolean.getBoolean("traffic.every-second");
+
   private static final int BATCH = 10;
   private static final int PAYLOAD_BYTES = 100;
   private static final int ACKS_IN_FLIGHT_MAX = 1_000;
@@ -62,7 +69,7 @@ public final class Traffic {
 
   private Traffic(String url, String topic, String subscription, int messages)
       throws PulsarClientException {
-    this.client = PulsarClient.builder().serviceUrl(url).build();
+    this.client = PulsarClient.builder().loadConf(conf()).serviceUrl(url).build();
     this.topic = topic;
     this.subscription = subscription;
     this.messages = messages;
@@ -86,13 +93,29 @@ public final class Traffic {
     }
   }
 
+  /** Settings of Pulsar's client, by its own names: what TLS and logins of a broker need. */
+  private static Map<String, Object> conf() {
+    Map<String, Object> conf = new HashMap<>();
+    System.getProperties()
+        .forEach(
+            (name, value) -> {
+              if (name.toString().startsWith(CONF)) {
+                conf.put(name.toString().substring(CONF.length()), value);
+              }
+            });
+    return conf;
+  }
+
   /** Whether this message is one of a batch. */
   private static boolean isBatched(int number) {
     return number / BATCH % 10 == 9;
   }
 
-  /** Whether it stays un-acked: the oldest, a sprinkle, and two of every batch. */
+  /** Whether it stays un-acked: every second; or the oldest, a sprinkle, and two of every batch. */
   private static boolean kept(int number) {
+    if (EVERY_SECOND) {
+      return number % 2 == 0;
+    }
     return number == 0
         || (isBatched(number) ? number % BATCH == 3 || number % BATCH == 7 : number % 1_000 == 501);
   }
