@@ -1,9 +1,11 @@
 """`python -m bench.gateway_kill [--json] [CURSORS ...]`: the gateway killed under many cursors.
 
-Each cursor sends a message of acks a second by the clock, also while there is no gateway. All write
-handles go with the gateway's process, so that every cursor recovers its ledger and continues in a
-new one: what that costs, and how long sources wait. ZooKeeper, the bookies, the daemon and the
-source keep running on the same cores.
+Messages of acks are sent by the clock, one of each cursor after the other, also while there is no
+gateway: one a second of each, and 3,000 a second at most. 10,000 cursors are on a daemon of two
+workers, and their bookies are processes of their own. All write handles go with the gateway's
+process, so that every cursor recovers its ledger and continues in a new one: what that costs, and
+how long sources wait. ZooKeeper, the bookies, the daemon and the source keep running on the same
+cores.
 """
 
 from __future__ import annotations
@@ -13,15 +15,18 @@ import asyncio
 import contextlib
 import socket
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from bench.many_cursors import DRAIN_MAX_S, OPEN_MAX_S, Cursor, Load, cpu_s
+from bench.many_cursors import DRAIN_MAX_S, ONE_PROCESS_MAX, OPEN_MAX_S, Cursor, Load, cpu_s
 from bench.rows import Row, quantile, show
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import JavaProcess, Standalone
+from cursorkeeper.demo.stack import JavaProcess, LocalCluster, Standalone
 from cursorkeeper.demo.stack.ports import free_port
 
-CASES = (1_000, 3_000)
+CASES = (1_000, 3_000, 10_000)
+RATE_MAX = 3_000
 HEAP_MIB = 1536
 LOAD_S = 10.0
 """So long the load runs before the kill."""
@@ -31,7 +36,30 @@ GAUGES = ("oldest_unconfirmed_seconds", "appends_in_flight", "cursors_paused")
 COUNTERS = ("flushes_total", "rolls_total", "inline_backstops_total")
 
 
-def gateway_of(stack: Standalone, folder: Path) -> JavaProcess:
+@dataclass(frozen=True)
+class Systems:
+    """What stays, and its processes."""
+
+    zookeeper: str
+    metadata_service_uri: str
+    pids: tuple[int, ...]
+    workers: int = 1
+
+
+@contextlib.contextmanager
+def systems_for(cursors: int, folder: Path) -> Iterator[Systems]:
+    if cursors <= ONE_PROCESS_MAX:
+        with Standalone(folder / "stack", heap_mib=HEAP_MIB) as stack:
+            yield Systems(stack.zookeeper, stack.metadata_service_uri, (stack.pid,))
+        return
+    with LocalCluster(
+        folder / "cluster", gateways=0, session_ms=30_000, heap_mib=HEAP_MIB
+    ) as apart:
+        pids = tuple(one.pid for one in (apart.zookeeper, *apart.bookies))
+        yield Systems(apart.zookeeper_address, apart.metadata_service_uri, pids, workers=2)
+
+
+def gateway_of(stack: Systems, folder: Path) -> JavaProcess:
     """A process of its own beside the stack's, which nobody uses."""
     return JavaProcess(
         "gateway",
@@ -90,10 +118,12 @@ class Watch:
             await asyncio.sleep(POLL_S)
 
 
-async def case(stack: Standalone, folder: Path, cursors: int) -> list[Row]:
+async def case(stack: Systems, folder: Path, cursors: int) -> list[Row]:
     """One kill, on a daemon and a gateway of its own."""
+    several = ("--workers", str(stack.workers), "--worker-port", "0")
+    flags = [*several, "--cursors-max", str(2 * cursors)] if stack.workers > 1 else []
     with gateway_of(stack, folder) as gateway:
-        daemon = DaemonProcess(folder, str(gateway.ready["gateway"]), stack.zookeeper)
+        daemon = DaemonProcess(folder, str(gateway.ready["gateway"]), stack.zookeeper, flags)
         await daemon.start()
         load = AfterKill(cursors)
         try:
@@ -104,34 +134,36 @@ async def case(stack: Standalone, folder: Path, cursors: int) -> list[Row]:
 
 
 async def _killed(
-    stack: Standalone, gateway: JavaProcess, daemon: DaemonProcess, load: AfterKill
+    stack: Systems, gateway: JavaProcess, daemon: DaemonProcess, load: AfterKill
 ) -> list[Row]:
     cursors = len(load.cursors)
     await load.connect(daemon.address)
     if await load.open_all() >= OPEN_MAX_S:
         raise RuntimeError(f"not all of {cursors:,} cursors were opened and durable in time")
-    await load.at_a_rate(cursors, LOAD_S)
-    if any(len(cursor.waiting) > DEAD_S for cursor in load.cursors):
-        raise RuntimeError(f"{cursors:,} messages a second are too many for this machine already")
+    rate = min(cursors, RATE_MAX)
+    await load.at_a_rate(rate, LOAD_S)
+    if any(len(cursor.waiting) > max(1.0, DEAD_S * rate / cursors) for cursor in load.cursors):
+        raise RuntimeError(f"{rate:,} messages a second are too many for this machine already")
 
     watch = Watch(daemon)
     watching = asyncio.ensure_future(watch.run())
     before = await daemon.scrape()
     writes = zookeeper_writes(stack.zookeeper)
-    spent = {"daemon": -cpu_s(daemon.pid), "stack": -cpu_s(stack.pid)}
+    pids = {"daemon": (daemon.pid,), "stack": stack.pids}
+    spent = {name: -sum(map(cpu_s, those)) for name, those in pids.items()}
     pauses, killed_at = load.pauses, load.now()
     load.killed()
     gateway.kill()
     back = asyncio.ensure_future(_again(gateway))
 
-    await load.at_a_rate(cursors, DRAIN_MAX_S, load.is_back)
+    await load.at_a_rate(rate, DRAIN_MAX_S, load.is_back)
     if not load.is_back():
         raise RuntimeError(f"only {len(load.back_at):,} cursors were durable again in time")
     ready_s = await back - killed_at
     await load.until(lambda: not any(cursor.waiting for cursor in load.cursors), DRAIN_MAX_S)
     settled_s = load.now() - killed_at
-    for name, pid in (("daemon", daemon.pid), ("stack", stack.pid)):
-        spent[name] += cpu_s(pid)
+    for name, those in pids.items():
+        spent[name] += sum(map(cpu_s, those))
     watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await watching
@@ -143,7 +175,8 @@ async def _killed(
 
     def row(figure: str, value: float, unit: str, aim: str = "", *, per: bool = False) -> Row:
         ratio, against = (value / cursors, "the cursors") if per else (None, "")
-        return Row("gateway_kill", f"{cursors} cursors", figure, value, unit, ratio, against, aim)
+        of = f"{cursors} cursors, {rate} messages a second"
+        return Row("gateway_kill", of, figure, value, unit, ratio, against, aim)
 
     times = [at - killed_at for at in load.back_at]
     return [
@@ -180,6 +213,6 @@ if __name__ == "__main__":
     for count in asked.cursors:
         with (
             tempfile.TemporaryDirectory() as name,
-            Standalone(Path(name) / "stack", heap_mib=HEAP_MIB) as stack,
+            systems_for(count, Path(name)) as stack,
         ):
             show(asyncio.run(case(stack, Path(name), count)), asked.json)

@@ -3,13 +3,14 @@ appends flow, and it lives.
 
 The gateway has 256 MiB of heap and as much beside it. A hostile client speaks gRPC or HTTP/2
 without our client, so that it may stop reading, stop in the middle of a message, and send what ours
-never would.
+never would; in plain text, and through TLS with a certificate that is good.
 """
 
 from __future__ import annotations
 
 import asyncio
 import shutil
+import ssl
 import struct
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -27,10 +28,13 @@ from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.demo.stack import JavaProcess, LocalCluster
 from cursorkeeper.demo.stack.ports import free_port
+from cursorkeeper_client.tls import TlsFiles
+from daemon.tests.support.certificates import Authority
 from daemon.tests.support.frozen import freeze, thaw
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 
+NAME = "gateway.example.com"
 OURS = {"application": b"cursorkeeper"}
 SERVICE, HEALTH = "/cursorkeeper.ledgers.v1.Ledgers/", "/grpc.health.v1.Health/"
 WRITER = (("cursorkeeper-role", "writer"),)
@@ -55,29 +59,65 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def gateway(cluster: LocalCluster) -> Iterator[JavaProcess]:
+class Gateway(JavaProcess):
+    """`files`: with TLS, for certificates of that authority alone."""
+
+    files: TlsFiles | None = None
+
+
+@pytest.fixture(scope="module", params=["plain", "tls"])
+def gateway(cluster: LocalCluster, request: pytest.FixtureRequest) -> Iterator[Gateway]:
     """A gateway of 256 MiB."""
     where = ["--port", str(free_port()), "--metadata-service-uri", cluster.metadata_service_uri]
-    process = JavaProcess(
+    files = None
+    if request.param == "tls":
+        files = Authority(cluster.data_dir / "authority").issue("gateway", NAME)
+        where += [
+            *("--tls-certificate-file-path", files.certificate),
+            *("--tls-key-file-path", files.key),
+            *("--tls-trust-certs-file-path", files.trust_certs),
+            "--tls-require-trusted-client-cert-on-connect",
+        ]
+    process = Gateway(
         "gateway",
         [*where, "--stall-max-ms", str(STALL_MAX_MS)],
-        cluster.data_dir / "gateway.log",
+        cluster.data_dir / f"gateway-{request.param}.log",
         heap_mib=256,
     )
+    process.files = files
     process.start()
     yield process
     process.kill()
 
 
-def address(gateway: JavaProcess) -> str:
+def address(gateway: Gateway) -> str:
     return str(gateway.ready["gateway"])
 
 
+def context(gateway: Gateway) -> ssl.SSLContext | None:
+    """Of a client of HTTP/2 that is not gRPC's."""
+    if gateway.files is None:
+        return None
+    made = gateway.files.client_context()
+    made.check_hostname = False
+    made.set_alpn_protocols(["h2"])
+    return made
+
+
+async def dialled(gateway: Gateway) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = address(gateway).split(":")
+    return await asyncio.open_connection(host, int(port), ssl=context(gateway))
+
+
 @asynccontextmanager
-async def client(gateway: JavaProcess) -> AsyncIterator[GatewayClient]:
+async def client(gateway: Gateway) -> AsyncIterator[GatewayClient]:
     made = GatewayClient(
-        GatewayClientSettings(address=address(gateway), append_batch_bytes_max=MIB)
+        GatewayClientSettings(
+            address=address(gateway),
+            append_batch_bytes_max=MIB,
+            tls=gateway.files,
+            tls_server_name=NAME if gateway.files else "",
+        )
     )
     await made.start()
     try:
@@ -87,14 +127,20 @@ async def client(gateway: JavaProcess) -> AsyncIterator[GatewayClient]:
 
 
 @asynccontextmanager
-async def channel(gateway: JavaProcess) -> AsyncIterator[Any]:
+async def channel(gateway: Gateway) -> AsyncIterator[Any]:
     """A connection of its own, without anything of our client."""
-    options = [
+    options: list[tuple[str, Any]] = [
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
     ]
-    async with grpc.aio.insecure_channel(address(gateway), options=options) as made:
+    if gateway.files is None:
+        made = grpc.aio.insecure_channel(address(gateway), options=options)
+    else:
+        shown = gateway.files.channel_credentials()
+        options.append(("grpc.ssl_target_name_override", NAME))
+        made = grpc.aio.secure_channel(address(gateway), shown, options=options)
+    async with made:
         yield made
 
 
@@ -118,7 +164,7 @@ async def patiently(attempt: Callable[[], Awaitable[int]]) -> int:
             await asyncio.sleep(0.2)
 
 
-async def ledger_of(gateway: JavaProcess, entries: int, size: int) -> int:
+async def ledger_of(gateway: Gateway, entries: int, size: int) -> int:
     async with client(gateway) as store:
         ledger = await created(store)
         for entry in range(entries):
@@ -149,7 +195,7 @@ async def create(connection: Any, spec: LedgerSpec) -> int:
     return await patiently(attempt)
 
 
-async def health(gateway: JavaProcess) -> int:
+async def health(gateway: Gateway) -> int:
     async with channel(gateway) as fresh:
         check = fresh.unary_unary(
             HEALTH + "Check",
@@ -161,10 +207,10 @@ async def health(gateway: JavaProcess) -> int:
 
 # ---- what they do; each returns when the worst is under way, and goes on until it is closed
 
-Hostile = Callable[[JavaProcess, AsyncExitStack], Awaitable[None]]
+Hostile = Callable[[Gateway, AsyncExitStack], Awaitable[None]]
 
 
-async def readers_that_never_read(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def readers_that_never_read(gateway: Gateway, stack: AsyncExitStack) -> None:
     ledger = await ledger_of(gateway, 40, MIB)
     request = pb.ReadRequest(
         ledger_id=ledger, last_entry_id=-1, max_bytes=4 * MIB
@@ -177,7 +223,7 @@ async def readers_that_never_read(gateway: JavaProcess, stack: AsyncExitStack) -
         await call.initial_metadata()
 
 
-async def readers_of_large_entries(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def readers_of_large_entries(gateway: Gateway, stack: AsyncExitStack) -> None:
     ledger = await ledger_of(gateway, 12, LARGE)
 
     async def read() -> None:
@@ -192,7 +238,7 @@ async def readers_of_large_entries(gateway: JavaProcess, stack: AsyncExitStack) 
     stack.push_async_callback(lambda: readers)
 
 
-async def small_entries_before_large_ones(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def small_entries_before_large_ones(gateway: Gateway, stack: AsyncExitStack) -> None:
     """What was seen so far says nothing of what comes."""
     async with client(gateway) as store:
         ledger = await created(store)
@@ -208,7 +254,7 @@ async def small_entries_before_large_ones(gateway: JavaProcess, stack: AsyncExit
         await call.initial_metadata()
 
 
-async def messages_of_millions(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def messages_of_millions(gateway: Gateway, stack: AsyncExitStack) -> None:
     entries = pb.LedgerAppend(ledger_id=1).SerializeToString() + b"\x1a\x00" * 2_500_000
     nested = b"\x0a" + _varint(len(entries)) + entries
     for message in (b"\x0a\x00" * 2_500_000, nested):
@@ -226,11 +272,10 @@ async def messages_of_millions(gateway: JavaProcess, stack: AsyncExitStack) -> N
             )
 
 
-async def messages_that_never_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def messages_that_never_end(gateway: Gateway, stack: AsyncExitStack) -> None:
     """Of 5 MB each, of which as much is sent as may be before anybody reads."""
-    host, port = address(gateway).split(":")
     for _ in range(60):
-        _, writer = await asyncio.open_connection(host, int(port))
+        _, writer = await dialled(gateway)
         stack.callback(writer.close)
         writer.write(PREFACE + _frame(1, 4, 1, _headers(SERVICE + "Append")))
         writer.write(_frame(0, 0, 1, struct.pack(">BI", 0, LARGE) + bytes(16_000)))
@@ -239,7 +284,7 @@ async def messages_that_never_end(gateway: JavaProcess, stack: AsyncExitStack) -
         await writer.drain()
 
 
-async def appends_whose_answers_nobody_takes(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def appends_whose_answers_nobody_takes(gateway: Gateway, stack: AsyncExitStack) -> None:
     many = pb.AppendRequest(
         appends=[pb.LedgerAppend(ledger_id=n, payloads=[b"x"]) for n in range(1_000_000, 1_004_000)]
     ).SerializeToString()
@@ -256,14 +301,13 @@ async def appends_whose_answers_nobody_takes(gateway: JavaProcess, stack: AsyncE
         stack.callback(task.cancel)
 
 
-async def fences_whose_entries_nobody_takes(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def fences_whose_entries_nobody_takes(gateway: Gateway, stack: AsyncExitStack) -> None:
     """Of 15 KB each, and the peer lets nothing be sent."""
     ledger = await ledger_of(gateway, 15, 1_000)
     request = pb.FenceRequest(ledger_id=ledger, entries_bytes_max=MIB).SerializeToString()
     message = struct.pack(">BI", 0, len(request)) + request
-    host, port = address(gateway).split(":")
     for _ in range(8):
-        _, writer = await asyncio.open_connection(host, int(port))
+        _, writer = await dialled(gateway)
         stack.callback(writer.close)
         writer.write(MAGIC + _frame(4, 0, 0, INITIAL_WINDOW + bytes(4)))
         for number in range(1, 401, 2):
@@ -274,10 +318,9 @@ async def fences_whose_entries_nobody_takes(gateway: JavaProcess, stack: AsyncEx
     assert gauge(gateway, "reply_bytes") < 9 * MIB, "half of a sixteenth of the memory"
 
 
-async def connections_and_streams_without_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:
-    host, port = address(gateway).split(":")
+async def connections_and_streams_without_end(gateway: Gateway, stack: AsyncExitStack) -> None:
     for _ in range(300):
-        _, writer = await asyncio.open_connection(host, int(port))
+        _, writer = await dialled(gateway)
         stack.callback(writer.close)
     opened = await stack.enter_async_context(channel(gateway))
     for _ in range(400):
@@ -285,7 +328,7 @@ async def connections_and_streams_without_end(gateway: JavaProcess, stack: Async
     await eventually(lambda: gauge(gateway, "streams") >= 256)  # they have every place
 
 
-async def requests_that_never_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def requests_that_never_end(gateway: Gateway, stack: AsyncExitStack) -> None:
     """All of the message is there, and the end of the stream is not: nobody can answer yet."""
     large = b"\xa2\x06" + _varint(MIB) + bytes(MIB)
     for method in (SERVICE + "Metadata", HEALTH + "Check"):
@@ -301,7 +344,7 @@ async def requests_that_never_end(gateway: JavaProcess, stack: AsyncExitStack) -
             )
 
 
-async def watchers_of_long_names(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def watchers_of_long_names(gateway: Gateway, stack: AsyncExitStack) -> None:
     """Health needs no token."""
     name = health_pb2.HealthCheckRequest(service="x" * LARGE).SerializeToString()
     opened = await stack.enter_async_context(channel(gateway))
@@ -312,7 +355,7 @@ async def watchers_of_long_names(gateway: JavaProcess, stack: AsyncExitStack) ->
             await call.initial_metadata()
 
 
-async def watchers_without_end(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def watchers_without_end(gateway: Gateway, stack: AsyncExitStack) -> None:
     for _ in range(9):
         opened = await stack.enter_async_context(channel(gateway))
         for _ in range(1_000):
@@ -322,13 +365,12 @@ async def watchers_without_end(gateway: JavaProcess, stack: AsyncExitStack) -> N
         await asyncio.sleep(0.5)
 
 
-async def a_byte_at_a_time(gateway: JavaProcess, stack: AsyncExitStack) -> None:
+async def a_byte_at_a_time(gateway: Gateway, stack: AsyncExitStack) -> None:
     """Each arrives among much that nobody keeps."""
-    host, port = address(gateway).split(":")
     filler = _frame(0xEE, 0, 0, bytes(16_000)) * 4
 
     async def send() -> None:
-        _, writer = await asyncio.open_connection(host, int(port))
+        _, writer = await dialled(gateway)
         stack.callback(writer.close)
         writer.write(
             PREFACE
@@ -343,13 +385,12 @@ async def a_byte_at_a_time(gateway: JavaProcess, stack: AsyncExitStack) -> None:
     await asyncio.gather(*(send() for _ in range(8)))
 
 
-async def connections_that_only_answer_pings(gateway: JavaProcess, stack: AsyncExitStack) -> None:
-    host, port = address(gateway).split(":")
+async def connections_that_only_answer_pings(gateway: Gateway, stack: AsyncExitStack) -> None:
 
     async def live(is_up: asyncio.Event) -> None:
         with suppress(OSError, EOFError):
             try:
-                reader, writer = await asyncio.open_connection(host, int(port))
+                reader, writer = await dialled(gateway)
                 stack.callback(writer.close)
                 writer.write(PREFACE)
                 while True:
@@ -388,7 +429,7 @@ ALL: list[Hostile] = [
 
 
 async def test_streams_that_wait_the_longest_to_append_give_way_first(
-    gateway: JavaProcess,
+    gateway: Gateway,
 ) -> None:
     """One that was opened a moment ago may be a daemon's, with its first entry on the way."""
     async with asyncio.timeout(120), channel(gateway) as opened, AsyncExitStack() as stack:
@@ -408,9 +449,7 @@ async def test_streams_that_wait_the_longest_to_append_give_way_first(
 
 
 @pytest.mark.parametrize("worst", ALL, ids=lambda worst: worst.__name__)
-async def test_a_well_behaved_clients_appends_flow_beside(
-    gateway: JavaProcess, worst: Hostile
-) -> None:
+async def test_a_well_behaved_clients_appends_flow_beside(gateway: Gateway, worst: Hostile) -> None:
     slowest_s, loop = 0.0, asyncio.get_running_loop()
     async with asyncio.timeout(240), client(gateway) as store, AsyncExitStack() as stack:
         ledger = await created(store)
@@ -431,8 +470,12 @@ async def test_a_well_behaved_clients_appends_flow_beside(
         await eventually(lambda room=room: gauge(gateway, room) == 0)  # type: ignore[misc]
 
 
-def gauge(gateway: JavaProcess, name: str) -> int:
-    with urllib.request.urlopen(f"http://{gateway.ready['metrics']}/metrics", timeout=60) as page:
+def gauge(gateway: Gateway, name: str) -> int:
+    made = context(gateway)
+    if made is not None:
+        made.set_alpn_protocols(["http/1.1"])
+    at = f"http{'s' if made else ''}://{gateway.ready['metrics']}/metrics"
+    with urllib.request.urlopen(at, timeout=60, context=made) as page:
         lines = page.read().decode().splitlines()
     return next(
         int(line.split()[1]) for line in lines if line.startswith(f"cursorkeeper_gateway_{name} ")
@@ -484,9 +527,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
             "--metadata-service-uri",
             running.metadata_service_uri,
         ]
-        running.gateways.append(
-            JavaProcess("gateway", arguments, where / "gateway.log", heap_mib=256)
-        )
+        running.gateways.append(Gateway("gateway", arguments, where / "gateway.log", heap_mib=256))
         running.gateways[0].start()
         yield running
     shutil.rmtree(where)
@@ -552,7 +593,7 @@ async def test_bookies_that_stand_still_hold_no_more_than_the_window(
     assert gateway.running, gateway.log_tail()
 
 
-async def test_a_reader_that_does_not_read_is_cut_off(gateway: JavaProcess) -> None:
+async def test_a_reader_that_does_not_read_is_cut_off(gateway: Gateway) -> None:
     ledger = await ledger_of(gateway, 8, MIB)
     request = pb.ReadRequest(ledger_id=ledger, last_entry_id=-1).SerializeToString()
     async with asyncio.timeout(120), channel(gateway) as one:
@@ -561,7 +602,7 @@ async def test_a_reader_that_does_not_read_is_cut_off(gateway: JavaProcess) -> N
 
 
 async def test_the_limits_of_a_message_are_told_and_kept_by_our_client(
-    gateway: JavaProcess,
+    gateway: Gateway,
 ) -> None:
     async with client(gateway) as store:
         info = await store.describe()
