@@ -327,6 +327,7 @@ class LinkTest {
   void aStateThatIsBegunAgainIsOnlyTheSecond() {
     get(open().ack(entries(1, 12, 1)));
     link.close();
+    until(() -> fake.held().isEmpty());
     link = KeeperLink.connect(settings(fake.address()));
     fake.faults().beginAgain = true;
     CursorState state = get(link.open(REQUEST, listener)).state();
