@@ -314,6 +314,7 @@ class LinkTest {
   void partsOfAnOpeningThatFailsAreDropped() {
     get(open().ack(entries(1, 12, 1)));
     link.close();
+    until(() -> fake.held().isEmpty());
     link = KeeperLink.connect(settings(fake.address()));
     fake.faults().refuseBehindParts = Integer.MAX_VALUE;
     assertEquals(Code.UNAVAILABLE, failure(link.open(REQUEST, listener)).code());
