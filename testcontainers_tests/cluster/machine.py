@@ -173,6 +173,6 @@ class Machine(Node):
                 f",zk{number}.example.com:2181", ""
             )
         text = text.replace("zk1.example.com:2181", self._zookeeper)
-        return text.replace(f'"127.0.0.1:{STREAM_PORT}"', f'"0.0.0.0:{STREAM_PORT}"').replace(
-            f'"127.0.0.1:{METRICS_PORT}"', '""'
-        )
+        return text.replace(
+            f'"127.0.0.1:{STREAM_PORT}"', f'"0.0.0.0:{STREAM_PORT}"\ninsecure = true'
+        ).replace(f'"127.0.0.1:{METRICS_PORT}"', '""')
