@@ -4,8 +4,8 @@ decides nothing.
 Ready means: ZooKeeper and the gateway answered, their limits fit ours, and the sink listens. One
 JSON line on standard output says so; until then `readiness` waits, if it may. SIGTERM and SIGINT
 drain: no new cursors, last flush of each, footers, exit within `close_timeout_s`. Before ready they
-end the start. Nothing is written to a file system but the socket, where `listen` names one, and its
-lock.
+end the start. Nothing is written to a file system but the audit log, and the socket with its lock,
+where settings name them.
 """
 
 from __future__ import annotations

@@ -59,24 +59,24 @@ def _acl(systems: Systems, authentication: tuple[str, bytes] | None) -> access.A
     wanted = access.parse(systems.zookeeper_acl)
     if wanted in (access.OPEN, access.CREATOR):
         return wanted
-    own = "" if authentication is None else access.digest_id(authentication[1])
+    own = None if authentication is None else access.user_of(*authentication)
     if not access.has_all(wanted, own):
         named = ", ".join(one.who for one in wanted)
-        is_other = own.partition(":")[0] in {one.id.partition(":")[0] for one in wanted}
+        is_other = own is not None and own.who in {one.who for one in wanted}
         raise SettingsError(
             f"zookeeper_acl is for {named}, and zookeeper_auth_file = "
-            f"{systems.zookeeper_auth_file!r} holds the user {own.partition(':')[0]!r}"
+            f"{systems.zookeeper_auth_file!r} holds the user {own.who if own else ''!r}"
             f"{', with another password than the hash is of' if is_other else ''}: nodes would be "
             f"shut to who makes them",
-            f"add this user: digest:{own}",
+            f"add this user: {':'.join(own)}" if own else "set zookeeper_auth_file",
         )
     return wanted
 
 
-def user_of(systems: Systems) -> str:
-    """The id that this program has for ZooKeeper; empty: it is nobody. Raises SettingsError."""
+def user_of(systems: Systems) -> access.User | None:
+    """Who this program is to ZooKeeper, if it is somebody. Raises SettingsError."""
     authentication = _authentication(systems)
-    return "" if authentication is None else access.digest_id(authentication[1])
+    return None if authentication is None else access.user_of(*authentication)
 
 
 def zookeeper_settings(

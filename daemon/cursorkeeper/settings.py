@@ -325,7 +325,8 @@ class Systems(Tls):
     zookeeper_acl: str = setting(
         "open",
         "Who may touch the nodes that are made: open, everybody; creator, who zookeeper_auth_file "
-        "says; digest:USER:HASH[,digest:USER:HASH...], these users, of whom it must be one.",
+        "says; or users, of whom it must be one: digest:USER:HASH for a digest, sasl:USER for a "
+        "login, with commas between them.",
     )
     root: str = setting(ROOT, "Where in ZooKeeper the footers are.")
 

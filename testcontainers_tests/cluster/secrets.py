@@ -18,6 +18,7 @@ from typing import Any
 from cryptography.x509 import ObjectIdentifier
 
 from cursorkeeper_client.tls import TlsFiles
+from daemon.tests.secured.cluster import BOOKIE, ZOOKEEPER
 from daemon.tests.support.certificates import CLIENT, SERVER, Authority
 
 INSIDE = "/secrets"
@@ -38,30 +39,8 @@ BROKERS_LOGINS = """
 Client {{ {digest} username="{user}" password="{zookeeper}"; }};
 BookKeeper {{ {digest} username="broker" password="{bookies}"; }};
 """
-ZOOKEEPER = """
-clientPortAddress=127.0.0.1
-secureClientPort={port}
-serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
-authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider
-ssl.keyStore.location={both}
-ssl.keyStore.type=PEM
-ssl.trustStore.location={trust}
-ssl.trustStore.type=PEM
-ssl.clientAuth=need
-"""
-BOOKIE = """
-zkEnableSecurity=true
-tlsProvider=JDK
-tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory
-tlsClientAuthentication=true
-tlsKeyStoreType=PEM
-tlsKeyStore={key}
-tlsCertificatePath={certificate}
-tlsTrustStoreType=PEM
-tlsTrustStore={trust}
-bookieAuthProviderFactoryClass=org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory
-saslJaasClientAllowedIds=broker
-"""
+ON_ITS_OWN = "clientPortAddress=127.0.0.1\n"
+"""The plain port is for who is inside of the container."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +157,7 @@ class Secrets:
 
     def of_zookeeper(self, name: str) -> Credentials:
         server = self.issued(name, SERVER)
-        conf = ZOOKEEPER.format(
+        conf = (ON_ITS_OWN + ZOOKEEPER).format(
             port=SECURE_PORT, both=self._both(server), trust=self.inside(server.trust_certs)
         )
         arguments = ("--zookeeper-conf", self.written(f"{name}.conf", conf))

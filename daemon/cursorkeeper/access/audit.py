@@ -57,10 +57,11 @@ class Audit:
         file: str = "",
         dropped: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.time,
+        waiting_max: int = WAITING_MAX,
     ) -> None:
         self._clock, self._dropped = clock, dropped
         self._refused: OrderedDict[tuple[str, str], _Refusals] = OrderedDict()
-        self._queue: queue.Queue[logging.LogRecord | None] = queue.Queue(WAITING_MAX)
+        self._queue: queue.Queue[logging.LogRecord | None] = queue.Queue(waiting_max)
         self._handler = _handler(file, self._lost) if file else None
         self._is_failing, self._losses = False, 0
         self._writing = threading.Thread(target=self._write_all, name="audit log", daemon=True)

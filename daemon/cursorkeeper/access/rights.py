@@ -27,6 +27,7 @@ OPEN = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 there only if `reflection` is set.
 """
 CHANGING = frozenset({f"{STORE}DeleteTopic"})
+"""What they begin goes on when the caller has left."""
 WALKS = frozenset({f"{STORE}List", f"{STORE}DeleteTopic"})
 """They go through all that is stored."""
 

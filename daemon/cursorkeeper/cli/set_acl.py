@@ -60,8 +60,8 @@ async def set_acl(
     """
     systems, wanted = settings.systems, wanted_of(settings)
     said = {"acl": ", ".join(one.who for one in wanted.acl), "root": systems.root}
-    if wanted.acl == access.CREATOR:
-        said["acl"] = f"digest:{wanted.user.partition(':')[0]}"
+    if wanted.acl == access.CREATOR and wanted.user is not None:
+        said["acl"] = wanted.user.who
     found = await look(settings)
     is_written = False
     if not dry_run and found["changed"]:

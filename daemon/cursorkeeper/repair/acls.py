@@ -24,7 +24,7 @@ from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.footers import READ_BATCH, FooterStore, Stored, batched
 from cursorkeeper.zookeeper import acl as access
 from cursorkeeper.zookeeper import errors as zk
-from cursorkeeper.zookeeper.acl import Acl
+from cursorkeeper.zookeeper.acl import Acl, User
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Stat
 
@@ -41,10 +41,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What every node is to have. `user`: the id of who asks, empty if it is nobody."""
+    """What every node is to have. `user`: who asks, if it is somebody."""
 
     acl: Acl
-    user: str
+    user: User | None
 
 
 @dataclass
@@ -186,7 +186,7 @@ class Walk:
         counts.changed += 1
         if wanted.acl == access.OPEN:
             return
-        stay = {("digest", wanted.user), *((one.scheme, one.id) for one in wanted.acl)}
+        stay = {wanted.user, *((one.scheme, one.id) for one in wanted.acl)}
         counts.lose.update({one.who for one in found if (one.scheme, one.id) not in stay})
 
     async def _refused(self, path: str, owner: str) -> Stat | None:

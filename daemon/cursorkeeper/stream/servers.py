@@ -84,7 +84,9 @@ class AckSinkService:
         hello_timeout_s: float = HELLO_TIMEOUT_S,
         streams_max: int = STREAMS_MAX,
         greetings_max: int = GREETINGS_MAX,
+        unread_end_max_s: float = UNREAD_END_MAX_S,
     ) -> None:
+        self._unread_end_max_s = unread_end_max_s
         self._sessions, self._hello_timeout_s, self._streams_max = (
             sessions,
             hello_timeout_s,
@@ -122,7 +124,7 @@ class AckSinkService:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._streams += 1
         session = self._sessions(shown_by(context))
-        session.on_end = _Cutting(asyncio.current_task())
+        session.on_end = _Cutting(asyncio.current_task(), self._unread_end_max_s)
         is_read = asyncio.Event()
         reader = asyncio.ensure_future(self._read(session, messages_of(request_iterator), is_read))
         reader.add_done_callback(lambda _task: session.outbox.close())
@@ -167,14 +169,14 @@ class AckSinkService:
 class _Cutting:
     """Ends the task of a stream whose session has ended, where its peer does not read the end."""
 
-    def __init__(self, task: asyncio.Task[Any] | None) -> None:
-        self._task = task
+    def __init__(self, task: asyncio.Task[Any] | None, after_s: float) -> None:
+        self._task, self._after_s = task, after_s
         self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self) -> None:
         if self._timer is None and self._task is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(UNREAD_END_MAX_S, self._task.cancel)
+            self._timer = loop.call_later(self._after_s, self._task.cancel)
 
     def disarm(self) -> None:
         self._task = None
@@ -233,9 +235,12 @@ class CallCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio i
     """
 
     def __init__(
-        self, guard: Guard, is_sibling: Callable[[Any], bool] = lambda _context: False
+        self,
+        guard: Guard,
+        is_sibling: Callable[[Any], bool] = lambda _context: False,
+        request_max_s: float = REQUEST_MAX_S,
     ) -> None:
-        self._guard, self._is_sibling = guard, is_sibling
+        self._guard, self._is_sibling, self._request_max_s = guard, is_sibling, request_max_s
         self._reading = asyncio.Semaphore(REQUESTS_READ_MAX)
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
@@ -288,14 +293,14 @@ class CallCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio i
     async def _read(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         """The one message of a request."""
         try:
-            async with asyncio.timeout(REQUEST_MAX_S), self._reading:
+            async with asyncio.timeout(self._request_max_s), self._reading:
                 async for raw in requests:
                     return raw
         except TimeoutError:
             await context.abort(
                 grpc.StatusCode.DEADLINE_EXCEEDED,
-                f"the request did not come within {REQUEST_MAX_S:g} s, or {REQUESTS_READ_MAX} "
-                f"others were being read: send it whole, and again",
+                f"the request did not come within {self._request_max_s:g} s, or "
+                f"{REQUESTS_READ_MAX} others were being read: send it whole, and again",
             )
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call without a request: send one")
         raise AssertionError

@@ -6,8 +6,7 @@ Invariant: what was taken is given back once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from cursorkeeper.access.identity import Identity
@@ -83,15 +82,6 @@ class Usage:
         for cursor in cursors:
             held.cursors.discard(cursor)
             del self._holders[cursor]
-
-    @contextmanager
-    def taken(self, identity: Identity, what: str) -> Iterator[None]:
-        """One of `what` for as long as it lasts. Raises OverQuota."""
-        self.take(identity, what)
-        try:
-            yield
-        finally:
-            self.give_back(identity, what)
 
     def limit(self, identity: Identity) -> None:
         """What a new file says of its bytes counts from now on."""

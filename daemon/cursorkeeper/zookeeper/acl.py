@@ -16,7 +16,9 @@ ALL: Final = 31
 """Read, write, create, delete, admin."""
 ADMIN: Final = 16
 USERS_MAX: Final = 16
-_USER: Final = re.compile(r"digest:([^:,\s]+:[A-Za-z0-9+/]{27}=)")
+DIGEST: Final = "digest"
+SASL: Final = "sasl"
+_USER: Final = re.compile(r"(digest):([^:,\s]+:[A-Za-z0-9+/]{27}=)|(sasl):([^:,\s]+)")
 _HIDDEN: Final = "x"
 """What ZooKeeper says in the place of a hash to who may not change the list."""
 
@@ -31,12 +33,29 @@ class Entry(NamedTuple):
     @property
     def who(self) -> str:
         """For people: a digest without its hash."""
-        return f"{self.scheme}:{self.id.partition(':')[0] if self.scheme == 'digest' else self.id}"
+        return f"{self.scheme}:{self.id.partition(':')[0] if self.scheme == DIGEST else self.id}"
+
+
+class User(NamedTuple):
+    """Who a session is to ZooKeeper, as it stands in lists."""
+
+    scheme: str
+    id: str
+
+    @property
+    def who(self) -> str:
+        return Entry(ALL, *self).who
 
 
 Acl: TypeAlias = tuple[Entry, ...]
 OPEN: Final[Acl] = (Entry(ALL, "world", "anyone"),)
 CREATOR: Final[Acl] = (Entry(ALL, "auth", ""),)
+
+
+def user_of(scheme: str, secret: bytes) -> User:
+    """Whom `USER:PASSWORD` is: by its digest, or by a login with SASL."""
+    name = secret.partition(b":")[0].decode()
+    return User(SASL, name) if scheme == SASL else User(DIGEST, digest_id(secret))
 
 
 def digest_id(secret: bytes) -> str:
@@ -46,8 +65,8 @@ def digest_id(secret: bytes) -> str:
 
 
 def parse(text: str) -> Acl:
-    """What `open`, `creator` or `digest:USER:HASH[,digest:USER:HASH...]` says. Raises ValueError,
-    which does not repeat what may be a password.
+    """What `open`, `creator`, or users as `digest:USER:HASH` or `sasl:USER` with commas between
+    them say. Raises ValueError, which does not repeat what may be a password.
     """
     if text == "open":
         return OPEN
@@ -57,38 +76,36 @@ def parse(text: str) -> Acl:
     for number, part in enumerate(text.split(","), 1):
         found = _USER.fullmatch(part.strip())
         if found is None:
-            raise ValueError(f"its part {number} is none of open, creator and digest:USER:HASH")
-        entries.append(Entry(ALL, "digest", found[1]))
+            raise ValueError(
+                f"its part {number} is none of open, creator, digest:USER:HASH and sasl:USER"
+            )
+        entries.append(Entry(ALL, *filter(None, found.groups())))
     if len(entries) > USERS_MAX:
         raise ValueError(f"{len(entries)} users, at most {USERS_MAX}")
     return tuple(dict.fromkeys(entries))
 
 
-def has_all(found: Acl, user: str) -> bool:
-    """Whether a digest's user has every right by its own entry."""
-    return any(
-        one.permissions & ALL == ALL and (one.scheme, one.id) == ("digest", user) for one in found
-    )
+def has_all(found: Acl, user: User | None) -> bool:
+    """Whether a user has every right by its own entry."""
+    return any(one.permissions & ALL == ALL and (one.scheme, one.id) == user for one in found)
 
 
-def is_as(found: Acl, wanted: Acl, user: str) -> bool:
-    """Whether a node's list is the wanted one. `user`: the id of who asks. What `creator` made also
+def is_as(found: Acl, wanted: Acl, user: User | None) -> bool:
+    """Whether a node's list is the wanted one. `user`: who asks. What `creator` made also
     has the certificate of its maker, where ZooKeeper asks for one.
     """
     if wanted == CREATOR:
-        others = [one for one in found if (one.scheme, one.id) != ("digest", user)]
+        others = [one for one in found if (one.scheme, one.id) != user]
         return has_all(found, user) and all(one.scheme == "x509" for one in others)
     return set(found) == set(wanted)
 
 
-def may_change(found: Acl, user: str) -> bool | None:
+def may_change(found: Acl, user: User | None) -> bool | None:
     """Whether this user may give the node another list; None: it depends on a certificate, or on
     an address.
     """
     admins = [one for one in found if one.permissions & ADMIN]
-    if any((one.scheme, one.id) in (("world", "anyone"), ("digest", user)) for one in admins):
+    if any((one.scheme, one.id) in (("world", "anyone"), user) for one in admins):
         return True
-    is_hidden = any(
-        one.scheme == "digest" and one.id.rpartition(":")[2] == _HIDDEN for one in found
-    )
-    return False if is_hidden or all(one.scheme == "digest" for one in admins) else None
+    is_hidden = any(one.scheme == DIGEST and one.id.rpartition(":")[2] == _HIDDEN for one in found)
+    return False if is_hidden or all(one.scheme in (DIGEST, SASL) for one in admins) else None

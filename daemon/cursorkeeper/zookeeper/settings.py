@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cursorkeeper.zookeeper.acl import CREATOR, OPEN, Acl
+from cursorkeeper.zookeeper.acl import CREATOR, OPEN, SASL, Acl
 from cursorkeeper.zookeeper.paths import check_path
 from cursorkeeper_client.tls import TlsFiles
 
@@ -21,7 +21,6 @@ both add bytes of their own.
 """
 
 _PORT = 2181
-SASL = "sasl"
 
 
 @dataclass(frozen=True, slots=True)

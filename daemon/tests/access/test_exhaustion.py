@@ -31,7 +31,6 @@ from cursorkeeper.access.identity import (
     Topics,
 )
 from cursorkeeper.access.signed_tokens import TokenProblem, of_settings
-from cursorkeeper.stream import servers
 from cursorkeeper_client import Client, ClientSettings, LayoutItem, LayoutState
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
@@ -72,11 +71,7 @@ async def becomes(what: str, is_so: Callable[[], bool], limit_s: float = 60.0) -
 
 async def half_a_request(address: str, headers: bytes) -> tuple[asyncio.StreamWriter, Any]:
     """An HTTP/2 connection with a request whose message lacks its last byte."""
-    reader, writer = (
-        await asyncio.open_unix_connection(address)
-        if address.startswith("/")
-        else await asyncio.open_connection(*address.rsplit(":", 1))
-    )
+    reader, writer = await asyncio.open_connection(*address.rsplit(":", 1))
 
     def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
         return (
@@ -128,11 +123,10 @@ async def ended(reader: asyncio.StreamReader, limit_s: float) -> bytes:
 
 
 @pytest.mark.parametrize("is_known", [False, True])
-async def test_half_a_request_ends(is_known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_half_a_request_ends(is_known: bool) -> None:
     """A stranger's at once, and others' when their time is over."""
-    monkeypatch.setattr(servers, "REQUEST_MAX_S", 0.5)
     token = [("authorization", "Bearer bound")] if is_known else []
-    async with served(table_of(BOUND)) as keeper:
+    async with served(table_of(BOUND), request_max_s=0.5) as keeper:
         got = await half_a_request(
             keeper.address, headers("/cursorkeeper.acks.v1.CursorStore/Get", *token)
         )
@@ -142,9 +136,8 @@ async def test_half_a_request_ends(is_known: bool, monkeypatch: pytest.MonkeyPat
         writer.close()
 
 
-async def test_a_stream_that_does_not_read_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_does_not_read_is_gone() -> None:
     """After it was told too much, and after its identity is gone; it counts until then."""
-    monkeypatch.setattr(servers, "UNREAD_END_MAX_S", 0.5)
     hello = pb.Hello(
         name="n",
         incarnation="1",
@@ -162,7 +155,7 @@ async def test_a_stream_that_does_not_read_is_gone(monkeypatch: pytest.MonkeyPat
             request_serializer=pb.SourceMessage.SerializeToString,
         )()
 
-    async with served(table_of(BOUND)) as keeper:
+    async with served(table_of(BOUND), unread_end_max_s=0.5) as keeper:
         guard = keeper.guard
         assert guard is not None
         counts = guard.usage._of(BOUND).counts
@@ -201,7 +194,7 @@ async def test_what_goes_on_when_who_asked_has_left_is_in_the_audit_log(tmp_path
             call = rpc.CursorStoreStub(channel).DeleteTopic(
                 pb.DeleteTopicRequest(topic="persistent://t/n/topic")
             )
-            await asyncio.sleep(0.1)
+            await becomes("it was asked for", lambda: "DeleteTopic" in file.read_text())
             call.cancel()
     keeper.audit.close()
     told = [json.loads(line) for line in file.read_text().splitlines()]

@@ -145,12 +145,12 @@ def test_a_part_of_the_pool_is_a_part_of_the_whole() -> None:
     assert usage.pool(bound).unconfirmed_bytes == 0
 
 
-def test_what_is_taken_ends_with_its_block() -> None:
+def test_what_one_has_is_not_anothers() -> None:
     usage = Usage(CreditPool())
-    with usage.taken(BOUND, "reads"):
-        with pytest.raises(OverQuota, match="reads"), usage.taken(BOUND, "reads"):
-            pass
-        with usage.taken(FREE, "reads"), usage.taken(FREE, "reads"):
-            pass
-    with usage.taken(BOUND, "reads"):
-        pass
+    usage.take(BOUND, "reads")
+    with pytest.raises(OverQuota, match="bound has 1 reads already"):
+        usage.take(BOUND, "reads")
+    for _ in range(3):
+        usage.take(FREE, "reads")
+    usage.give_back(BOUND, "reads")
+    usage.take(BOUND, "reads")

@@ -11,7 +11,7 @@ from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.repair import acls
 from cursorkeeper.repair.acls import Counts, Walk, Wanted, open_at
 from cursorkeeper.terminal.output import lines
-from cursorkeeper.zookeeper.acl import OPEN, Entry, digest_id
+from cursorkeeper.zookeeper.acl import OPEN, Entry, User, digest_id
 from cursorkeeper.zookeeper.port import ZooKeeper
 from cursorkeeper.zookeeper.values import Stat
 from daemon.tests.cli.conftest import CliWorld
@@ -26,7 +26,7 @@ FOOTER = NAME.path()
 async def walked(
     world: CliWorld, zookeeper: ZooKeeper, *, dry_run: bool = False, wanted: Wanted | None = None
 ) -> Counts:
-    of = wanted or Wanted(MINE, ME)
+    of = wanted or Wanted(MINE, User("digest", ME))
     return await Walk(zookeeper, of, world.bar, dry_run=dry_run, pause_s=0.0).over(ROOT)
 
 
@@ -66,7 +66,7 @@ async def test_every_node_of_the_deployment_and_no_other(world: CliWorld) -> Non
     )
     again = await walked(world, zookeeper)
     assert (again.nodes, again.changed, again.already, again.lose) == (9, 0, 9, {})
-    back = await walked(world, zookeeper, wanted=Wanted(OPEN, ME))
+    back = await walked(world, zookeeper, wanted=Wanted(OPEN, User("digest", ME)))
     assert (back.changed, back.lose) == (9, {})
 
 

@@ -19,7 +19,13 @@ from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.guard import Guard
-from cursorkeeper.stream.servers import ENVELOPE_BYTES, AckSinkService, CallCheck
+from cursorkeeper.stream.servers import (
+    ENVELOPE_BYTES,
+    REQUEST_MAX_S,
+    UNREAD_END_MAX_S,
+    AckSinkService,
+    CallCheck,
+)
 from cursorkeeper.stream.session import Session
 from cursorkeeper.stream.siblings import Siblings
 from cursorkeeper.stream.store_service import CursorStoreService
@@ -52,6 +58,7 @@ class ServedKeeper:
         self.guard: Guard | None = None
         self.session: type[Session] = Session
         self.hello_timeout_s, self.streams_max = 10.0, 1_000
+        self.request_max_s, self.unread_end_max_s = REQUEST_MAX_S, UNREAD_END_MAX_S
         self.identity = "served"
         self.worker, self.workers = 0, list[ServedKeeper]()
         """Which one of several workers it is; none: it is the whole daemon."""
@@ -88,7 +95,7 @@ class ServedKeeper:
         self._siblings = Siblings(addresses, self.worker, "known to workers" if addresses else "")
         server = self._server = grpc.aio.server(
             options=[*connection_options((4 << 20) + ENVELOPE_BYTES), *SERVER_OPTIONS],
-            interceptors=[CallCheck(self.guard, self._siblings.is_asking)],
+            interceptors=[CallCheck(self.guard, self._siblings.is_asking, self.request_max_s)],
         )
         sessions = partial(
             self.session,
@@ -100,7 +107,10 @@ class ServedKeeper:
             worker_addresses=addresses,
         )
         AckSinkService(
-            sessions, hello_timeout_s=self.hello_timeout_s, streams_max=self.streams_max
+            sessions,
+            hello_timeout_s=self.hello_timeout_s,
+            streams_max=self.streams_max,
+            unread_end_max_s=self.unread_end_max_s,
         ).add_to(server)
         self.store = CursorStoreService(self.keeper, self._siblings)
         rpc.add_CursorStoreServicer_to_server(self.store, server)

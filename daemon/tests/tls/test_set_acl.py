@@ -77,11 +77,17 @@ async def keeper_of(zookeeper: ZooKeeperClient, root: str) -> Keeper:
 
 
 async def set_acl(
-    secured: Secured, folder: Path, root: str, acl: str, *words: str, user: bytes = USER[1]
+    secured: Secured,
+    folder: Path,
+    root: str,
+    acl: str,
+    *words: str,
+    user: bytes = USER[1],
+    scheme: bytes = b"digest",
 ) -> tuple[int, dict[str, Any], str]:
     """The command: its exit code, what it says to programs, and to people."""
     files = secured.neighbour  # who is not the maker of anything here by certificate
-    (folder / "user").write_bytes(b"digest:" + user)
+    (folder / "user").write_bytes(scheme + b":" + user)
     variables = {
         "ZOOKEEPER": f"127.0.0.1:{secured.secure}",
         "ZOOKEEPER_TLS_ENABLED": "true",
@@ -184,9 +190,12 @@ async def test_nobody_shuts_himself_out(secured: Secured, tmp_path: Path) -> Non
     async with client(secured, authentication=USER) as mine:
         await mine.ensure_path(root)
         for wanted, told in (
-            (f"digest:{THEM}", "is for digest:other, and .* holds the user 'keeper'"),
+            (f"digest:{THEM}", "is for digest:other, and .* holds the user 'digest:keeper'"),
             (f"digest:{digest_id(b'keeper:p')}", "with another password than the hash is of"),
-            ("digest:keeper:secret", "its part 1 is none of open, creator and digest:USER:HASH"),
+            (
+                "digest:keeper:secret",
+                "its part 1 is none of open, creator, digest:USER:HASH and sasl:USER",
+            ),
         ):
             code, found, said = await set_acl(secured, tmp_path, root, wanted, "--yes")
             assert (code, found) == (2, {}), said
@@ -227,3 +236,29 @@ async def test_what_is_another_user_s_is_refused_and_counted(
         code, found, said = await set_acl(secured, tmp_path, root, "creator", "--yes")
         assert (code, found["changed"], found["refused"]) == (0, 6, 0), (found, said)
         assert found["loseAccess"] == {"digest:other": 6}
+
+
+async def test_a_user_who_logs_in_is_another_than_the_digest_of_that_name(
+    secured: Secured, tmp_path: Path
+) -> None:
+    root, logged_in = "/logins/cursors", {"user": b'keeper:se"cret', "scheme": b"sasl"}
+    async with client(secured, authentication=("sasl", logged_in["user"])) as mine:
+        keeper = await keeper_of(mine, root)
+        source = Source(keeper, CURSORS[0])
+        await source.open()
+        for word, changed in (("--dry-run", 4), ("--yes", 4), ("--yes", 0)):
+            code, found, said = await set_acl(secured, tmp_path, root, "creator", word, **logged_in)
+            assert (code, found["changed"], found["refused"]) == (0, changed, 0), (found, said)
+        assert found["acl"] == "sasl:keeper"
+        await source.durable(source.ack(acks(7, 1)))
+        # the daemon would make nodes that it cannot touch
+        own = f"digest:{digest_id(logged_in['user'])}"
+        code, found, said = await set_acl(secured, tmp_path, root, own, "--yes", **logged_in)
+        assert code == 2 and "holds the user 'sasl:keeper'" in said, (code, said)
+        both = f"sasl:keeper,digest:{THEM}"
+        code, found, said = await set_acl(secured, tmp_path, root, both, "--yes", **logged_in)
+        assert (code, found["changed"]) == (0, 4), (found, said)
+        code, found, said = await set_acl(secured, tmp_path, root, both, "--yes", user=OTHER[1])
+        assert (code, found["alreadySo"]) == (0, 4), (found, said)
+        await source.durable(source.ack(acks(7, 3)))
+        await keeper.close(10)

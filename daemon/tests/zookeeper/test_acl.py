@@ -11,14 +11,17 @@ from cursorkeeper.zookeeper.acl import (
     OPEN,
     Acl,
     Entry,
+    User,
     digest_id,
     is_as,
     may_change,
     parse,
+    user_of,
 )
 
 ME, OTHER = digest_id(b"keeper:secret"), digest_id(b"other:secret")
 MINE, THEIRS = Entry(ALL, "digest", ME), Entry(ALL, "digest", OTHER)
+LOGGED_IN = Entry(ALL, "sasl", "keeper")
 CERTIFICATE = Entry(ALL, "x509", "CN=daemon")
 
 
@@ -31,10 +34,35 @@ def test_a_digest_is_zookeeper_s() -> None:
 def test_words() -> None:
     assert parse("open") == OPEN and parse("creator") == CREATOR
     assert parse(f"digest:{ME}, digest:{OTHER},digest:{ME}") == (MINE, THEIRS)
+    assert parse(f"sasl:keeper,digest:{ME}") == (LOGGED_IN, MINE)
+
+
+def test_a_login_and_a_digest_of_one_name_are_two_users() -> None:
+    """What is for the one shuts the other out."""
+    logged_in, digest = user_of("sasl", b"keeper:secret"), user_of("digest", b"keeper:secret")
+    assert (logged_in.who, digest.who) == ("sasl:keeper", "digest:keeper")
+    for found, user, so in (
+        ((LOGGED_IN,), logged_in, True),
+        ((LOGGED_IN, CERTIFICATE), logged_in, True),
+        ((MINE,), logged_in, False),
+        ((LOGGED_IN,), digest, False),
+        ((LOGGED_IN,), None, False),
+    ):
+        assert is_as(found, CREATOR, user) is so
+        assert may_change(found, user) is (so or (None if CERTIFICATE in found else False))
 
 
 @pytest.mark.parametrize(
-    "text", ["", "all", "digest:keeper:secret", f"digest:{ME},", f"world:{ME}", f"digest:a:{ME}"]
+    "text",
+    [
+        "",
+        "all",
+        "digest:keeper:secret",
+        "sasl:keeper:secret",
+        f"digest:{ME},",
+        f"world:{ME}",
+        f"digest:a:{ME}",
+    ],
 )
 def test_what_is_none_is_not_repeated(text: str) -> None:
     with pytest.raises(ValueError, match=r"part \d is none of open, creator") as caught:
@@ -64,7 +92,7 @@ def test_there_are_not_many() -> None:
     ],
 )
 def test_when_a_list_is_as_wanted(found: Acl, wanted: Acl, so: bool) -> None:
-    assert is_as(found, wanted, ME) is so
+    assert is_as(found, wanted, User("digest", ME)) is so
 
 
 @pytest.mark.parametrize(
@@ -79,4 +107,4 @@ def test_when_a_list_is_as_wanted(found: Acl, wanted: Acl, so: bool) -> None:
     ],
 )
 def test_who_may_change_one(found: Acl, may: bool | None) -> None:
-    assert may_change(found, ME) is may
+    assert may_change(found, User("digest", ME)) is may

@@ -24,7 +24,7 @@ CERTIFICATES: Final = (
     "tls_key_file_path",
     "tls_trust_certs_file_path",
 )
-_CONTENTS: Final = ("digest:", "-----BEGIN")
+_CONTENTS: Final = ("digest:", "sasl:", "-----BEGIN")
 """How what belongs into a file begins."""
 
 

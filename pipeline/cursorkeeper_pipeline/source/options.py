@@ -86,7 +86,7 @@ class Options:
     zookeeper_tls_enabled: bool = False
     zookeeper_tls_server_name: str = ""
     zookeeper_auth_file: str = ""
-    """A file with digest:USER:PASSWORD."""
+    """A file with digest:USER:PASSWORD, or sasl:USER:PASSWORD."""
     zookeeper_acl: str = "open"
     """Of what the jobs `import` and `export` make."""
     tls_certificate_file_path: str = ""

@@ -399,7 +399,7 @@ public final class Callers implements ServerInterceptor {
         : String.valueOf(peer);
   }
 
-  private static String sha256(String token) {
+  static String sha256(String token) {
     try {
       return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(utf8(token)));
     } catch (GeneralSecurityException everyJdkHasIt) {

@@ -17,6 +17,8 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import javax.security.auth.x500.X500Principal;
 
 /**
@@ -34,6 +36,15 @@ final class Identities {
           .build();
   private static final Pattern NAME = Pattern.compile("[A-Za-z0-9._@-]{1,128}");
   private static final Pattern HASH = Pattern.compile("sha256:([0-9a-f]{64})");
+  private static final Pattern TOPIC =
+      Pattern.compile("[a-z-]+://([^/*]+/){0,2}|[a-z-]+://[^/*]+/[^/*]+/[^*]+", Pattern.DOTALL);
+
+  /** Hashes of what examples have in the place of a token. */
+  private static final Set<String> KNOWN_TO_ALL =
+      Stream.of("", "test", "TOKEN", "token", "secret", "password", "change-me")
+          .map(Callers::sha256)
+          .collect(Collectors.toUnmodifiableSet());
+
   private static final Set<String> ROLES =
       Set.of("source", "reader", "writer", "migrator", "operator");
   private static final Set<String> MEMBERS =
@@ -115,11 +126,21 @@ final class Identities {
           where + ": the role \"" + word + "\" is none of " + new TreeSet<>(ROLES));
       Role.named(word).ifPresent(roles::add);
     }
+    Set<String> topics = texts(where, one, "topics");
+    for (String topic : topics) {
+      require(
+          topic.equals(Identity.ALL) || TOPIC.matcher(topic).matches(),
+          where
+              + ": \"topics\" holds \""
+              + topic
+              + "\", which is no topic: write *, a prefix that ends in /, or a whole topic, as in"
+              + " persistent://tenant/namespace/topic");
+    }
     Identity identity =
         new Identity(
             name,
             roles,
-            texts(where, one, "topics"),
+            topics,
             texts(where, one, "deployments"),
             quotas(where, one.get("quotas")));
     require(
@@ -139,6 +160,11 @@ final class Identities {
               + hash
               + "\": write sha256: and the 64 lower-case hex digits that `sha256sum` says of the"
               + " token without its newline");
+      require(
+          !KNOWN_TO_ALL.contains(digits.group(1)),
+          where
+              + ": \"token_hashes\" holds the hash of an example's token, which everybody knows:"
+              + " make one, for example with `openssl rand -hex 32`, and write its hash");
       claim(byHash, digits.group(1), identity, "token hash", hash);
     }
     Set<String> subjects = texts(where, one, "token_subjects");

@@ -3,6 +3,7 @@ package io.cursorkeeper.gateway.service;
 import io.cursorkeeper.gateway.process.Failed;
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
+import io.cursorkeeper.gateway.systems.KeyFiles;
 import io.grpc.netty.GrpcSslContexts;
 import io.grpc.util.AdvancedTlsX509KeyManager;
 import io.grpc.util.AdvancedTlsX509TrustManager;
@@ -18,7 +19,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.GeneralSecurityException;
 import java.security.PrivateKey;
-import java.security.Signature;
 import java.security.cert.CertificateException;
 import java.security.cert.X509Certificate;
 import java.util.List;
@@ -121,7 +121,7 @@ record Tls(
     List<X509Certificate> chain = certificates(CERTIFICATE, certificate);
     PrivateKey own = readKey();
     require(
-        belongTogether(own, chain.get(0)),
+        KeyFiles.belongTogether(own, chain.get(0)),
         "--"
             + KEY
             + " "
@@ -174,21 +174,6 @@ record Tls(
               + key
               + " is no PKCS #8 key in PEM without a password:"
               + " `openssl pkcs8 -topk8 -nocrypt` makes one");
-    }
-  }
-
-  private static boolean belongTogether(PrivateKey key, X509Certificate certificate) {
-    String algorithm = key.getAlgorithm().equals("EC") ? "SHA256withECDSA" : "SHA256withRSA";
-    try {
-      Signature signing = Signature.getInstance(algorithm);
-      signing.initSign(key);
-      signing.update(certificate.getEncoded());
-      Signature looking = Signature.getInstance(algorithm);
-      looking.initVerify(certificate.getPublicKey());
-      looking.update(certificate.getEncoded());
-      return looking.verify(signing.sign());
-    } catch (GeneralSecurityException other) {
-      return false;
     }
   }
 

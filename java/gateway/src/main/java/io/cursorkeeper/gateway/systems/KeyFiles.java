@@ -19,7 +19,7 @@ import java.util.List;
  * Looks at files of keys and certificates before anything uses them, so that an operator is told
  * which one is wrong. Owns nothing: what is used is read again by who uses it.
  */
-final class KeyFiles {
+public final class KeyFiles {
   private static final String READABLE = "make it readable for this user, or name another";
 
   private KeyFiles() {}
@@ -92,7 +92,8 @@ final class KeyFiles {
     }
   }
 
-  static boolean belongTogether(PrivateKey key, X509Certificate certificate) {
+  /** Whether a signature of the one is good for the other. */
+  public static boolean belongTogether(PrivateKey key, X509Certificate certificate) {
     String algorithm = key.getAlgorithm().equals("EC") ? "SHA256withECDSA" : "SHA256withRSA";
     try {
       Signature signing = Signature.getInstance(algorithm);
