@@ -18,12 +18,15 @@ Options = list[tuple[str, int]]
 CALL_MAX_S = 3_600.0
 """So long a call goes on over a channel that was replaced."""
 RpcFailed = cast(type[Exception], grpc.aio.AioRpcError)
+STREAM_WINDOW_BYTES = 512 << 10
+"""What a peer may have sent of a stream that is not read yet: 50 MB/s over 10 ms."""
 SERVER_OPTIONS: Options = [
     # else the keepalive of a peer to whom nothing is said ends its stream
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.so_reuseport", 0),
-    # else the window of a stream that nobody reads grows with what its peer sends
+    # a window that is fixed: else that of a stream that nobody reads grows with what its peer sends
     ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", STREAM_WINDOW_BYTES),
     # of one connection: a source needs one, and a tool a few
     ("grpc.max_concurrent_streams", 1_024),
 ]

@@ -7,7 +7,7 @@ Owns transport and its limits; what messages mean is in `session`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -42,6 +42,8 @@ UNREAD_END_MAX_S = 5.0
 """So long the last messages of a stream that has ended here wait for a peer that does not read."""
 REQUESTS_READ_MAX, REQUEST_MAX_S = 32, 10.0
 """Of calls with one message so many are read at once, each for so long."""
+STRANGERS_MAX = 160
+"""Streams without a Hello, read or not: each holds as much as its window."""
 ENVELOPE_BYTES = 64 << 10
 """What a message may have beside its acks."""
 SLICE_S, SLICE_MESSAGES = 0.002, 32
@@ -92,7 +94,7 @@ class AckSinkService:
             hello_timeout_s,
             streams_max,
         )
-        self._streams, self._greetings_max = 0, greetings_max
+        self._streams, self._strangers, self._greetings_max = 0, 0, greetings_max
         self._greetings = asyncio.Semaphore(greetings_max)
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -116,6 +118,12 @@ class AckSinkService:
         it, DEADLINE_EXCEEDED without a Hello; UNAUTHENTICATED or PERMISSION_DENIED for a peer who
         may not have it.
         """
+        if self._strangers >= STRANGERS_MAX:
+            text = (
+                f"{self._strangers} streams have not said Hello yet: dial again in a moment, and "
+                f"say it at once"
+            )
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         if self._streams >= self._streams_max:
             text = (
                 f"this daemon has {self._streams} streams, streams_max: send the acks of many "
@@ -160,9 +168,13 @@ class AckSinkService:
     async def _read(
         self, session: Session, messages: AsyncIterator[Any], is_read: asyncio.Event
     ) -> None:
-        async with self._greetings:
-            is_read.set()
-            await read_first(session, messages)
+        self._strangers += 1
+        try:
+            async with self._greetings:
+                is_read.set()
+                await read_first(session, messages)
+        finally:
+            self._strangers -= 1
         await read_all(session, messages)
 
 
@@ -254,41 +266,35 @@ class CallCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio i
             return None
 
         async def answered(requests: AsyncIterator[bytes], context: Any) -> AsyncIterator[Any]:
-            caller, request = await self._enter(handler, method, requests, context)
-            async with caller:
+            async with await self._caller(method, context) as call:
+                request = await self._request(handler, requests, context)
+                await call.check(request)
                 if not handler.response_streaming:
                     yield await handler.unary_unary(request, context)
                     return
                 async for message in handler.unary_stream(request, context):
-                    if caller.sees(message):
+                    if call.sees(message):
                         yield message
 
         return grpc.stream_stream_rpc_method_handler(answered, None, handler.response_serializer)
 
-    async def _enter(
-        self, handler: Any, method: str, requests: AsyncIterator[bytes], context: Any
-    ) -> Any:
-        """Who calls, and the request. Ends the call that may not be."""
-        shown, sibling = shown_by(context), self._is_sibling(context)
+    async def _caller(self, method: str, context: Any) -> _Call:
+        """Ends the call of who may not make it, whatever they ask."""
+        shown, identity = shown_by(context), None
+        if not self._is_sibling(context):
+            try:
+                identity = self._guard.let_in(shown, method)
+            except Unwanted as e:
+                await _end_unwanted(e, context)
+        return _Call(self._guard, identity, shown, method, context)
+
+    async def _request(self, handler: Any, requests: AsyncIterator[bytes], context: Any) -> Any:
         try:
-            if not sibling:
-                self._guard.let_in(shown, method)
-        except Unwanted as e:
-            await _end_unwanted(e, context)
-        try:
-            request = handler.request_deserializer(await self._read(requests, context))
+            return handler.request_deserializer(await self._read(requests, context))
         except DecodeError as e:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"the bytes are no message of acks.proto: {e}"
             )
-        if sibling:
-            return _Call(self._guard, None, shown, method, context, ()), request
-        try:
-            topics = rights.topics_of(method, request)
-            identity = self._guard.let_in(shown, method, *topics)
-        except Unwanted as e:
-            await _end_unwanted(e, context)
-        return _Call(self._guard, identity, shown, method, context, topics), request
 
     async def _read(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         """The one message of a request."""
@@ -307,35 +313,37 @@ class CallCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]  # grpc.aio i
 
 
 class _Call:
-    """One request of an identity, or of a worker of this daemon, while it is answered."""
+    """One request of an identity, within its quota, or of a worker of this daemon."""
 
     def __init__(
-        self,
-        guard: Guard,
-        identity: Identity | None,
-        shown: Shown,
-        method: str,
-        context: Any,
-        topics: Sequence[str],
+        self, guard: Guard, identity: Identity | None, shown: Shown, method: str, context: Any
     ) -> None:
         self._guard, self._identity, self._shown = guard, identity, shown
-        self._method, self._context, self._topics = method, context, topics
+        self._method, self._context = method, context
         self._what = "lists" if method in rights.WALKS else "reads"
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> _Call:
+        if self._identity is not None:
+            try:
+                self._guard.usage.take(self._identity, self._what)
+            except OverQuota as e:
+                name = self._method.rpartition("/")[2]
+                self._guard.audit.refused(name, self._identity, self._shown, str(e))
+                await _end_unwanted(unwanted(e), self._context)
+        return self
+
+    async def check(self, request: Any) -> None:
+        """Ends the call of who may not ask this. What goes on without them is in the audit log."""
         if self._identity is None:
             return
+        topics = rights.topics_of(self._method, request)
         try:
-            self._guard.usage.take(self._identity, self._what)
-            if self._method in rights.CHANGING:
-                name = self._method.rpartition("/")[2]
-                self._guard.audit.did(
-                    name, self._identity, self._shown, "asked", topics=self._topics
-                )
-        except OverQuota as e:
+            self._guard.let_in(self._shown, self._method, *topics)
+        except Unwanted as e:
+            await _end_unwanted(e, self._context)
+        if self._method in rights.CHANGING:
             name = self._method.rpartition("/")[2]
-            self._guard.audit.refused(name, self._identity, self._shown, str(e))
-            await _end_unwanted(unwanted(e), self._context)
+            self._guard.audit.did(name, self._identity, self._shown, "asked", topics=topics)
 
     async def __aexit__(self, *_: object) -> None:
         if self._identity is not None:

@@ -31,6 +31,7 @@ from cursorkeeper.access.identity import (
     Topics,
 )
 from cursorkeeper.access.signed_tokens import TokenProblem, of_settings
+from cursorkeeper.stream import servers
 from cursorkeeper_client import Client, ClientSettings, LayoutItem, LayoutState
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client._proto import acks_pb2_grpc as rpc
@@ -181,6 +182,22 @@ async def test_a_stream_that_does_not_read_is_gone() -> None:
             guard.callers.table = table_of()
             await guard.look()
             await becomes("the one without an identity is gone", lambda: not guard.staying)
+
+
+async def test_streams_without_a_hello_are_bounded_and_make_room() -> None:
+    async with (
+        served(streams_max=10_000, hello_timeout_s=2.0) as keeper,
+        grpc.aio.insecure_channel(keeper.address) as channel,
+    ):
+        silent = [
+            channel.stream_stream("/cursorkeeper.acks.v1.AckSink/Publish")()
+            for _ in range(servers.STRANGERS_MAX + 20)
+        ]
+        codes = [await call.code() for call in silent]
+        refused = codes.count(grpc.StatusCode.RESOURCE_EXHAUSTED)
+        assert refused >= 20 and codes.count(grpc.StatusCode.DEADLINE_EXCEEDED) >= 1
+        async with Client(keeper.address, ClientSettings()) as client:
+            await client.cursor("persistent://t/n/topic", "s", layout=LAYOUT).opened()
 
 
 async def test_what_goes_on_when_who_asked_has_left_is_in_the_audit_log(tmp_path: Path) -> None:
