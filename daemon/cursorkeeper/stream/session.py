@@ -59,17 +59,24 @@ def too_many_grouped(count: int) -> ProtocolViolation:
 
 
 class Handle(Listener):
-    """One opened cursor of one stream."""
+    """One opened cursor of one stream. `takes_over`: its source asked for it whoever has it."""
 
     def __init__(
-        self, session: Session, handle: int, name: CursorName, attach: int, *, opening: bool = True
+        self,
+        session: Session,
+        handle: int,
+        name: CursorName,
+        attach: int,
+        *,
+        opening: bool = True,
+        takes_over: bool = False,
     ) -> None:
         self.session, self.handle, self.name, self.attach = session, handle, name, attach
         self.credit = Credit(session.pool)
         self.outstanding = Outstanding()
         self.live = False
         self.confirmed = 0
-        self._opening = opening
+        self._opening, self._takes_over = opening, takes_over
         self._early: EarlyParts | None = None
 
     def _send(self, **message: object) -> None:
@@ -78,7 +85,7 @@ class Handle(Listener):
     def on_state(self, machine: CursorMachine, *, created: bool) -> None:
         """Sends Opened, the state and the first credit."""
         self.opened(OpenResult.OPENED)
-        self._did("create" if created else "open", epoch=machine.epoch)
+        self._did("create" if created else "open", epoch=machine.epoch, takeover=self._takes_over)
         early, self._early = self._early, None
         messages = early.rest(machine, created=created) if early else None
         if messages is None:
@@ -443,7 +450,14 @@ class Session:
             token = codec.fencing_token_of(message)
             self._check_allowed(name, opens=opens)
             attach = self.keeper.attach_id() if opens else 0
-            handle = self._handles[number] = Handle(self, number, name, attach, opening=opens)
+            handle = self._handles[number] = Handle(
+                self,
+                number,
+                name,
+                attach,
+                opening=opens,
+                takes_over=request is not None and request.takeover,
+            )
             if request is None:
                 self.did("delete_cursor", "asked", cursor=str(name))
                 self.keeper.delete_unopened(name, handle, fencing_token=token)

@@ -43,7 +43,7 @@ async def test_what_happens_to_cursors_is_written(tmp_path: Path) -> None:
         await cursor.durable()
         await cursor.reset((7, 1))
         await cursor.close()
-        async with client.cursor(TOPIC, "s") as again:
+        async with client.cursor(TOPIC, "s", takeover=False) as again:
             await again.opened()
             async with (
                 Client(served.address, said) as thief,
@@ -77,6 +77,7 @@ async def test_what_happens_to_cursors_is_written(tmp_path: Path) -> None:
         "delete",
     ]
     assert {"lose", "close"} <= set(did)
+    assert [line["takeover"] for line in told if line["action"] == "open"] == [False, True]
     done = [line for line in told if line["result"] == "done"]
     cursors = {(line["who"], str(line["cursor"])) for line in done}
     assert cursors == {("source", f"{TOPIC}|s")}
