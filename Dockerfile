@@ -37,7 +37,7 @@ COPY tools/*.py tools/
 COPY proto proto
 COPY clients clients
 COPY daemon daemon
-# `core` and `format` become machine code. The jar is the gateway's image's. pip goes when it has done its work, and so does whatever
+# What acks pass becomes machine code. The jar is the gateway's image's. pip goes when it has done its work, and so does whatever
 # else would only be a way in. Byte code is compiled here, because nothing can be written where it runs.
 RUN CURSORKEEPER_WHEEL_JAR=no CURSORKEEPER_WHEEL_COMPILED=yes /opt/build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel ./clients ./daemon \
  && /opt/cursorkeeper/bin/pip install --quiet --no-deps --no-index /wheel/*.whl \

@@ -63,7 +63,7 @@ $(JAR): $(JAVA_SOURCES)
 
 jar: $(JAR)
 
-# `core` and `format` as machine code, about twice as fast; where there is no C compiler that is said, and they run as they are. What was
+# What each message of acks passes as machine code, about twice as fast; where there is no C compiler that is said, and they run as they are. What was
 # made is used for exactly this source (daemon/cursorkeeper/compiled.py), so a changed file runs as it is until this has run again.
 compiled: setup
 	$(BIN)/python tools/compile_core.py

@@ -7,7 +7,7 @@ from the sdist alone, without Maven. An editable install takes the checkout's ow
 wheel or an sdist that lacks the jar was asked for, by `CURSORKEEPER_WHEEL_JAR=no` (of wheels only).
 
 `CURSORKEEPER_WHEEL_COMPILED=yes` makes a wheel of this interpreter and this machine's libraries,
-with `core` and `format` as machine code beside their source; in a checkout, with a C compiler.
+with what acks pass as machine code beside its source; in a checkout, with a C compiler.
 """
 
 from __future__ import annotations

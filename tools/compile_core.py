@@ -1,4 +1,5 @@
-"""Translates the daemon's `core` and `format` to machine code with mypyc, beside their source.
+"""Translates what each message of acks passes in the daemon to machine code with mypyc, beside its
+source: `core`, `format`, and the modules that `cursorkeeper/compiled.py` names.
 
 Run by `make compiled`, and by the wheel's build hook where it is asked for. A machine without a C
 compiler or Python's headers is told so, or why the compiler failed, and runs the source as it is:
@@ -23,7 +24,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -49,13 +50,15 @@ _SPELLED = {
     "@frozen": "@dataclasses.dataclass(frozen=True, init=False)",
     "@component": "@dataclasses.dataclass(eq=False, repr=False, init=False)",
 }
+_EXTENDED = {"@extended": "@shape.mypyc_attr(allow_interpreted_subclasses=True)"}
 _FUTURE = "from __future__ import annotations"
 _VALUE = re.compile(r"^@frozen\nclass (\w+)", re.MULTILINE)
 
 
 def translated(text: str) -> str:
     """The same source, line by line, with the decorators that mypyc knows."""
-    lines = [_SPELLED.get(line, line) for line in text.split("\n")]
+    spelled = _SPELLED | _EXTENDED
+    lines = [spelled.get(line, line) for line in text.split("\n")]
     values = _VALUE.findall(text)
     if len(values) != text.count("@frozen") or any("@component" in line for line in lines):
         raise SystemExit("a decorator of core/shape stands where it is not understood")
@@ -119,21 +122,16 @@ def foreign(sources: Mapping[str, str]) -> list[str]:
     ]
 
 
-def copy(packages: tuple[str, ...]) -> list[str]:
+def copy(is_translated: Callable[[Path], bool]) -> list[str]:
     """Writes the copies; returns the files to translate. Nothing of an earlier run is left: modules
     that were translated at different times do not fit together.
     """
     shutil.rmtree(WORK, ignore_errors=True)
     found: dict[str, str] = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi"))):
         name = path.relative_to(PACKAGE)
         text = path.read_text()
-        if (
-            name.parts[0] in packages
-            and len(name.parts) == 2
-            and name.name != "__init__.py"
-            and name.as_posix() not in AS_IT_IS
-        ):
+        if is_translated(name) and name.as_posix() not in AS_IT_IS:
             text = translated(text)
             found[f"cursorkeeper/{name}"] = text
         copied = WORK / "cursorkeeper" / name
@@ -175,10 +173,10 @@ def main(words: list[str] | None = None) -> Path:
         if is_made(there):
             return there
         lack = missing()
-        why = f"this machine lacks {lack}" if lack else build(copy(compiled.PACKAGES))
+        why = f"this machine lacks {lack}" if lack else build(copy(compiled.is_translated))
         if why:
             print(
-                f"{why}\n`core` and `format` are not compiled, so they take about twice the CPU.",
+                f"{why}\nThe daemon is not compiled, so acks take about twice the CPU.",
                 file=sys.stderr,
             )
             sys.exit(1 if fails_on == "lack" or (fails_on and not lack) else 0)

@@ -1,9 +1,9 @@
-"""Serves every process of the daemon: whether `core` and `format` run as machine code.
+"""Serves every process of the daemon: whether what messages of acks pass runs as machine code.
 
-`tools/compile_core.py` translates these packages with mypyc into a folder that is named by the
-digest of what it translated. Python's own source stays the only source: the machine code is used if
-it was made of exactly these files, for this interpreter, and is whole; otherwise the files run as
-they are, about half as fast. `CURSORKEEPER_COMPILED=no` asks for that.
+`tools/compile_core.py` translates `core`, `format` and the modules in `HOT` with mypyc into a
+folder that is named by the digest of what it translated. Python's own source stays the only source:
+the machine code is used if it was made of exactly these files, for this interpreter, and is whole;
+otherwise the files run as they are, about half as fast. `CURSORKEEPER_COMPILED=no` asks for that.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PACKAGES = ("core", "format")
+WHOLE = ("core", "format")
+"""Packages of which everything is translated but `__init__`."""
+HOT = {
+    "bookkeeper": ("append_queue",),
+    "runtime": ("admission", "intake", "keeper", "listener", "patience", "runner", "timers"),
+    "stream": ("credits", "outbox", "outstanding", "session"),
+}
+"""Modules of other packages, for the same reason."""
 COMPILED = "_compiled"
 FILES = "files"
 """Names and sizes of what belongs to it, a line each: a copy may have been cut off."""
@@ -24,13 +31,23 @@ VARIABLE = "CURSORKEEPER_COMPILED"
 
 
 def digest(root: Path = HERE) -> str:
-    """Of all source of these packages, and of the interpreter that it is translated for."""
+    """Of all that source, and of the interpreter that it is translated for."""
     said = sha256(EXTENSION_SUFFIXES[0].encode())
-    for package in PACKAGES:
+    for package in sorted((*WHOLE, *HOT)):
         for path in sorted((root / package).rglob("*.py")):
-            said.update(f"{path.relative_to(root).as_posix()}\0".encode())
-            said.update(path.read_bytes() + b"\0")
+            name = path.relative_to(root)
+            if package in WHOLE or is_translated(name):
+                said.update(f"{name.as_posix()}\0".encode())
+                said.update(path.read_bytes() + b"\0")
     return said.hexdigest()
+
+
+def is_translated(name: Path) -> bool:
+    """Whether this file, named from here, becomes machine code as far as it can."""
+    package, module = name.parts[0], name.stem
+    if len(name.parts) != 2 or module == "__init__":
+        return False
+    return package in WHOLE or module in HOT.get(package, ())
 
 
 def files(folder: Path) -> str:

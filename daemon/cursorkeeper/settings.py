@@ -35,8 +35,8 @@ from cursorkeeper.format.codec import Codec
 from cursorkeeper.format.pulsar.values import Compression, Form
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
-from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.zookeeper import acl as access
 from cursorkeeper.zookeeper.paths import check_path
 from cursorkeeper_client.tls import RenewedContext, TlsError, TlsFiles

@@ -24,8 +24,9 @@ from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.format import footer as codec
 from cursorkeeper.format.record import EncodeSettings
-from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import APPLICATION, LedgerPolicy
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.settings import Settings
 from cursorkeeper_pipeline.source.options import Options
 from daemon.tests.support import whole

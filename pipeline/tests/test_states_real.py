@@ -25,8 +25,9 @@ from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration import exchange
-from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.terminal.output import Bar
 from cursorkeeper_pipeline.keys import cursor_key
 from cursorkeeper_pipeline.source import states

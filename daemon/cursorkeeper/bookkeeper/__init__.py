@@ -23,6 +23,9 @@ from cursorkeeper.bookkeeper.port import (
     ReadChunk,
     SeenEnd,
 )
+from cursorkeeper.compiled import prefer
+
+prefer(__name__, __path__)
 
 __all__ = [
     "TO_LAST_CONFIRMED",

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import field, replace
 
 import numpy as np
 from pyroaring import BitMap
@@ -20,14 +19,15 @@ NO_ENTRIES = BitMap()
 NO_RANGES: U32 = np.empty(0, dtype=np.uint32)
 
 
-class LedgerColumns(NamedTuple):
+@frozen
+class LedgerColumns:
     """Acks of one data ledger: never changed. `entries` were sent one by one, `bitmap` as a set.
     `ranges` is flat: first, last (inclusive), first, last, ...
     """
 
     ledger: int
-    entries: BitMap = NO_ENTRIES
-    ranges: U32 = NO_RANGES
+    entries: BitMap = field(default_factory=lambda: NO_ENTRIES)
+    ranges: U32 = field(default_factory=lambda: NO_RANGES)
     partials: tuple[tuple[int, Partial], ...] = ()
     bitmap: BitMap | None = None
 
@@ -72,5 +72,5 @@ def without_partials(batch: AckBatch) -> tuple[AckBatch, int]:
     ignored = sum(len(columns.partials) for columns in batch.ledgers)
     if not ignored:
         return batch, 0
-    kept = tuple(columns._replace(partials=()) for columns in batch.ledgers)
+    kept = tuple(replace(columns, partials=()) for columns in batch.ledgers)
     return replace(batch, ledgers=kept, acks=batch.acks - ignored), ignored

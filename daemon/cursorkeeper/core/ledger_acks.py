@@ -20,6 +20,10 @@ from pyroaring import BitMap
 from cursorkeeper.core.budget import CONTAINER_BYTES, LEDGER_BYTES, containers_below
 from cursorkeeper.core.shape import component
 
+FEW: Final = 16
+"""So many acks are taken out of the holes faster one by one."""
+CUTS_MAX: Final = 512
+"""A run takes 4 bytes: so many more of them are 2 KiB."""
 PACKED_BYTES_MAX: Final = 16_384
 """Holes that take more stay a bitmap: what an object takes beside them does not show."""
 
@@ -32,6 +36,8 @@ class LedgerAcks:
     high_water: int = 0
     counted_bytes: int = 0
     """What it took when it was counted last."""
+    _cuts: int = 0
+    """Entries that were taken out of the holes one by one since roaring chose how to keep them."""
 
     def measured_bytes(self) -> int:
         """About how much memory it takes now."""
@@ -54,17 +60,34 @@ class LedgerAcks:
         self.high_water = high_water
 
     def ack(self, entries: BitMap) -> BitMap:
-        """Returns the newly acked ones, as a set of its own."""
+        """Returns the newly acked ones, which may be the same set: it must not be changed."""
         if not entries:
-            return BitMap()
+            return entries
         high_water = entries.max() + 1
         if high_water > self.high_water:
             self.grow(high_water)
+        if len(entries) <= FEW:
+            return self._ack_few(entries)
         fresh = entries & self.holes
         # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB
         # of bits
         self.holes ^= fresh
         return fresh
+
+    def _ack_few(self, entries: BitMap) -> BitMap:
+        """One by one: a set operation copies the container, which costs as much as a hundred of
+        these.
+        """
+        holes = self.holes
+        fresh = [entry for entry in entries if entry in holes]
+        for entry in fresh:
+            holes.discard(entry)
+        self._cuts += len(fresh)
+        if self._cuts > CUTS_MAX:
+            # each may have cut a run in two, and nobody has looked whether bits are smaller
+            self._cuts = 0
+            holes.run_optimize()
+        return entries if len(fresh) == len(entries) else BitMap(fresh)
 
     def ack_through(self, entry: int) -> None:
         """Acks everything up to an entry."""

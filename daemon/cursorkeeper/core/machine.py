@@ -47,7 +47,7 @@ from cursorkeeper.core.pause import Pause
 from cursorkeeper.core.progress import Progress
 from cursorkeeper.core.proof import Proof
 from cursorkeeper.core.questions import Questions
-from cursorkeeper.core.shape import frozen
+from cursorkeeper.core.shape import extended, frozen
 from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import ENDED, LIVE, OPENING, OWNING, State, WriterPhase, is_handled
@@ -75,6 +75,7 @@ class Statistics:
     """Why what waits may not be written before more is acked; empty: it may."""
 
 
+@extended
 class CursorMachine:
     """One cursor, from one claim to its end. A deposed or closed machine is thrown away; reopening
     makes a new one.

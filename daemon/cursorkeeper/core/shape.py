@@ -5,9 +5,12 @@ from __future__ import annotations
 import copyreg
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, dataclass_transform
 
 from msgspec import ValidationError
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr as mypyc_attr  # what `extended` becomes
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
@@ -29,6 +32,11 @@ def component(cls: type[T]) -> type[T]:
     is made of is given by position; the rest begins as it is declared.
     """
     return dataclass(slots=True, eq=False, repr=False)(cls)
+
+
+def extended(cls: type[T]) -> type[T]:
+    """A class that has subclasses which are not compiled."""
+    return cls
 
 
 def by_fields(value: Any) -> tuple[type, tuple[Any, ...]]:

@@ -197,9 +197,10 @@ class AckState:
         partials: dict[PartialKey, Partial],
     ) -> None:
         new = _entries_of(parts)
-        completed = self._apply_partials(ledger, parts, partials)
-        if completed:
-            new = new | completed
+        if any(part.partials for part in parts):
+            completed = self._apply_partials(ledger, parts, partials)
+            if completed:
+                new = new | completed
         if not new:
             return
         mine = self.ledgers.own(ledger)

@@ -1,0 +1,3 @@
+from cursorkeeper.compiled import prefer
+
+prefer(__name__, __path__)

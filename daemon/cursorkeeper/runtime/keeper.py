@@ -14,7 +14,7 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from cursorkeeper.bookkeeper import errors as bk
@@ -29,15 +29,17 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.proof import DELETE_AGAIN, UNAVAILABLE_REMEDY
-from cursorkeeper.core.setting import setting
+from cursorkeeper.core.shape import component, extended
 from cursorkeeper.core.table import LIVE, OPENING
 from cursorkeeper.core.turn import Counters
 from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.admission import Calm, Lane, Pace
 from cursorkeeper.runtime.footers import FooterStore
+from cursorkeeper.runtime.intake import Intake, Spare
 from cursorkeeper.runtime.kept_entries import KeptEntries
 from cursorkeeper.runtime.ledgers import LedgerPolicy, Scarcity
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.patience import PatientClock
 from cursorkeeper.runtime.runner import (
@@ -68,19 +70,6 @@ END_LOOKS = 8
 """So often in `answer_wait_max_ms` somebody who waits for the end of a cursor is looked at."""
 TURNS_MAX = 32
 """Cursors that get their turn before the loop looks at everything else."""
-AT_ONCE_MAX, AT_ONCE_PER_S = 4, 500
-"""Where nothing is in flight, so many cursors append without waiting for more acks or for a pause
-of the messages; and so many times a second, so that a daemon whose loop is busy spends little on
-them.
-"""
-PAUSE_S, PAUSE_TURNS = 0.001, 5
-"""Intake makes a pause when no message came for so long, and in so many turns of the loop after
-that.
-"""
-INTAKE_MIN_S, INTAKE_MAX_S, INTAKE_SHARE = 0.005, 2.0, 4.0
-"""How long messages are taken in without a pause before cursors append again: so many times as long
-as they appended before.
-"""
 POLL_GAP_S, POLL_GAPS_MIN, POLL_LOOKS_MAX = 0.5, 16, 500
 """The slow poll looks at those whose time has come: every so many seconds, or so many times in its
 period where that is shorter. It looks at so many at most each time.
@@ -91,7 +80,7 @@ NEVER = -1
 """No znode was last changed then."""
 
 
-@dataclass(slots=True)
+@component
 class Waiting:
     """Who wants a cursor that is on its way out, or another handle's: it is asked for again when
     that is over.
@@ -117,122 +106,7 @@ class Waiting:
         return self.waited_s + (0.0 if self.since_s is None else now - self.since_s)
 
 
-class Intake:
-    """When cursors may append: in a pause of the messages that come in, or when these have had
-    their share of the time. All times are of the loop's clock.
-    """
-
-    def __init__(self) -> None:
-        self._took_at_s = self._ends_at_s = self._appended_s = 0.0
-        self._since_s: float | None = None
-        """Since when cursors append; None: they do not, or wait for room."""
-        self._quiet_turns = 0
-
-    def took(self) -> None:
-        self._took_at_s = asyncio.get_running_loop().time()
-        self._quiet_turns = 0
-
-    @property
-    def over_at_s(self) -> float:
-        """When it may be over, as far as is known."""
-        return min(self._took_at_s + PAUSE_S, self._ends_at_s)
-
-    def is_over(self, now: float) -> bool:
-        """Asked once in a turn of the loop: what lies in a socket becomes a message a turn or two
-        later.
-        """
-        if now >= self._ends_at_s:
-            return True
-        self._quiet_turns += now >= self._took_at_s + PAUSE_S
-        return self._quiet_turns > PAUSE_TURNS
-
-    def stopped(self, now: float) -> None:
-        """The messages wait from now on: cursors append."""
-        if self._since_s is None:
-            self._since_s = now
-
-    def waits(self, now: float) -> None:
-        """They wait for room. Meanwhile messages are taken in, so that this time takes none from
-        them.
-        """
-        if self._since_s is not None:
-            self._appended_s += now - self._since_s
-            self._since_s = None
-
-    def goes_on(self, now: float) -> None:
-        """Messages are taken again: cursors have appended."""
-        self.waits(now)
-        share_s = min(max(INTAKE_MIN_S, INTAKE_SHARE * self._appended_s), INTAKE_MAX_S)
-        self._ends_at_s, self._quiet_turns, self._appended_s = now + share_s, 0, 0.0
-
-
-class Spare:
-    """How many cursors may append at once. All times are of the loop's clock."""
-
-    def __init__(self) -> None:
-        self._full_at_s = 0.0
-
-    def has(self, cursors: int, now: float) -> bool:
-        return max(0.0, self._full_at_s - now) <= (AT_ONCE_MAX - cursors) / AT_ONCE_PER_S
-
-    def used(self, cursors: int, now: float) -> None:
-        self._full_at_s = max(self._full_at_s, now) + cursors / AT_ONCE_PER_S
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeeperLimits:
-    """What bounds the daemon as a whole."""
-
-    daemon_appends_in_flight_max: int = setting(
-        256, "Records of all cursors on their way at once.", 4, 65_536, is_shared=True
-    )
-    cursors_max: int = setting(
-        10_000, "Cursors held at once; an open beyond it is refused.", 1, 10_000_000, is_shared=True
-    )
-    detached_cursor_max_ms: int = setting(
-        60_000, "How long a cursor stays open after its stream broke.", 0, 1e9
-    )
-    footer_poll_s: float = setting(
-        60.0, "How often each footer is looked at, because a watch may be lost.", 0.01, 1e6
-    )
-    close_timeout_s: float = setting(
-        20.0, "How long a daemon that stops goes on closing cursors.", 0, 1e6
-    )
-    openings_at_once_max: int = setting(
-        24,
-        "Requests of cursors that are being opened, first ledgers included, on their way at "
-        "once; the others wait, the oldest first.",
-        1,
-        1_000_000,
-        is_shared=True,
-    )
-    ledger_requests_at_once_max: int = setting(
-        64,
-        "Ledgers of open cursors that are being created or ended at once.",
-        1,
-        1_000_000,
-        is_shared=True,
-    )
-    """And, counted apart, deleted."""
-    footer_requests_at_once_max: int = setting(
-        128,
-        "Footers of open cursors that are being read or written at once.",
-        1,
-        1_000_000,
-        is_shared=True,
-    )
-    inline_states_per_s_max: int = setting(
-        50,
-        "States that the daemon writes into footers while BookKeeper is away.",
-        1,
-        1_000_000,
-        is_shared=True,
-    )
-    closings_at_once_max: int = setting(
-        256, "Cursors that close at once when the daemon stops.", 1, 1_000_000, is_shared=True
-    )
-
-
+@extended
 class Keeper:
     """See the module. `identity` goes into every footer; `rng` makes nonces and jitter;
     `state_writer`: cursors are written in its format, None: natively. `is_worker`: it is one of
@@ -684,14 +558,8 @@ class Keeper:
 
     def _new(self, name: CursorName) -> CursorRunner:
         self._claims += 1
-        writer = f"{self.own}{self._claims:x}"
-        machine = CursorMachine(
-            name,
-            self.limits,
-            writer,
-            jitter=self.rng.uniform(-0.1, 0.1),
-            state_writer=self.state_writer,
-        )
+        writer, jitter = f"{self.own}{self._claims:x}", self.rng.uniform(-0.1, 0.1)
+        machine = self._machine(name, writer, jitter)
         runner = CursorRunner(machine, self._services, self._changed, self._claims)
         if name in self.cursors:
             self._forget(self.cursors[name])
@@ -699,6 +567,9 @@ class Keeper:
         first_s = self.keeper_limits.footer_poll_s * (POLL_SPREAD * self._claims % 1.0)
         self._look_again(first_s, runner, NEVER)
         return runner
+
+    def _machine(self, name: CursorName, writer: str, jitter: float) -> CursorMachine:
+        return CursorMachine(name, self.limits, writer, jitter, self.state_writer)
 
     def _forget(self, runner: CursorRunner) -> None:
         """The cursor is held no more; what it counted counts on."""

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core.machine import CursorMachine
+from cursorkeeper.core.shape import extended
 from cursorkeeper.core.values import Delta, Segment
 
 
+@extended
 class Listener:
     """One handle. Calls come from the event loop and must not block. What it does not listen to is
     of no interest to it.

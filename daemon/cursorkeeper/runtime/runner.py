@@ -19,7 +19,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.shape import frozen
+from cursorkeeper.core.shape import extended, frozen
 from cursorkeeper.core.table import LIVE, OPENING, State
 from cursorkeeper.core.values import Delta, OpenRecord, RawEntry, Segment, SnapshotEnd
 from cursorkeeper.format import record
@@ -73,6 +73,7 @@ class OpenResult(StrEnum):
     """The source did not wait for the answer."""
 
 
+@extended
 class Telemetry:
     """Numbers that a runner reports. What is not counted is nothing to whoever counts."""
 

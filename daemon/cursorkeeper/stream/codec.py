@@ -120,16 +120,14 @@ def batch_of(message: pb.AckBatch) -> AckBatch:
 
 
 def _columns(part: pb.LedgerAcks) -> LedgerColumns:
-    ledger, entries, ranges, sent, roaring = (
-        part.ledger_id,
-        part.entries,
-        part.ranges,
-        part.partial,
-        part.roaring,
-    )
+    entries, ranges, sent, roaring = part.entries, part.ranges, part.partial, part.roaring
+    ones = _set(entries) if entries else NO_ENTRIES
+    if not (ranges or sent or roaring):
+        return LedgerColumns(part.ledger_id, ones)
+    ledger = part.ledger_id
     return LedgerColumns(
         ledger,
-        _set(entries) if entries else NO_ENTRIES,
+        ones,
         _u32(ranges) if ranges else NO_RANGES,
         tuple([(p.entry, _partial(p, ledger)) for p in sent]) if sent else (),
         _bitmap(roaring) if roaring else None,

@@ -4,13 +4,13 @@ memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from cursorkeeper.core.shape import component
 
 GATHERED_BYTES = 64 << 10
 """What a client may have gathered for a handle before it knew how small the handle's share is."""
 
 
-@dataclass(slots=True)
+@component
 class CreditPool:
     """The daemon's total, or an identity's part of it, shared evenly when many handles are live.
     `unconfirmed_bytes` is what all of them hold of it.

@@ -26,6 +26,7 @@ from cursorkeeper.core.limits import (
 )
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.core.shape import extended
 from cursorkeeper.core.values import Delta, Segment
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import OpenResult
@@ -204,6 +205,7 @@ class Handle(Listener):
             self._send(**message)
 
 
+@extended
 class Session:
     def __init__(
         self,

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from cursorkeeper.core.ledger_acks import PACKED_BYTES_MAX, LedgerTable
+from cursorkeeper.core.budget import mixed_bytes
+from cursorkeeper.core.ledger_acks import CUTS_MAX, FEW, PACKED_BYTES_MAX, LedgerTable
 from cursorkeeper.core.positions import LEDGER_ID_MAX
 
 IDS = st.sampled_from([0, 1, 5, 6, 1 << 40, LEDGER_ID_MAX])
@@ -95,3 +96,19 @@ def test_holes_of_many_containers_stay_a_bitmap() -> None:
 def test_an_unknown_ledger_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         LedgerTable()[7]
+
+
+@pytest.mark.parametrize("at_once", [1, FEW, FEW + 1])
+def test_acks_of_a_few_at_a_time_take_no_more_memory_than_bits(at_once: int) -> None:
+    """Each cuts a run in two, which as bits would take 8 KiB and as runs sixteen times as much."""
+    table, entries = LedgerTable(), 2 << 16
+    mine = table.own(3)
+    mine.grow(entries)
+    odd = list(range(1, entries, 2))
+    for first in range(0, len(odd), at_once):
+        some = BitMap(odd[first : first + at_once])
+        assert mine.ack(some) == some and not mine.ack(some)
+        if first % 1000 == 0:
+            table.count(mine)
+            assert mine.counted_bytes <= mixed_bytes(entries) + 2 * 4 * CUTS_MAX
+    assert mine.holes == BitMap(range(0, entries, 2))

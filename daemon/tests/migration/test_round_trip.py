@@ -43,7 +43,8 @@ from cursorkeeper.inspection.reader import read_state
 from cursorkeeper.migration.cluster import PulsarCursorRef
 from cursorkeeper.migration.compare import difference
 from cursorkeeper.migration.pulsar_writer import custom_metadata
-from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.settings import Settings
 from cursorkeeper.terminal.output import Bar
 from daemon.tests.interop.harness import VERSIONS, PulsarHarness, Report

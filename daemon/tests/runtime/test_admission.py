@@ -20,8 +20,9 @@ from cursorkeeper.core.table import OPENING, State
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.runtime.admission import STUCK_FACTOR, Calm, Lane, Pace, Turn
 from cursorkeeper.runtime.chain import RETRY_MAX_S
-from cursorkeeper.runtime.keeper import ROOM_MIN, Keeper, KeeperLimits
+from cursorkeeper.runtime.keeper import ROOM_MIN, Keeper
 from cursorkeeper.runtime.ledgers import ASKED_AGAIN_MAX_S
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.runtime.patience import PatientClock
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeper
 from daemon.tests.runtime.virtual import until, virtual

@@ -10,7 +10,7 @@ import pytest
 
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.runtime.keeper import AT_ONCE_MAX, AT_ONCE_PER_S, Spare
+from cursorkeeper.runtime.intake import AT_ONCE_MAX, AT_ONCE_PER_S, Spare
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.machine_bench import DATA
 from daemon.tests.support.world import Source, World, acks

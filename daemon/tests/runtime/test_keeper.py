@@ -19,7 +19,8 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.table import State
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
-from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.keeper import Keeper
+from cursorkeeper.runtime.limits import KeeperLimits
 from daemon.tests.fakes.bookkeeper.operation import Operation
 from daemon.tests.fakes.zookeeper.faults import Late, NotNow, UnknownDone, UnknownNotDone
 from daemon.tests.runtime.virtual import until, virtual

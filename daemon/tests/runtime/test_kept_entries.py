@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from cursorkeeper.bookkeeper.port import FencedEnd, ReadChunk
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.table import State
-from cursorkeeper.runtime.keeper import KeeperLimits
 from cursorkeeper.runtime.kept_entries import ENTRY_BYTES, KeptEntries
+from cursorkeeper.runtime.limits import KeeperLimits
 from daemon.tests.fakes.bookkeeper.faults import Fault
 from daemon.tests.fakes.bookkeeper.ledger import Damage
 from daemon.tests.fakes.bookkeeper.operation import Operation

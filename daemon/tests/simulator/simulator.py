@@ -14,7 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import FencedEnd, LedgerEnd, LedgerSpec
@@ -29,10 +29,11 @@ from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.format.whole_state import PulsarStateWriter, WholeStateSettings
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.gc import GcReport, collect
-from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.runtime.listener import Listener
-from cursorkeeper.runtime.runner import CursorRunner
+from cursorkeeper.runtime.runner import CursorRunner, Telemetry
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper, FakeGateway, Fault
@@ -412,18 +413,14 @@ class NodeGateway:
         await self._through(self.inner.delete(ledger))
 
 
-class Watched:
+class Watched(CursorMachine):
     """A machine whose steps are looked at, each before anything is done."""
 
-    def __init__(self, machine: CursorMachine, check: Checker) -> None:
-        self.machine, self._check = machine, check
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.machine, name)
+    check: Checker
 
     def step(self, event: ev.Event, now: float) -> list[fx.Effect]:
-        effects = self.machine.step(event, now)
-        self._check.stepped(self.machine, event, effects)
+        effects = super().step(event, now)
+        self.check.stepped(self, event, effects)
         return effects
 
 
@@ -431,7 +428,7 @@ class SimKeeper(Keeper):
     """A keeper whose machines are looked at after every step."""
 
     check: Checker
-    machines: list[Any]
+    machines: list[CursorMachine]
 
     def open(self, name: CursorName, request: ev.Open, attach: int, listener: Listener) -> None:
         begun = len(self.machines)
@@ -441,15 +438,15 @@ class SimKeeper(Keeper):
             for machine in self.machines[begun:]:
                 self.check.begun_for[machine.turn.writer] = listener
 
-    def _new(self, name: CursorName) -> CursorRunner:
-        runner = super()._new(name)
-        runner.machine = cast(CursorMachine, Watched(runner.machine, self.check))
-        self.machines.append(runner.machine)
-        return runner
+    def _machine(self, name: CursorName, writer: str, jitter: float) -> CursorMachine:
+        machine = Watched(name, self.limits, writer, jitter, self.state_writer)
+        machine.check = self.check
+        self.machines.append(machine)
+        return machine
 
     def _changed(self, runner: CursorRunner) -> None:
         super()._changed(runner)
-        self.check.after_step(cast(Watched, runner.machine).machine)
+        self.check.after_step(runner.machine)
 
 
 @dataclass(eq=False, slots=True)
@@ -463,7 +460,7 @@ class Node:
     alive: bool = True
 
 
-class Quiet:
+class Quiet(Telemetry):
     """Telemetry that counts."""
 
     def __init__(self, sim: Simulation, title: str) -> None:
@@ -476,17 +473,8 @@ class Quiet:
         self._sim.stats[f"told {event}"] += 1
         self._sim.check.log(f"{self._title} {event} {sorted(fields.items())}")
 
-    def moved(self) -> None:
-        """Nobody waits for it."""
-
-    def opened(self, result: str) -> None:
-        """The sources of the simulation know it themselves."""
-
     def recovered(self, seconds: float) -> None:
         self._sim.stats["recoveries"] += 1
-
-    def refused(self, code: str) -> None:
-        """The sources of the simulation know it themselves."""
 
 
 @dataclass(slots=True)
@@ -524,7 +512,7 @@ class Simulation:
         self.loop = VirtualLoop(random.Random(f"{self.seed}/loop"))
         self.check = Checker(self.loop.time, self.verbose)
         self.nodes: list[Node] = []
-        self.machines: list[Any] = []
+        self.machines: list[CursorMachine] = []
         self.opened: list[Handle] = []
         self.damaged: set[int] = set()
         self.over = False

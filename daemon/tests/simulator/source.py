@@ -23,6 +23,7 @@ from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
 from cursorkeeper.core.values import Partial
+from cursorkeeper.runtime.listener import Listener
 from daemon.tests.simulator.checker import Atom, DataLedger, Model
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Message:
     dropped: bool = False
 
 
-class Handle:
+class Handle(Listener):
     """A listener that holds what it is told against the model."""
 
     def __init__(

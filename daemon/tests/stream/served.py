@@ -15,8 +15,9 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import ROOT
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.format.record import EncodeSettings
-from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.guard import Guard
 from cursorkeeper.stream.servers import (

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from cursorkeeper.runtime.keeper import KeeperLimits
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.stream import stored_cursors
 from cursorkeeper_client import (
     Client,

@@ -23,8 +23,9 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import LayoutItem, LayoutState, Partial
 from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format.record import EncodeSettings
-from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import Telemetry
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper

@@ -21,8 +21,9 @@ import pytest
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.format.record import EncodeSettings
-from cursorkeeper.runtime.keeper import Keeper, KeeperLimits
+from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
+from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.zookeeper.acl import ALL, CREATOR, OPEN, Entry, digest_id
 from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.errors import AccessDenied
