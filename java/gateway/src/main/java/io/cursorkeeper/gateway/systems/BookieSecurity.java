@@ -217,7 +217,6 @@ final class BookieSecurity {
   private SecurityHandlerFactory factory(ClientConfiguration config) throws Exception {
     config.setProperty(ClientSettings.TLS_PROVIDER, "JDK");
     settings.configure(config);
-    BookKeeperTls.load();
     SecurityHandlerFactory factory =
         Class.forName(settings.value(ClientSettings.TLS_FACTORY_CLASS))
             .asSubclass(SecurityHandlerFactory.class)

@@ -239,7 +239,6 @@ public final class Systems {
       // There is no native library of TLS in this jar; asked for it, BookKeeper warns at every
       // start.
       config.setProperty(ClientSettings.TLS_PROVIDER, "JDK");
-      BookKeeperTls.load();
     }
     settings.configure(config);
     settings.all().keySet().forEach(name -> configured.put(name, config.getProperty(name)));
