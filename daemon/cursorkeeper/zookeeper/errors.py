@@ -180,6 +180,14 @@ class AccessDenied(Refused):
     )
 
 
+class LoginRefused(AccessDenied):
+    """A login with SASL did not come about; nothing was asked for."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
 class Unsupported(Refused):
     """The server does not know this operation, or is read-only."""
 
