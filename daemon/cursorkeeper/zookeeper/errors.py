@@ -175,8 +175,9 @@ class AccessDenied(Refused):
     """Authentication or access control stands in the way."""
 
     remedy = (
-        "the node's ACL does not allow this client, who is the user of zookeeper_auth_file and of "
-        "its certificate: show those that may, or ask for rights, or for another chroot"
+        "the node's ACL does not allow this client, who is the user of zookeeper_auth_file or "
+        "zookeeper_sasl_principal, and of its certificate: show those that may, or ask for rights, "
+        "or for another chroot"
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypeVar
 
-from cursorkeeper.zookeeper.errors import AccessDenied, LoginRefused, ProtocolBroken
+from cursorkeeper.zookeeper.errors import LoginRefused, ProtocolBroken
 from cursorkeeper.zookeeper.kerberos_library import CENTER_REMEDY, LibraryContext
 from cursorkeeper.zookeeper.settings import Kerberos
 
@@ -89,8 +89,9 @@ class KerberosLogin:
         if len(offered) != _LAYERS_BYTES:
             raise ProtocolBroken(f"the server offers no security layers: {offered[:40]!r}")
         if not offered[0] & _NO_LAYER:
-            raise AccessDenied(
-                f"the server wants a security layer ({offered[0]}), and none alone is offered"
+            raise LoginRefused(
+                f"the server wants a security layer ({offered[0]}), and none alone is offered",
+                "let its login offer the quality auth (javax.security.sasl.qop), and use TLS",
             )
         self._has_chosen = True
         return self._context.wrap(_CHOICE)

@@ -50,6 +50,8 @@ class Realm:
         self.keys = self.center.keytab("clients", "keeper", "other")
         self.stale = self.center.keytab("stale", "renewed")
         self.center.keytab("renewed", "renewed", is_new=False)
+        # a server, and not this one
+        self.center.keytab("another", "another/host")
         server = self.center.keytab("server", f"zookeeper/{canonical()}")
         jaas, conf = folder / "jaas.conf", folder / "zoo.cfg"
         jaas.write_text(LOGIN.format(keytab=server, host=canonical(), realm=REALM))
@@ -146,6 +148,11 @@ async def test_a_ticket_of_the_environment_is_enough(
     ("words", "remedy", "more"),
     [
         ("not found in Kerberos", "create the server's", {"zookeeper_sasl_service_name": "zk"}),
+        (
+            "(ended|refuses) the login of 'keeper@",
+            "look into the server's log",
+            {"zookeeper_sasl_service_name": f"another/host@{REALM}"},
+        ),
         ("holds no key of it", "klist -k", {"zookeeper_sasl_principal": f"nobody@{REALM}"}),
         ("No credentials cache|find client principal", "kinit", {"zookeeper_sasl_keytab_file": ""}),
         (

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import pytest
 
 from cursorkeeper.core.setting import SettingsError
-from cursorkeeper.zookeeper.errors import AccessDenied, LoginRefused, ProtocolBroken
+from cursorkeeper.zookeeper.errors import LoginRefused, ProtocolBroken
 from cursorkeeper.zookeeper.kerberos import Context, KerberosLogin
 from cursorkeeper.zookeeper.kerberos_library import LibraryContext, require_library
 from cursorkeeper.zookeeper.settings import Kerberos
@@ -214,8 +214,8 @@ async def half_way(world: FakeWorld) -> tuple[KerberosLogin, FakeAcceptor]:
 @pytest.mark.parametrize(
     ("offered", "error", "words"),
     [
-        (b"\x06\x01\x00\x00", AccessDenied, "wants a security layer"),
-        (b"\x00\x00\x00\x00", AccessDenied, "wants a security layer"),
+        (b"\x06\x01\x00\x00", LoginRefused, "wants a security layer"),
+        (b"\x00\x00\x00\x00", LoginRefused, "wants a security layer"),
         (b"", ProtocolBroken, "offers no security layers"),
         (b"\x01\x00\x00\x00more", ProtocolBroken, "offers no security layers"),
     ],

@@ -149,7 +149,9 @@ final class ZooKeeperSecurity {
   }
 
   private boolean hasKerberos() {
-    return user.isEmpty() && logins.isKerberos(section());
+    return user.isEmpty()
+        && logins.isKerberos(section())
+        && new ZKClientConfig().isSaslClientEnabled();
   }
 
   /** Throws IllegalArgumentException with a message for people. */
