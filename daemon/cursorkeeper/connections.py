@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from cursorkeeper.access.secret_files import read_secret, read_token
 from cursorkeeper.bookkeeper import errors as bk
@@ -19,8 +20,9 @@ from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.settings import Settings, SettingsError, Systems
 from cursorkeeper.zookeeper import acl as access
 from cursorkeeper.zookeeper import errors as zk
+from cursorkeeper.zookeeper.kerberos_library import require_library
 from cursorkeeper.zookeeper.port import ZooKeeper
-from cursorkeeper.zookeeper.settings import ZooKeeperSettings, parse_servers
+from cursorkeeper.zookeeper.settings import Kerberos, ZooKeeperSettings, parse_servers
 
 START_TIMEOUT_S = 10.0
 """A person waits: shorter than the daemon's."""
@@ -54,18 +56,39 @@ def _authentication(systems: Systems) -> tuple[str, bytes] | None:
     return scheme.decode(), secret
 
 
-def _acl(systems: Systems, authentication: tuple[str, bytes] | None) -> access.Acl:
+def _kerberos(systems: Systems) -> Kerberos | None:
+    """Raises SettingsError, also where there is no library of Kerberos."""
+    if not systems.zookeeper_sasl_principal:
+        return None
+    require_library()
+    keytab = systems.zookeeper_sasl_keytab_file
+    if keytab:
+        read_secret(keytab, "zookeeper_sasl_keytab_file", "key")
+    return Kerberos(
+        principal=systems.zookeeper_sasl_principal,
+        keytab_file=str(Path(keytab).resolve()) if keytab else "",
+        service_name=systems.zookeeper_sasl_service_name,
+        user=systems.zookeeper_sasl_user,
+    )
+
+
+def _acl(systems: Systems, own: access.User | None) -> access.Acl:
     """Of nodes that are made: never one that shuts their maker out."""
     wanted = access.parse(systems.zookeeper_acl)
     if wanted in (access.OPEN, access.CREATOR):
         return wanted
-    own = None if authentication is None else access.user_of(*authentication)
     if not access.has_all(wanted, own):
         named = ", ".join(one.who for one in wanted)
         is_other = own is not None and own.who in {one.who for one in wanted}
+        if systems.zookeeper_sasl_principal:
+            said = f"zookeeper_sasl_principal is the user {own.who if own else ''!r}"
+        else:
+            said = (
+                f"zookeeper_auth_file = {systems.zookeeper_auth_file!r} holds the user "
+                f"{own.who if own else ''!r}"
+            )
         raise SettingsError(
-            f"zookeeper_acl is for {named}, and zookeeper_auth_file = "
-            f"{systems.zookeeper_auth_file!r} holds the user {own.who if own else ''!r}"
+            f"zookeeper_acl is for {named}, and {said}"
             f"{', with another password than the hash is of' if is_other else ''}: nodes would be "
             f"shut to who makes them",
             f"add this user: {':'.join(own)}" if own else "set zookeeper_auth_file",
@@ -75,7 +98,14 @@ def _acl(systems: Systems, authentication: tuple[str, bytes] | None) -> access.A
 
 def user_of(systems: Systems) -> access.User | None:
     """Who this program is to ZooKeeper, if it is somebody. Raises SettingsError."""
-    authentication = _authentication(systems)
+    return _user(_authentication(systems), _kerberos(systems))
+
+
+def _user(
+    authentication: tuple[str, bytes] | None, kerberos: Kerberos | None
+) -> access.User | None:
+    if kerberos is not None:
+        return kerberos.who
     return None if authentication is None else access.user_of(*authentication)
 
 
@@ -83,8 +113,8 @@ def zookeeper_settings(
     systems: Systems, start_timeout_s: float = START_TIMEOUT_S
 ) -> ZooKeeperSettings:
     """Raises SettingsError."""
-    authentication = _authentication(systems)
-    acl = _acl(systems, authentication)
+    authentication, kerberos = _authentication(systems), _kerberos(systems)
+    acl = _acl(systems, _user(authentication, kerberos))
     try:
         servers, chroot = parse_servers(systems.zookeeper)
         return ZooKeeperSettings(
@@ -96,6 +126,7 @@ def zookeeper_settings(
             tls=systems.of_zookeeper,
             tls_server_name=systems.zookeeper_tls_server_name,
             authentication=authentication,
+            kerberos=kerberos,
             acl=acl,
         )
     except ValueError as e:

@@ -39,6 +39,7 @@ from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.zookeeper import acl as access
 from cursorkeeper.zookeeper.paths import check_path
+from cursorkeeper.zookeeper.settings import Kerberos
 from cursorkeeper_client.tls import RenewedContext, TlsError, TlsFiles
 
 __all__ = ["ALIASES", "GROUPS", "SETTINGS", "Settings", "SettingsError", "load"]
@@ -322,17 +323,63 @@ class Systems(Tls):
         "A file with digest:USER:PASSWORD, or sasl:USER:PASSWORD for a login with DIGEST-MD5: who "
         "this daemon is to ZooKeeper.",
     )
+    zookeeper_sasl_principal: str = setting(
+        "",
+        "NAME@REALM: who this daemon is to ZooKeeper, by a login with Kerberos, in the place of "
+        "zookeeper_auth_file. It needs the extra cursorkeeper[kerberos].",
+    )
+    zookeeper_sasl_keytab_file: str = setting(
+        "",
+        "A file with the principal's key; without it the tickets or the keytab are used that "
+        "KRB5CCNAME or KRB5_CLIENT_KTNAME name.",
+    )
+    zookeeper_sasl_service_name: str = setting(
+        "zookeeper",
+        "The service in the principals of ZooKeeper's servers, SERVICE/HOST; with a slash in it, "
+        "one principal that all of them have.",
+    )
+    zookeeper_sasl_user: str = setting(
+        "",
+        "What ZooKeeper calls the principal, if it cuts off host or realm "
+        "(kerberos.removeRealmFromPrincipal).",
+    )
     zookeeper_acl: str = setting(
         "open",
         "Who may touch the nodes that are made: open, everybody; creator, who zookeeper_auth_file "
-        "says; or users, of whom it must be one: digest:USER:HASH for a digest, sasl:USER for a "
-        "login, with commas between them.",
+        "or zookeeper_sasl_principal says; or users, of whom it must be one: digest:USER:HASH for "
+        "a digest, sasl:USER for a login, with commas between them.",
     )
     root: str = setting(ROOT, "Where in ZooKeeper the footers are.")
 
     @property
     def is_used(self) -> bool:
         return super().is_used or self.zookeeper_tls_enabled
+
+    def check_login(self) -> None:
+        """Raises SettingsError."""
+        principal = self.zookeeper_sasl_principal
+        if not principal:
+            for name in ("zookeeper_sasl_keytab_file", "zookeeper_sasl_user"):
+                if getattr(self, name):
+                    raise SettingsError(
+                        f"{name} = {getattr(self, name)!r}: there is no login that it is for",
+                        "set zookeeper_sasl_principal",
+                    )
+            return
+        if self.zookeeper_auth_file:
+            raise SettingsError(
+                f"zookeeper_sasl_principal = {principal!r} and zookeeper_auth_file = "
+                f"{self.zookeeper_auth_file!r}: the daemon would be two users",
+                "set one of them",
+            )
+        if not self.zookeeper_sasl_service_name:
+            raise SettingsError("zookeeper_sasl_service_name is empty", "write zookeeper")
+        try:
+            Kerberos(principal)
+        except ValueError as e:
+            raise SettingsError(
+                f"zookeeper_sasl_principal: {e}", "`klist -k` lists those of a keytab"
+            ) from None
 
     @property
     def of_zookeeper(self) -> TlsFiles | None:
@@ -713,11 +760,14 @@ class Settings:
                 "the hash is what `printf %s USER:PASSWORD | openssl dgst -sha1 -binary | "
                 "openssl base64` prints",
             ) from None
-        if acl != access.OPEN and not systems.zookeeper_auth_file:
+        systems.check_login()
+        if acl != access.OPEN and not (
+            systems.zookeeper_auth_file or systems.zookeeper_sasl_principal
+        ):
             said = systems.zookeeper_acl.partition(":")[0]
             raise SettingsError(
                 f"zookeeper_acl = {said!r}: the daemon is nobody to ZooKeeper",
-                "set zookeeper_auth_file",
+                "set zookeeper_auth_file, or zookeeper_sasl_principal",
             )
         if limits.orphans_delete_after_s and not limits.pulsar_metadata:
             raise SettingsError(

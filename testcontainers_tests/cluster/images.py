@@ -87,12 +87,17 @@ def once_a_run(what: str) -> Iterator[bool]:
 
 
 def build(
-    tag: str, context: Path, dockerfile: str, target: str | None = None, version: str = VERSION
+    tag: str,
+    context: Path,
+    dockerfile: str,
+    target: str | None = None,
+    version: str = VERSION,
+    **more: str,
 ) -> str:
-    """Build one image as `tag`; returns the tag. `dockerfile`: relative to the context. Raises
-    ImageError.
+    """Build one image as `tag`; returns the tag. `dockerfile`: relative to the context. `more`:
+    build arguments of this one alone. Raises ImageError.
     """
-    arguments = {"BASE_IMAGE": BASE_IMAGE, "VERSION": version, "REVISION": REVISION}
+    arguments = {"BASE_IMAGE": BASE_IMAGE, "VERSION": version, "REVISION": REVISION, **more}
     image = DockerImage(
         path=context,
         tag=tag,

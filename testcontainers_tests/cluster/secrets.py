@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.x509 import ObjectIdentifier
+from testcontainers.core.network import Network
 
 from cursorkeeper_client.tls import TlsFiles
 from daemon.tests.secured.cluster import BOOKIE, ZOOKEEPER
 from daemon.tests.support.certificates import CLIENT, SERVER, Authority
+from testcontainers_tests.cluster.node import Node
 
 INSIDE = "/secrets"
 SECURE_PORT = 2281
@@ -77,6 +79,10 @@ class Secrets:
         self._write_identities()
         self._servers_jaas = self.written("servers.jaas", SERVERS_LOGINS)
         self._brokers_jaas = self.written("broker.jaas", self.brokers_logins())
+
+    async def begin(self, network: Network) -> list[Node]:
+        """Starts what must be there before any node of the cluster, and says what that is."""
+        return []
 
     # --- files ---
 

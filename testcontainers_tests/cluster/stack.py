@@ -264,6 +264,8 @@ class ContainerStack:
         """Everything. What waits for another by itself is started beside it, so that not every
         start waits for the one before.
         """
+        if self.secrets:
+            self.others += await self.secrets.begin(self.network)
         init = [self._init_cluster()] if self.bookies else []
         await asyncio.gather(self._start(self.zookeepers), *init)
         await asyncio.gather(self._start(self.bookies), self._start(self.gateways))

@@ -39,6 +39,7 @@ SECONDS = {
     "test_images.py": 60,
     "contracts": 40,
     "test_kubernetes_pods.py": 35,
+    "test_kerberos.py": 45,
     "test_main_job.py": 20,
     "test_truth.py": 1,
 }

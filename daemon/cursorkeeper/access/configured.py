@@ -69,6 +69,7 @@ def files_of_secrets(settings: Settings) -> list[tuple[str, str]]:
         "token_secret_key": signed_tokens.file_of(own.token_secret_key),
         "gateway_token_file": systems.gateway_token_file,
         "zookeeper_auth_file": systems.zookeeper_auth_file,
+        "zookeeper_sasl_keytab_file": systems.zookeeper_sasl_keytab_file,
         "tls_key_file_path": systems.tls_key_file_path,
     }
     return [(name, file) for name, file in named.items() if file]

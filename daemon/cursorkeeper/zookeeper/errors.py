@@ -175,9 +175,18 @@ class AccessDenied(Refused):
     """Authentication or access control stands in the way."""
 
     remedy = (
-        "the node's ACL does not allow this client, who is the user of zookeeper_auth_file and of "
-        "its certificate: show those that may, or ask for rights, or for another chroot"
+        "the node's ACL does not allow this client, who is the user of zookeeper_auth_file or "
+        "zookeeper_sasl_principal, and of its certificate: show those that may, or ask for rights, "
+        "or for another chroot"
     )
+
+
+class LoginRefused(AccessDenied):
+    """A login with SASL did not come about; nothing was asked for."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
 
 
 class Unsupported(Refused):

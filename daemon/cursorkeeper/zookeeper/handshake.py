@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 import ssl
 import struct
 from dataclasses import dataclass
 
-from cursorkeeper.zookeeper import codec, digest_md5
-from cursorkeeper.zookeeper.errors import AccessDenied, ProtocolBroken
+from cursorkeeper.zookeeper import codec
+from cursorkeeper.zookeeper.errors import ProtocolBroken
+from cursorkeeper.zookeeper.sasl import Login
 
 _LENGTH = struct.Struct("!i")
-_ANSWER_BYTES_MAX = 4096
-_LOGIN_XIDS = (1, 2)
+_ANSWER_BYTES_MAX = 64 * 1024
+"""Tokens of Kerberos hold the groups of a user, which may be many."""
+_LOGIN_STEPS_MAX = 8
 NO_PASSWORD = bytes(16)
 
 
@@ -38,11 +39,11 @@ async def shake_hands(
     hello: bytes,
     context: ssl.SSLContext | None = None,
     server_name: str = "",
-    login: tuple[str, str] | None = None,
+    login: Login | None = None,
 ) -> Opened:
-    """Connect and introduce ourselves; with `login`, user and password, by DIGEST-MD5, too, unless
-    the session has expired. Raises OSError, EOFError (closed without an answer), ProtocolBroken,
-    AccessDenied. The caller bounds the time.
+    """Connect and introduce ourselves; with `login` log in, too, unless the session has expired.
+    Raises OSError, EOFError (closed without an answer), ProtocolBroken, AccessDenied. The caller
+    bounds the time.
     """
     where = f"{host}:{port}"
     reader, writer = await asyncio.open_connection(
@@ -59,7 +60,7 @@ async def shake_hands(
         except (struct.error, ValueError) as reason:
             raise ProtocolBroken(f"{where} answered the handshake with {body[:40]!r}") from reason
         if login is not None and not welcome.expired:
-            await _log_in(reader, writer, *login, where)
+            await _log_in(reader, writer, login, where)
         return Opened(reader, writer, welcome)
     except ssl.SSLError:
         writer.transport.abort()
@@ -83,32 +84,21 @@ async def _exchange(
 
 
 async def _log_in(
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    user: str,
-    password: str,
-    where: str,
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login, where: str
 ) -> None:
-    token, expected = b"", None
-    for xid in _LOGIN_XIDS:
+    said = b""
+    for xid in range(1, _LOGIN_STEPS_MAX + 1):
+        token = await login.answer(said)
+        if token is None:
+            return
         try:
             body = await _exchange(reader, writer, codec.login(xid, token), where)
         except asyncio.IncompleteReadError as cut:
-            raise AccessDenied(
-                f"{where} ended the login of {user!r}: the password of zookeeper_auth_file is "
-                f"wrong, or ZooKeeper knows no such user"
-            ) from cut
+            raise login.refused(where, has_ended=True) from cut
         try:
             answered, code, said = codec.login_answer(body)
         except (struct.error, ValueError) as reason:
             raise ProtocolBroken(f"{where} answered the login with {body[:40]!r}") from reason
         if code or answered != xid:
-            raise AccessDenied(
-                f"{where} refuses the login of {user!r} (zookeeper_auth_file): its password is "
-                f"wrong, ZooKeeper knows no such user, or has no login at all"
-            )
-        if expected is None:
-            expected = digest_md5.answer(said, user, password, secrets.token_hex(16).encode())
-            token = expected.response
-        else:
-            digest_md5.check(said, expected)
+            raise login.refused(where, has_ended=False)
+    raise ProtocolBroken(f"{where} wants more than {_LOGIN_STEPS_MAX} steps of a login")

@@ -32,6 +32,7 @@ from cursorkeeper.zookeeper.errors import (
     AccessDenied,
     ClientClosed,
     ConnectionLost,
+    LoginRefused,
     NotConnected,
     OutcomeUnknown,
     ProtocolBroken,
@@ -41,6 +42,7 @@ from cursorkeeper.zookeeper.handshake import NO_PASSWORD, Opened, shake_hands
 from cursorkeeper.zookeeper.in_flight import InFlight
 from cursorkeeper.zookeeper.paths import Chroot
 from cursorkeeper.zookeeper.rearm import rearm
+from cursorkeeper.zookeeper.sasl import login_of
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper.zookeeper.values import SessionState, StateCallback
 from cursorkeeper.zookeeper.watches import WatchTable
@@ -50,6 +52,8 @@ from cursorkeeper_client.tls import TlsError
 T = TypeVar("T")
 
 _HOST_LIMIT_MIN_S = 1.0
+_LOGIN_SHARE = 0.9
+"""Of a host's time that a login may wait for others, so that it says itself for whom."""
 
 
 class Session:
@@ -173,7 +177,7 @@ class Session:
                         hello,
                         context,
                         self.settings.tls_server_name,
-                        self.settings.login,
+                        login_of(self.settings, host, limit_s * _LOGIN_SHARE),
                     )
             except (
                 OSError,
@@ -340,7 +344,7 @@ _REFUSES_CERTIFICATE = re.compile("ALERT.*(CERTIFICATE|UNKNOWN_CA)")
 def _remedy(failure: Exception) -> str:
     """Where there is a server and it does not take us; empty: there may be none."""
     match failure:
-        case TlsError():
+        case TlsError() | LoginRefused():
             return failure.remedy
         case AccessDenied():
             return "correct the user and password in zookeeper_auth_file, or add the user there"

@@ -6,9 +6,10 @@ made. Does not own components (clock, random source): those are passed to the cl
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from cursorkeeper.zookeeper.acl import CREATOR, OPEN, SASL, Acl
+from cursorkeeper.zookeeper.acl import CREATOR, OPEN, SASL, Acl, User
 from cursorkeeper.zookeeper.paths import check_path
 from cursorkeeper_client.tls import TlsFiles
 
@@ -21,6 +22,36 @@ both add bytes of their own.
 """
 
 _PORT = 2181
+
+
+_PRINCIPAL = re.compile(r"[^@/:,\s]+(/[^@/:,\s]+)?@[^@/:,\s]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Kerberos:
+    """A login with Kerberos. ValueError for what is no principal."""
+
+    principal: str
+    """NAME@REALM, or NAME/HOST@REALM."""
+    keytab_file: str = ""
+    """Without it: the tickets, or the keytab, of the process's environment."""
+    service_name: str = "zookeeper"
+    """Of the servers, which are SERVICE/HOST; with a slash in it one principal that all have."""
+    user: str = ""
+    """What servers call the principal, if they cut it."""
+
+    def __post_init__(self) -> None:
+        if not _PRINCIPAL.fullmatch(self.principal):
+            raise ValueError(f"{self.principal!r} is no principal: write NAME@REALM")
+
+    @property
+    def who(self) -> User:
+        """As it stands in lists of rights."""
+        return User(SASL, self.user or self.principal)
+
+    def server_at(self, host: str) -> str:
+        """As the library of Kerberos takes it: SERVICE@HOST, or a principal."""
+        return self.service_name if "/" in self.service_name else f"{self.service_name}@{host}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +68,8 @@ class ZooKeeperSettings:
     """Whose certificate servers show, if it is not that of the host that is dialled."""
     authentication: tuple[str, bytes] | None = None
     """Scheme and secret, as `digest` or `sasl` and `user:password`: said on every connection."""
+    kerberos: Kerberos | None = None
+    """A login on every connection, in the place of `authentication`."""
     acl: Acl = OPEN
     """Who may touch nodes that are made."""
     start_timeout_s: float = 30.0
@@ -70,7 +103,9 @@ class ZooKeeperSettings:
             value = getattr(self, name)
             if isinstance(value, int | float) and not isinstance(value, bool) and value <= 0:
                 raise ValueError(f"{name} is {value}, must be above 0")
-        if self.acl == CREATOR and self.authentication is None:
+        if self.authentication is not None and self.kerberos is not None:
+            raise ValueError("a user with a password and one with Kerberos: say one of them")
+        if self.acl == CREATOR and self.authentication is None and self.kerberos is None:
             raise ValueError("nodes are to be their creator's, and it is nobody: authenticate")
         if self.back_off_min_ms > self.back_off_max_ms:
             raise ValueError(
@@ -96,7 +131,7 @@ class ZooKeeperSettings:
 
     @property
     def login(self) -> tuple[str, str] | None:
-        """User and password of a login with SASL, if there is to be one."""
+        """User and password of a login with DIGEST-MD5, if there is to be one."""
         if self.authentication is None or self.authentication[0] != SASL:
             return None
         user, _, password = self.authentication[1].decode().partition(":")

@@ -18,7 +18,7 @@ from cursorkeeper.settings import SettingsError, Systems
 from cursorkeeper_pipeline.failures import OptionError
 from cursorkeeper_pipeline.spelling import camel
 
-SECRETS: Final = ("gateway_token_file", "zookeeper_auth_file")
+SECRETS: Final = ("gateway_token_file", "zookeeper_auth_file", "zookeeper_sasl_keytab_file")
 CERTIFICATES: Final = (
     "tls_certificate_file_path",
     "tls_key_file_path",

@@ -41,6 +41,10 @@ OF_ZOOKEEPER = (
     "zookeeper_tls_enabled",
     "zookeeper_tls_server_name",
     "zookeeper_auth_file",
+    "zookeeper_sasl_principal",
+    "zookeeper_sasl_keytab_file",
+    "zookeeper_sasl_service_name",
+    "zookeeper_sasl_user",
     "zookeeper_acl",
     *CERTIFICATES,
 )
@@ -87,6 +91,11 @@ class Options:
     zookeeper_tls_server_name: str = ""
     zookeeper_auth_file: str = ""
     """A file with digest:USER:PASSWORD, or sasl:USER:PASSWORD."""
+    zookeeper_sasl_principal: str = ""
+    """NAME@REALM, for a login with Kerberos in its place."""
+    zookeeper_sasl_keytab_file: str = ""
+    zookeeper_sasl_service_name: str = "zookeeper"
+    zookeeper_sasl_user: str = ""
     zookeeper_acl: str = "open"
     """Of what the jobs `import` and `export` make."""
     tls_certificate_file_path: str = ""

@@ -3,7 +3,6 @@ package io.cursorkeeper.gateway.servers;
 import com.sun.management.UnixOperatingSystemMXBean;
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
-import io.cursorkeeper.gateway.systems.BookKeeperTls;
 import io.cursorkeeper.gateway.systems.SettingsFile;
 import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
@@ -173,9 +172,6 @@ public record BookieSettings(
     small(config);
     config.setOpenFileLimit(openIndexFiles());
     conf.forEach(config::setProperty);
-    if (conf.containsKey("tlsProviderFactoryClass")) {
-      BookKeeperTls.load();
-    }
     return config;
   }
 

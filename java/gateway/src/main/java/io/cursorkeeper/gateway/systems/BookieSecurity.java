@@ -4,6 +4,7 @@ import io.netty.buffer.ByteBufAllocator;
 import io.netty.handler.ssl.SslHandler;
 import java.io.IOException;
 import java.io.InputStream;
+import java.net.InetSocketAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.GeneralSecurityException;
@@ -170,6 +171,23 @@ final class BookieSecurity {
           "name the file that a broker is given with -Djava.security.auth.login.config with"
               + " --jaas-file, or a user with --bookkeeper-auth-file");
     }
+    if (hasKerberos()) {
+      Kerberos.check(logins, section());
+    }
+  }
+
+  boolean hasKerberos() {
+    return hasLogin() && isSasl() && logins.isKerberos(section());
+  }
+
+  /** Why there is no ticket for a bookie; empty: there is one. */
+  String whyNoTicket(InetSocketAddress bookie) {
+    return Kerberos.whyNoTicket(
+        logins,
+        section(),
+        // BookKeeper's own name for it, and what it is without.
+        System.getProperty("bookkeeper.sasl.servicename", "bookkeeper"),
+        bookie.getHostName());
   }
 
   private boolean isSasl() {
@@ -217,7 +235,6 @@ final class BookieSecurity {
   private SecurityHandlerFactory factory(ClientConfiguration config) throws Exception {
     config.setProperty(ClientSettings.TLS_PROVIDER, "JDK");
     settings.configure(config);
-    BookKeeperTls.load();
     SecurityHandlerFactory factory =
         Class.forName(settings.value(ClientSettings.TLS_FACTORY_CLASS))
             .asSubclass(SecurityHandlerFactory.class)

@@ -21,9 +21,12 @@ final class Logins extends Configuration {
   /** Null: there is no file. */
   private final Configuration file;
 
-  private Logins(Map<String, Secret> made, Configuration file) {
+  private final String said;
+
+  private Logins(Map<String, Secret> made, Configuration file, String said) {
     this.made = Map.copyOf(made);
     this.file = file;
+    this.said = said;
   }
 
   /**
@@ -39,7 +42,7 @@ final class Logins extends Configuration {
     } else if (System.getProperty(FILE) != null) {
       said = "-D" + FILE + "=" + System.getProperty(FILE);
     } else {
-      Logins none = new Logins(made, null);
+      Logins none = new Logins(made, null, "no JAAS file");
       if (!made.isEmpty()) {
         Configuration.setConfiguration(none);
       }
@@ -54,7 +57,7 @@ final class Logins extends Configuration {
     }
     try {
       Logins logins =
-          new Logins(new HashMap<>(made), Configuration.getInstance("JavaLoginConfig", null));
+          new Logins(new HashMap<>(made), Configuration.getInstance("JavaLoginConfig", null), said);
       Configuration.setConfiguration(logins);
       return logins;
     } catch (NoSuchAlgorithmException | SecurityException wrong) {
@@ -77,12 +80,33 @@ final class Logins extends Configuration {
         && entries[0].getLoginModuleName().equals(DigestLoginModule.class.getName());
   }
 
-  /** As messages name who it is: the user of a section. */
-  String user(String section) {
+  boolean isKerberos(String section) {
     AppConfigurationEntry[] entries = getAppConfigurationEntry(section);
-    Object user =
-        entries == null || entries.length == 0 ? null : entries[0].getOptions().get("username");
+    return entries != null
+        && entries.length > 0
+        && entries[0].getLoginModuleName().equals(Kerberos.MODULE);
+  }
+
+  /** As messages name who it is: the user or the principal of a section. */
+  String user(String section) {
+    Map<String, ?> options = options(section);
+    if (isKerberos(section)) {
+      Object principal = options.get("principal");
+      return principal == null ? "the principal of its tickets" : "principal " + principal;
+    }
+    Object user = options.get("username");
     return user == null ? "section " + section : "user " + user;
+  }
+
+  /** What a section says to its module. */
+  Map<String, ?> options(String section) {
+    AppConfigurationEntry[] entries = getAppConfigurationEntry(section);
+    return entries == null || entries.length == 0 ? Map.of() : entries[0].getOptions();
+  }
+
+  /** Where the sections are from, as messages name it. */
+  String said() {
+    return said;
   }
 
   @Override

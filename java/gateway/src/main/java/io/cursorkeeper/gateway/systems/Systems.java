@@ -165,6 +165,7 @@ public final class Systems {
         ZooKeeperSecurity.install(confs(flags, broker), pem(flags), user, logins);
     Systems systems = new Systems(uri, settings, logins, zooKeeper);
     systems.bookies.check();
+    zooKeeper.checkLogin();
     if (settings.value(ClientSettings.ZOOKEEPER_ACLS).equals("true") && !zooKeeper.hasIdentity()) {
       throw Failures.wrong(
           settings.said(ClientSettings.ZOOKEEPER_ACLS),
@@ -239,7 +240,6 @@ public final class Systems {
       // There is no native library of TLS in this jar; asked for it, BookKeeper warns at every
       // start.
       config.setProperty(ClientSettings.TLS_PROVIDER, "JDK");
-      BookKeeperTls.load();
     }
     settings.configure(config);
     settings.all().keySet().forEach(name -> configured.put(name, config.getProperty(name)));
@@ -351,6 +351,18 @@ public final class Systems {
     }
     if (!isAbout) {
       return "";
+    }
+    if (bookies.hasKerberos()) {
+      String why =
+          bookies.whyNoTicket(
+              new DefaultBookieAddressResolver(registrations).resolve(bookie).getSocketAddress());
+      return name
+          + (why.isEmpty()
+              ? "refuses "
+                  + bookies.loginSaid()
+                  + ": is it of its saslJaasClientAllowedIds, and has it its key of today in its"
+                  + " keytab?"
+              : "cannot be asked: " + why);
     }
     return bookies.hasLogin()
         ? name + "refuses " + bookies.loginSaid() + ": does it know this user, with this password?"

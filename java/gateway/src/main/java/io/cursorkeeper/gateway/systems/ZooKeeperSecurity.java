@@ -148,6 +148,40 @@ final class ZooKeeperSecurity {
         ZKClientConfig.LOGIN_CONTEXT_NAME_KEY, ZKClientConfig.LOGIN_CONTEXT_NAME_KEY_DEFAULT);
   }
 
+  private boolean hasKerberos() {
+    return user.isEmpty()
+        && logins.isKerberos(section())
+        && new ZKClientConfig().isSaslClientEnabled();
+  }
+
+  /** Throws IllegalArgumentException with a message for people. */
+  void checkLogin() {
+    if (hasKerberos()) {
+      Kerberos.check(logins, section());
+    }
+  }
+
+  /** Why there is no ticket for a server, whose name is as ZooKeeper's client has it. */
+  private String whyNoTicket(InetSocketAddress server) {
+    String principal = System.getProperty(ZKClientConfig.ZOOKEEPER_SERVER_PRINCIPAL, "");
+    if (!principal.isEmpty()) {
+      String[] parts = principal.replaceFirst("@.*", "").split("/", 2);
+      return parts.length < 2 ? "" : Kerberos.whyNoTicket(logins, section(), parts[0], parts[1]);
+    }
+    boolean canonical =
+        Boolean.parseBoolean(
+            System.getProperty(ZKClientConfig.ZK_SASL_CLIENT_CANONICALIZE_HOSTNAME, "true"));
+    InetSocketAddress found = new InetSocketAddress(server.getHostString(), server.getPort());
+    return Kerberos.whyNoTicket(
+        logins,
+        section(),
+        System.getProperty(
+            ZKClientConfig.ZK_SASL_CLIENT_USERNAME, ZKClientConfig.ZK_SASL_CLIENT_USERNAME_DEFAULT),
+        canonical && !found.isUnresolved()
+            ? found.getAddress().getCanonicalHostName()
+            : server.getHostString());
+  }
+
   private boolean hasUser() {
     return user.isPresent() || logins.has(section());
   }
@@ -234,6 +268,19 @@ final class ZooKeeperSecurity {
             .toList();
     if (!found.isEmpty()) {
       return String.join("; ", found);
+    }
+    if (hasKerberos()) {
+      for (InetSocketAddress server : servers) {
+        String why = whyNoTicket(server);
+        if (!why.isEmpty()) {
+          return "ZooKeeper at " + named(server) + " cannot be asked: " + why;
+        }
+      }
+      return isRefused(servers, sessionMs)
+          ? "ZooKeeper refuses "
+              + userSaid()
+              + ": has it a login with Kerberos, and its key of today in its keytab?"
+          : "";
     }
     if (hasUser() && logins.has(section()) && isRefused(servers, sessionMs)) {
       return "ZooKeeper refuses " + userSaid() + ": does it know this user, with this password?";

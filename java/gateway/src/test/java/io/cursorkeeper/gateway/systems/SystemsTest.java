@@ -16,6 +16,7 @@ import java.util.List;
 import java.util.Properties;
 import javax.security.auth.login.Configuration;
 import org.apache.bookkeeper.conf.ClientConfiguration;
+import org.bouncycastle.jce.provider.BouncyCastleProvider;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
@@ -140,7 +141,10 @@ class SystemsTest {
     assertEquals("TLSv1.3", config.getTLSEnabledProtocols());
     assertEquals("Mine", config.getString("saslJaasClientSectionName"));
     assertEquals(7, config.getThrottleValue());
-    assertEquals(null, Security.getProvider("BC"), "what stood for it is gone");
+    assertEquals(
+        BouncyCastleProvider.class,
+        Security.getProvider(BouncyCastleProvider.PROVIDER_NAME).getClass(),
+        "BookKeeper's class of TLS asks for it");
   }
 
   @Test
