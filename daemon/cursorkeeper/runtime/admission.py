@@ -30,6 +30,7 @@ class Lane:
 
     def __init__(self, at_once_max: int, lease_s: float = 1.0) -> None:
         self._at_once_max, self._lease_s = at_once_max, lease_s
+        self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Age, int, Callable[[int], bool]]] = []
         self._working: dict[int, float] = {}
         """Place -> when its lease ends; in that order."""
@@ -83,17 +84,17 @@ class Lane:
     def _arm(self) -> None:
         if self._waiting and self._working and self._timer is None:
             ends = next(iter(self._working.values()))
-            self._timer = asyncio.get_running_loop().call_at(ends, self._look)
+            self._timer = self._loop.call_at(ends, self._look)
 
     def _begin(self, entry: tuple[Age, int, Callable[[int], bool]]) -> None:
         _, place, begin = entry
-        self._working[place] = asyncio.get_running_loop().time() + self._lease_s
+        self._working[place] = self._loop.time() + self._lease_s
         if not begin(place):
             del self._working[place]
 
     def _look(self) -> None:
         self._timer = None
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         for place, ends in list(self._working.items()):
             if ends > now:
                 break

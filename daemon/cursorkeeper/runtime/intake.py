@@ -27,13 +27,14 @@ class Intake:
     """
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._took_at_s = self._ends_at_s = self._appended_s = 0.0
         self._since_s: float | None = None
         """Since when cursors append; None: they do not, or wait for room."""
         self._quiet_turns = 0
 
     def took(self) -> None:
-        self._took_at_s = asyncio.get_running_loop().time()
+        self._took_at_s = self._loop.time()
         self._quiet_turns = 0
 
     @property

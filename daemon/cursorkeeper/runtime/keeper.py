@@ -129,7 +129,7 @@ class Keeper:
         state_writer: StateWriter | None,
         is_worker: bool = False,
     ) -> None:
-        self._is_worker = is_worker
+        self._is_worker, self._loop = is_worker, asyncio.get_running_loop()
         self.limits, self.keeper_limits, self.identity = limits, keeper_limits, identity
         self.rng = rng
         self.own = f"{identity}/{self.rng.getrandbits(64):016x}."
@@ -156,6 +156,7 @@ class Keeper:
             policy,
             encode,
             telemetry,
+            self._loop,
             self._clock,
             self._lanes,
             Scarcity(),
@@ -209,7 +210,7 @@ class Keeper:
 
     async def start(self) -> None:
         """Begin the slow poll. Clients must be started by whoever owns them."""
-        self._poll = asyncio.get_running_loop().create_task(
+        self._poll = self._loop.create_task(
             supervised("the poll of footers", self._poll_footers, self.task_ended)
         )
 
@@ -221,13 +222,13 @@ class Keeper:
         """
         self.draining = True
         limit = self.keeper_limits.close_timeout_s if timeout_s is None else timeout_s
-        ends = asyncio.get_running_loop().time() + limit
+        ends = self._loop.time() + limit
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(ends):
                 await self._close_all()
         left = [r.name for r in self.cursors.values() if not r.is_ended]
         if not left:
-            await self.wait_tasks(min(DELETES_WAIT_MAX_S, ends - asyncio.get_running_loop().time()))
+            await self.wait_tasks(min(DELETES_WAIT_MAX_S, ends - self._loop.time()))
         self.abandon()
         return left
 
@@ -262,8 +263,8 @@ class Keeper:
         """Until what runners do beside the protocol (deleting dropped ledgers) is done, at most so
         long.
         """
-        ends = asyncio.get_running_loop().time() + limit_s
-        while self._tasks and (left_s := ends - asyncio.get_running_loop().time()) > 0:
+        ends = self._loop.time() + limit_s
+        while self._tasks and (left_s := ends - self._loop.time()) > 0:
             await asyncio.wait(self._tasks, timeout=left_s)
 
     def abandon(self) -> None:
@@ -420,7 +421,7 @@ class Keeper:
             if not by_name:
                 waited_s = proof.waited_s if isinstance(proof, Gone) else 0.0
                 waiting.request = replace(waiting.request, waited_s=waited_s)
-            asyncio.get_running_loop().call_soon(self._ask_again, number, waiting)
+            self._loop.call_soon(self._ask_again, number, waiting)
             return
         if self._wait_no_longer(runner.name, number) is not None:
             waiting.listener.on_refused(code, why, remedy)
@@ -472,9 +473,7 @@ class Keeper:
                 DELETE_AGAIN if waiting.by_name else UNAVAILABLE_REMEDY,
             )
             return
-        asyncio.get_running_loop().call_later(
-            limit_s / END_LOOKS, self._look_at_end, runner, attach, waiting
-        )
+        self._loop.call_later(limit_s / END_LOOKS, self._look_at_end, runner, attach, waiting)
 
     @property
     def ends_waited_for(self) -> int:
@@ -488,7 +487,7 @@ class Keeper:
 
     async def proof(self, runner: CursorRunner) -> Proof:
         """Whether this cursor is held here, as of an instant after this call."""
-        told: asyncio.Future[Proof] = asyncio.get_running_loop().create_future()
+        told: asyncio.Future[Proof] = self._loop.create_future()
         question = self.attach_id()
         runner.prove(question, lambda proof: None if told.done() else told.set_result(proof))
         try:
@@ -563,7 +562,7 @@ class Keeper:
         runner = CursorRunner(machine, self._services, self._changed, self._claims)
         if name in self.cursors:
             self._forget(self.cursors[name])
-        self.cursors[name] = runner
+        self.cursors[name], runner.is_held = runner, True
         first_s = self.keeper_limits.footer_poll_s * (POLL_SPREAD * self._claims % 1.0)
         self._look_again(first_s, runner, NEVER)
         return runner
@@ -574,7 +573,8 @@ class Keeper:
     def _forget(self, runner: CursorRunner) -> None:
         """The cursor is held no more; what it counted counts on."""
         with self._counting:
-            if self.cursors.get(runner.name) is runner:
+            if runner.is_held:
+                runner.is_held = False
                 del self.cursors[runner.name]
                 self._counted.add(runner.machine.counters)
 
@@ -612,7 +612,7 @@ class Keeper:
         self._gathering.pop(runner, None)
 
     def _changed(self, runner: CursorRunner) -> None:
-        if self.cursors.get(runner.name) is not runner:
+        if not runner.is_held:
             return
         if runner.is_ended:
             self._rest(runner)
@@ -655,7 +655,7 @@ class Keeper:
         count = len(self._wanting) + len(self._gathering)
         if not count or self._sent or self._appending:
             return False
-        return self._spare.has(count, asyncio.get_running_loop().time())
+        return self._spare.has(count, self._loop.time())
 
     def _schedule(self) -> None:
         is_light = self._is_light
@@ -663,7 +663,7 @@ class Keeper:
             self._ready or is_light or (self._wanting and self._room >= ROOM_MIN)
         ):
             return
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         at = loop.time() if self._ready or self._appending or is_light else self._intake.over_at_s
         if at <= loop.time():
             self._running = True
@@ -681,7 +681,7 @@ class Keeper:
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         for runner in list(itertools.islice(self._ready, TURNS_MAX)):
             self._ready.pop(runner, None)
             self._turn(runner, 0)
@@ -706,7 +706,7 @@ class Keeper:
 
     def _append_at_once(self) -> None:
         few = [*self._wanting, *self._gathering]
-        self._spare.used(len(few), asyncio.get_running_loop().time())
+        self._spare.used(len(few), self._loop.time())
         self._wanting.clear()
         self._gathering.clear()
         for runner in few:
@@ -716,7 +716,7 @@ class Keeper:
                 self._turn(runner, self._room, at_once=True)
 
     def _turn(self, runner: CursorRunner, room: int, *, at_once: bool = False) -> None:
-        if runner.is_ended or self.cursors.get(runner.name) is not runner:
+        if runner.is_ended or not runner.is_held:
             return
         over = self.keeper_limits.detached_cursor_max_ms / 1000
         if (
@@ -750,7 +750,7 @@ class Keeper:
         oldest = self._oldest_sent_s
         if self._no_room is None and oldest is not None:
             away_s = self.limits.bookkeeper_away_ms / 1000
-            loop = asyncio.get_running_loop()
+            loop = self._loop
             due = self._clock.loop_time(oldest + away_s)
             self._no_room = loop.call_at(
                 due if due > loop.time() else loop.time() + away_s / ROOM_LOOKS, self._look_for_room
@@ -811,7 +811,7 @@ class Keeper:
         return max(waits)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._loop.create_task(work)
         self._tasks[task] = None
         task.add_done_callback(self._task_done)
 
@@ -838,7 +838,7 @@ class Keeper:
         and spread over it: 10,000 reads at once would hold up everybody's acks. Also rolls back to
         the full ensemble.
         """
-        loop, period_s = asyncio.get_running_loop(), self.keeper_limits.footer_poll_s
+        loop, period_s = self._loop, self.keeper_limits.footer_poll_s
         unshrink_at = loop.time() + period_s
         while True:
             await asyncio.sleep(min(POLL_GAP_S, period_s / POLL_GAPS_MIN))
@@ -849,7 +849,7 @@ class Keeper:
                     await self._unshrink()
 
     def _look_again(self, in_s: float, runner: CursorRunner, seen: int) -> None:
-        at = asyncio.get_running_loop().time() + in_s
+        at = self._loop.time() + in_s
         heapq.heappush(self._polling, (at, runner.number, seen, runner))
 
     async def _look(self) -> None:
@@ -858,10 +858,10 @@ class Keeper:
         time, is its machine's to read; the others share an answer.
         """
         due: list[tuple[CursorRunner, int]] = []
-        now, period_s = asyncio.get_running_loop().time(), self.keeper_limits.footer_poll_s
+        now, period_s = self._loop.time(), self.keeper_limits.footer_poll_s
         while self._polling and self._polling[0][0] <= now and len(due) < POLL_LOOKS_MAX:
             _, _, seen, runner = heapq.heappop(self._polling)
-            if self.cursors.get(runner.name) is runner:
+            if runner.is_held:
                 due.append((runner, seen))
         if not due:
             return

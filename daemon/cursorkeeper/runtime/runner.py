@@ -161,6 +161,7 @@ class Services:
     policy: LedgerPolicy
     encode: EncodeSettings
     telemetry: Telemetry
+    loop: asyncio.AbstractEventLoop
     clock: PatientClock
     lanes: Lanes
     scarcity: Scarcity
@@ -211,6 +212,8 @@ class CursorRunner:
             changed,
             number,
         )
+        self.is_held = False
+        """It is the daemon's cursor of this name; the keeper says so."""
         self.listeners: dict[int, Listener] = {}
         self.handle: int | None = None
         """The attachment that is live or waits for the state."""
@@ -221,7 +224,7 @@ class CursorRunner:
         """What it asked for has failed: it has had its turn."""
         self._live_s: float | None = None
         """Since when it is open."""
-        self._recovering_since: float | None = asyncio.get_running_loop().time()
+        self._recovering_since: float | None = services.loop.time()
         self.shrunk_ledger = False
         self.waiting_for = ""
         self.on_ended: list[Callable[[CursorRunner], None]] = []
@@ -307,9 +310,7 @@ class CursorRunner:
             self._services.failed(self, e)
             return
         if self._recovering_since is not None and self.machine.state in LIVE:
-            self._services.telemetry.recovered(
-                asyncio.get_running_loop().time() - self._recovering_since
-            )
+            self._services.telemetry.recovered(self._services.loop.time() - self._recovering_since)
             self._recovering_since, self._is_retrying, self._live_s = (
                 None,
                 False,
@@ -552,7 +553,7 @@ class CursorRunner:
             turn.end()
 
     def _append(self, effect: fx.Append) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._services.loop
         started = loop.time()
         crc = 0
         if isinstance(effect.record, RawEntry):

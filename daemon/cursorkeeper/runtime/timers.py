@@ -18,7 +18,7 @@ class Timers(Generic[K]):
     """
 
     def __init__(self, fire: Callable[[K], None]) -> None:
-        self._fire = fire
+        self._fire, self._loop = fire, asyncio.get_running_loop()
         self._heap: list[tuple[float, int, K]] = []
         self._times: dict[K, float] = {}
         self._count = 0
@@ -61,11 +61,11 @@ class Timers(Generic[K]):
                 return
             self._handle.cancel()
         self._runs_at_s = at
-        self._handle = asyncio.get_running_loop().call_at(at, self._run)
+        self._handle = self._loop.call_at(at, self._run)
 
     def _run(self) -> None:
         self._handle = None
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         while self._heap and self._heap[0][0] <= now:
             at, _, key = heapq.heappop(self._heap)
             if self._times.get(key) == at:
