@@ -31,6 +31,7 @@ WITH_SPARK = frozenset(
         "test_report.py",
         "test_report_stack.py",
         "test_secured.py",
+        "test_secured_cluster.py",
         "test_source_spark.py",
         "test_tables_spark.py",
         "test_transforms.py",
