@@ -21,7 +21,7 @@ from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.tls import TlsFiles
 from daemon.tests.end_to_end.workload import Driver, check
 from daemon.tests.pulsar_plugin.one_topic import consumed, traffic
-from daemon.tests.secured import commands, pulsar
+from daemon.tests.secured import commands, deployed, pulsar
 from daemon.tests.secured.cluster import NAME, Secured
 from daemon.tests.secured.system import System, toml
 from daemon.tests.source.random_acks import LAYOUT, START
@@ -100,6 +100,34 @@ def test_no_command_is_forgotten() -> None:
     assert tried | commands.ELSEWHERE.keys() == LAZY.keys()
     assert not tried & commands.ELSEWHERE.keys()
     assert {words[0] for words in COMMANDS} >= tried - commands.SERVERS - {"set-acl"}
+
+
+async def test_the_secured_forms_of_deploy_run_as_they_are(system: System) -> None:
+    """Each with its own files, on this cluster: an ack becomes durable, and probes find it well."""
+
+    async def runs(name: str) -> None:
+        form = deployed.Deployed(name, system.cluster)
+        try:
+            await asyncio.to_thread(form.gateway.start)
+            await form.daemon.start()
+            await form.daemon.line()
+            async with Client(form.address, form.client_settings()) as client:
+                driver = Driver(
+                    client.cursor(f"{TOPIC}-{name}", SUB, layout=LAYOUT, start=START), 7
+                )
+                await driver.cursor.opened()
+                await driver.send_some(3)
+                await driver.cursor.durable(timeout_s=120)
+            assert driver.truth.confirmed == driver.truth.sent
+            assert await asyncio.to_thread(form.probed, *deployed.PROBES[name]) == 0
+            await form.daemon.stop()
+        finally:
+            await form.daemon.kill()
+            await asyncio.to_thread(form.gateway.kill)
+
+    async with asyncio.timeout(240), asyncio.TaskGroup() as together:
+        for name in deployed.FORMS:
+            together.create_task(runs(name))
 
 
 EXPECTS_TLS = r"closed the connection: .*zookeeper_tls_enabled"
