@@ -99,8 +99,25 @@ def on_cursors(system: System, cursor: str, copy: str, acked: set[tuple[int, int
     assert not again[0]["atLeast"]
     one, other = (Path(each).read_text().splitlines() for each in (file, f"{file}.again"))
     assert one[1:] == other[1:]
+    a_signed_token_counts(call)
     open_nodes_are_shut(call)
     assert call.tried == ON_CURSORS
+
+
+def a_signed_token_counts(call: Commands) -> None:
+    """Gateways have Pulsar's key from broker.conf alone: who shows a certificate that nobody knows
+    is let in by a token.
+    """
+    system = call.system
+    settings = {
+        **system.daemon_settings(),
+        "tls_certificate_file_path": system.stranger.certificate,
+        "tls_key_file_path": system.stranger.key,
+        "gateway_token_file": system.token_file("operator"),
+    }
+    config = system.cluster.written("operator.toml", toml(settings))
+    reports = call("verify", "--all", here=["--broker-conf", system.conf, "--config", config])
+    assert all(report["ok"] for report in reports)
 
 
 def open_nodes_are_shut(call: Commands) -> None:

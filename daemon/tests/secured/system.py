@@ -133,10 +133,12 @@ class System:
 
     @staticmethod
     def _gateways_callers() -> str:
-        """The daemon's certificate is its tools', too."""
-        one = {"name": "daemons", "certificates": ["CN=daemon"], "deployments": ["*"]}
+        """The daemon's certificate is its tools', too. Operators have tokens of Pulsar's."""
         roles = ["reader", "writer", "migrator"]
-        return json.dumps({"identities": [{**one, "roles": roles, "topics": [TENANT]}]})
+        daemons = {"name": "daemons", "certificates": ["CN=daemon"], "roles": roles}
+        operators = {"name": "operators", "token_subjects": ["operator"], "roles": ["reader"]}
+        both = [{**one, "topics": [TENANT], "deployments": ["*"]} for one in (daemons, operators)]
+        return json.dumps({"identities": both})
 
     @staticmethod
     def _daemons_callers() -> str:
