@@ -36,10 +36,10 @@ from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Table
 from cursorkeeper_pipeline.source.tables import table_of
-from daemon.tests.support.certificates import CLIENT, SERVER
 from daemon.tests.support.secured_zookeeper import NAME as ZOOKEEPER
 from daemon.tests.support.secured_zookeeper import Secured
 from pipeline.tests.real_cursors import fleet_of
+from tools.certificates import CLIENT, SERVER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

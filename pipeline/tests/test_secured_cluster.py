@@ -23,10 +23,10 @@ from cursorkeeper.terminal.options import settings_of
 from cursorkeeper.zookeeper.acl import OPEN
 from cursorkeeper_pipeline import cli
 from cursorkeeper_pipeline.jobs.frame import CLEAN, JOBS
-from daemon.tests.secured.cluster import Secured
-from daemon.tests.secured.system import TENANT, System
 from pipeline.tests.migration_world import newest_report
 from pipeline.tests.real_cursors import fleet_of
+from tools.brokers.secured.cluster import Secured
+from tools.brokers.secured.system import TENANT, System
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

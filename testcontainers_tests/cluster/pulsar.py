@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from daemon.tests.pulsar_plugin.one_topic import CONF
-from daemon.tests.secured.system import TOKEN_OF_CLIENT
 from testcontainers_tests.cluster.conditions import LIMIT_S, Hopeless, until
 from testcontainers_tests.cluster.images import PLUGIN, ROOT, build, once_a_run
 from testcontainers_tests.cluster.node import Node
@@ -28,6 +27,7 @@ from testcontainers_tests.cluster.secrets import PULSAR, Secrets
 from testcontainers_tests.cluster.stack import ContainerStack
 from tools.brokers.cluster import LEAN, LOG4J, OPENS, class_path
 from tools.brokers.play import plugin_conf
+from tools.brokers.secured.system import TOKEN_OF_CLIENT
 from tools.brokers.traffic import SOURCE, SUBSCRIPTION, compiled
 
 T = TypeVar("T")

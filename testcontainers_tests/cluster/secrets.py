@@ -20,9 +20,9 @@ import jwt
 from cryptography.x509 import ObjectIdentifier
 
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.secured.cluster import BOOKIE, ZOOKEEPER
-from daemon.tests.secured.system import TOKEN_OF_CLIENT, TOKENS
-from daemon.tests.support.certificates import CLIENT, SERVER, Authority
+from tools.brokers.secured.cluster import BOOKIE, ZOOKEEPER
+from tools.brokers.secured.system import TOKEN_OF_CLIENT, TOKENS
+from tools.certificates import CLIENT, SERVER, Authority
 
 INSIDE = "/secrets"
 SECURE_PORT = 2281

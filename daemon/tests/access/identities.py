@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import Authority
+from tools.certificates import Authority
 
 OWN, OTHER = "persistent://acme/ns/topic", "persistent://other/ns/topic"
 AUDIENCE = "this cluster"

@@ -34,7 +34,7 @@ from cursorkeeper_client.channels import open_channel
 from cursorkeeper_client.tls import TlsFiles
 from daemon.tests.access.identities import AUDIENCE, OTHER, OWN, Caller, Cast, digest
 from daemon.tests.stream.served import ServedKeeper
-from daemon.tests.support.certificates import Authority
+from tools.certificates import Authority
 
 PAGE = Path(__file__).parents[3] / "docs/run/rights.md"
 SUB = "s"

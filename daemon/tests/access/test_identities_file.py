@@ -17,7 +17,7 @@ from cursorkeeper.access.identity import Topics
 from cursorkeeper.app import check
 from cursorkeeper.settings import Settings, SettingsError, load
 from daemon.tests.access.identities import Cast, digest
-from daemon.tests.support.certificates import Authority
+from tools.certificates import Authority
 
 ROOT = Path(__file__).parents[3]
 GOOD: dict[str, Any] = {"name": "a", "roles": ["source"], "token_hashes": [digest("t")]}

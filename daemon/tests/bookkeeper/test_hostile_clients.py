@@ -29,8 +29,8 @@ from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.demo.stack import JavaProcess, LocalCluster
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import Authority
 from daemon.tests.support.frozen import freeze, thaw
+from tools.certificates import Authority
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]
 

@@ -16,7 +16,7 @@ import pytest
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_client import Client
-from daemon.tests.support.certificates import SERVER, Authority
+from tools.certificates import SERVER, Authority
 
 pytestmark = pytest.mark.jvm
 TOPIC = "persistent://public/default/identified"

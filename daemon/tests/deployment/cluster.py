@@ -18,7 +18,7 @@ from typing import Any
 from cursorkeeper import settings
 from cursorkeeper.settings import Settings
 from daemon.tests.deployment.places import ROOT, Object, rendered
-from daemon.tests.support.certificates import Authority
+from tools.certificates import Authority
 
 WITH_PODS = ("Deployment", "StatefulSet")
 CERTIFICATES = "/etc/cursorkeeper/tls/"

@@ -12,7 +12,7 @@ import pytest
 
 from cursorkeeper.demo.stack import Standalone
 from daemon.tests.end_to_end.conftest import Daemons, kill
-from daemon.tests.support.certificates import CLIENT, SERVER, Authority
+from tools.certificates import CLIENT, SERVER, Authority
 
 pytestmark = pytest.mark.jvm
 

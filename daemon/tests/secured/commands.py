@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from daemon.tests.secured.system import System, toml
+from tools.brokers.secured.system import System, toml
 
 ON_CURSORS = frozenset(
     [

@@ -22,8 +22,8 @@ from daemon.tests.deployment import cluster as rendered
 from daemon.tests.deployment.kustomize import build
 from daemon.tests.deployment.places import ROOT, SYSTEMD, documents
 from daemon.tests.deployment.units import Unit
-from daemon.tests.secured.cluster import NAME, Secured
-from daemon.tests.secured.system import PROGRAM
+from tools.brokers.secured.cluster import NAME, Secured
+from tools.brokers.secured.system import PROGRAM
 
 SECURED = "secured"
 HELM = ROOT / "deploy/broker/helm/secured"

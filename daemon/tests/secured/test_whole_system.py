@@ -20,15 +20,25 @@ from cursorkeeper_client import Client, CursorState
 from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.tls import TlsFiles
 from daemon.tests.end_to_end.workload import Driver, check
-from daemon.tests.pulsar_plugin.one_topic import consumed, traffic
-from daemon.tests.secured import commands, deployed, pulsar
-from daemon.tests.secured.cluster import NAME, Secured
-from daemon.tests.secured.system import System, toml
+from daemon.tests.pulsar_plugin.jar import JAR, LINES
+from daemon.tests.pulsar_plugin.one_topic import CONF, consumed, traffic
+from daemon.tests.secured import commands, deployed
 from daemon.tests.source.random_acks import LAYOUT, START
 from daemon.tests.support.frozen import freeze
+from tools.brokers.play import plugin_conf
+from tools.brokers.secured.broker import (
+    CLIENT_ROLE,
+    SecuredBroker,
+    client_conf,
+    cluster_of,
+    plugin_link,
+)
+from tools.brokers.secured.cluster import NAME, Secured
+from tools.brokers.secured.system import System, toml
 from tools.brokers.traffic import SUBSCRIPTION, Consumed, Counted, Produced, Topic
 
 pytestmark = pytest.mark.jvm
+VERSION = LINES["5.0"]
 TOPIC, SUB = "persistent://public/default/secured", "sub"
 CURSOR, COPY = f"{TOPIC}|{SUB}", f"{TOPIC}|copy"
 ERROR_MAX_S = 60.0
@@ -40,7 +50,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     cluster = Secured(tmp_path_factory.mktemp("secured"))
     try:
         cluster.start()
-        made = System(cluster)
+        made = System(cluster, {"inline_state_max_bytes": 0})
         try:
             made.start()
             yield made
@@ -242,19 +252,20 @@ async def test_a_broker_with_tls_and_tokens_delivers_nothing_confirmed_again(
     cursor is exported, and the broker goes on with Pulsar's own.
     """
     system = daemon
-    cluster = await asyncio.to_thread(pulsar.cluster_of, system, tmp_path / "pulsar")
+    cluster = await asyncio.to_thread(cluster_of, system, tmp_path / "pulsar", VERSION)
     try:
-        broker = pulsar.SecuredBroker(cluster, system)
+        conf = {**CONF, **plugin_conf(VERSION, system.address), **plugin_link(system)}
+        broker = SecuredBroker(cluster, system, conf=conf, extra_class_path=[JAR])
         await asyncio.to_thread(broker.start)
-        await asyncio.to_thread(broker.admit, "public/default", pulsar.CLIENT_ROLE)
+        await asyncio.to_thread(broker.admit, "public/default", CLIENT_ROLE)
         topic, leaving = (
             Topic(
-                pulsar.VERSION,
+                VERSION,
                 broker.service_url,
                 f"persistent://public/default/{name}",
                 MESSAGES,
                 tmp_path / f"{name}.log",
-                client=pulsar.client_conf(system),
+                client=client_conf(system),
                 every_second=True,
             )
             for name in ("tokens", "leaving")
@@ -271,7 +282,7 @@ async def test_a_broker_with_tls_and_tokens_delivers_nothing_confirmed_again(
         await asyncio.to_thread(commands.on_pulsar, system, f"{topic.name}|{SUBSCRIPTION}")
         await asyncio.to_thread(broker.stop)
         await system.daemon.stop()
-        await asyncio.to_thread(commands.on_the_way_back, system, cursor, pulsar.VERSION)
+        await asyncio.to_thread(commands.on_the_way_back, system, cursor, VERSION)
         broker.conf["cursorKeeperMode"] = "off"
         await asyncio.to_thread(broker.start)
         is_unharmed(left, await traffic(leaving, "count", Counted))

@@ -10,7 +10,7 @@ from cursorkeeper.demo.stack.jar import find_jar
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import CLIENT, SERVER, Authority
+from tools.certificates import CLIENT, SERVER, Authority
 
 NAME = "zookeeper.example.com"
 USER = ("digest", b"keeper:secret")

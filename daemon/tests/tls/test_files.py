@@ -22,7 +22,7 @@ from cursorkeeper.settings import Settings, load
 from cursorkeeper_client import ClientSettings
 from cursorkeeper_client.channels import Dialled
 from cursorkeeper_client.tls import TlsError, TlsFiles
-from daemon.tests.support.certificates import Authority
+from tools.certificates import Authority
 
 HOUR = timedelta(hours=1)
 

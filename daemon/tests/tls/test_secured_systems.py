@@ -24,8 +24,8 @@ from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.errors import AccessDenied
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.secured.cluster import DIGEST, NAME, Secured, lines
-from daemon.tests.support.certificates import CLIENT, Authority
+from tools.brokers.secured.cluster import DIGEST, NAME, Secured, lines
+from tools.certificates import CLIENT, Authority
 
 pytestmark = pytest.mark.jvm
 

@@ -27,7 +27,7 @@ from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_client import Client, ClientSettings, CursorStore
 from cursorkeeper_client.errors import CursorKeeperError
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import CLIENT, SERVER, Authority
+from tools.certificates import CLIENT, SERVER, Authority
 
 pytestmark = pytest.mark.jvm
 TOPIC = "persistent://public/default/secured"

@@ -1,4 +1,4 @@
-"""Certificates of an authority of a test's own."""
+"""Certificates of an authority of one's own, good for a day: for tests, benchmarks and demos."""
 
 from __future__ import annotations
 
