@@ -1,4 +1,4 @@
-"""The demo on brokers of a secured cluster: what a user plays with one command. `make test-brokers`.
+"""The demo on brokers of a secured cluster, as a user plays it. `make test-brokers`.
 
 Serves whoever wants to see the promise kept where everybody asks who calls. Owns: the numbers that
 it must end with. Does not own: the demo (`tools.brokers`).
