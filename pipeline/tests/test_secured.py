@@ -18,6 +18,7 @@ import pytest
 
 from cursorkeeper import connections
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.demo.certificates import CLIENT, SERVER
 from cursorkeeper.demo.stack import QUICK, Standalone
 from cursorkeeper.format.pulsar import ledger_info
 from cursorkeeper.format.pulsar.values import LedgerInfo, ManagedLedgerInfo
@@ -39,7 +40,6 @@ from cursorkeeper_pipeline.source.tables import table_of
 from daemon.tests.support.secured_zookeeper import NAME as ZOOKEEPER
 from daemon.tests.support.secured_zookeeper import Secured
 from pipeline.tests.real_cursors import fleet_of
-from tools.certificates import CLIENT, SERVER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

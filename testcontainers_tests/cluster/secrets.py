@@ -19,10 +19,10 @@ from typing import Any
 import jwt
 from cryptography.x509 import ObjectIdentifier
 
+from cursorkeeper.demo.certificates import CLIENT, SERVER, Authority
 from cursorkeeper_client.tls import TlsFiles
 from tools.brokers.secured.cluster import BOOKIE, ZOOKEEPER
 from tools.brokers.secured.system import TOKEN_OF_CLIENT, TOKENS
-from tools.certificates import CLIENT, SERVER, Authority
 
 INSIDE = "/secrets"
 SECURE_PORT = 2281

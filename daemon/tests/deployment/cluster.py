@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from cursorkeeper import settings
+from cursorkeeper.demo.certificates import Authority
 from cursorkeeper.settings import Settings
 from daemon.tests.deployment.places import ROOT, Object, rendered
-from tools.certificates import Authority
 
 WITH_PODS = ("Deployment", "StatefulSet")
 CERTIFICATES = "/etc/cursorkeeper/tls/"

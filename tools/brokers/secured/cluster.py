@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from cursorkeeper.demo.certificates import CLIENT, SERVER, Authority
 from cursorkeeper.demo.stack.java_process import JavaProcess
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper_client.tls import TlsFiles
-from tools.certificates import CLIENT, SERVER, Authority
 
 DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule required"
 NETTY = "org.apache.zookeeper.ClientCnxnSocketNetty"

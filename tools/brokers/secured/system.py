@@ -15,11 +15,11 @@ from collections.abc import Mapping
 
 import jwt
 
+from cursorkeeper.demo.certificates import CLIENT
 from cursorkeeper.demo.processes import LineProcess
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper_client import ClientSettings
 from tools.brokers.secured.cluster import Secured, lines
-from tools.certificates import CLIENT
 
 TENANT = "persistent://public/"
 TOKENS = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
