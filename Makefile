@@ -186,7 +186,7 @@ test-pipeline: setup $(VENV)/.spark $(JAR) $(SPARK_CLASSES)
 
 # A Docker that answers, and nothing else; the suite says what to do if there is none. Stories wait more than they work (for sessions
 # to expire, for disks, for containers), so two of them share a machine well: each has a system of its own.
-test-containers: setup $(JAR) plugin-jar
+test-containers: setup $(JAR) broker-classes plugin-jar
 	$(PYTEST) -n $(WORKERS) --max-worker-restart 1 testcontainers_tests
 
 # Stories on whole Pulsar brokers that take too long for `make test`. Of an earlier version, which brokers then have beside this one:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from bench import throughput
 from bench.rows import Row, quantile
+from cursorkeeper.demo.certificates import Authority
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import BOTH_COMPILERS, Standalone
 from cursorkeeper_client import Client, ClientSettings
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import Authority
 
 TURNS, WARM_UP = 8, 2
 SECONDS, ENTRIES = 4.0, 40_000_000

@@ -43,11 +43,13 @@ from testcontainers_tests.cluster.nodes import (
     METRICS_PORT,
     GatewayNode,
 )
+from testcontainers_tests.cluster.pulsar import Pulsar
 from testcontainers_tests.cluster.secrets import CURSORS_USER, LEDGERS_USER, TOPICS, Secrets
 from testcontainers_tests.cluster.stack import ContainerStack
 from testcontainers_tests.cluster.story import Story
 from testcontainers_tests.cluster.truth import Verdict
 from testcontainers_tests.conftest import Opener
+from tools.brokers.traffic import Consumed, Counted, Produced
 
 Accept = Callable[[Verdict], None]
 TOPIC = f"{TOPICS}secured/topic"
@@ -129,6 +131,32 @@ async def audit_says(node: Node, *wanted: tuple[str, str, str]) -> None:
         return True
 
     await until(look, f"{node.name} tells who was let in and who was not", limit_s=30)
+
+
+MESSAGES = 4_000
+
+
+async def test_a_broker_delivers_nothing_again_that_was_confirmed(stack: ContainerStack) -> None:
+    """Pulsar's own clients, by tokens, at a broker with TLS and the plugin: every second message is
+    acked, the broker killed right after the last receipt, and the daemon with it.
+    """
+    pulsar = await asyncio.to_thread(Pulsar, stack)
+    await pulsar.set_up()
+    assert await asyncio.to_thread(pulsar.broker.is_refused)
+    await pulsar.traffic("produce", MESSAGES, Produced)
+    consumer = pulsar.client("consume", MESSAGES)
+    try:
+        consumer.start()
+        receipts = await pulsar.last_line(consumer, Consumed)
+        async with faults.killed(pulsar.broker, stack.daemon):
+            # before it can connect again
+            consumer.remove()
+    finally:
+        consumer.remove()
+    counted = await pulsar.traffic("count", MESSAGES, Counted)
+    assert receipts.acked == counted.unacked == MESSAGES // 2
+    assert counted.confirmed_again == counted.unacked_not_delivered == 0
+    await audit_says(stack.daemon, ("brokers", "open", "done"))
 
 
 # --- who is not answered

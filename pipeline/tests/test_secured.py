@@ -18,6 +18,7 @@ import pytest
 
 from cursorkeeper import connections
 from cursorkeeper.core.names import CursorName
+from cursorkeeper.demo.certificates import CLIENT, SERVER
 from cursorkeeper.demo.stack import QUICK, Standalone
 from cursorkeeper.format.pulsar import ledger_info
 from cursorkeeper.format.pulsar.values import LedgerInfo, ManagedLedgerInfo
@@ -36,7 +37,6 @@ from cursorkeeper_pipeline.source.options import Options
 from cursorkeeper_pipeline.source.systems import Systems
 from cursorkeeper_pipeline.source.table import Table
 from cursorkeeper_pipeline.source.tables import table_of
-from daemon.tests.support.certificates import CLIENT, SERVER
 from daemon.tests.support.secured_zookeeper import NAME as ZOOKEEPER
 from daemon.tests.support.secured_zookeeper import Secured
 from pipeline.tests.real_cursors import fleet_of

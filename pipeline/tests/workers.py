@@ -31,6 +31,7 @@ WITH_SPARK = frozenset(
         "test_report.py",
         "test_report_stack.py",
         "test_secured.py",
+        "test_secured_cluster.py",
         "test_source_spark.py",
         "test_tables_spark.py",
         "test_transforms.py",
@@ -38,7 +39,7 @@ WITH_SPARK = frozenset(
 )
 """Files whose tests share one Spark session. `conftest` says if one is missing."""
 SECONDS = {
-    SPARK: 190,
+    SPARK: 225,
     "test_cluster.py": 50,
     "test_export_attempts.py": 20,
     "test_submit.py": 15,

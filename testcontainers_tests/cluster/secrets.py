@@ -10,24 +10,29 @@ once, never half written.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jwt
 from cryptography.x509 import ObjectIdentifier
 from testcontainers.core.network import Network
 
+from cursorkeeper.demo.certificates import CLIENT, SERVER, Authority
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.secured.cluster import BOOKIE, ZOOKEEPER
-from daemon.tests.support.certificates import CLIENT, SERVER, Authority
 from testcontainers_tests.cluster.node import Node
+from tools.brokers.secured.cluster import BOOKIE, ZOOKEEPER
+from tools.brokers.secured.system import TOKEN_OF_CLIENT, TOKENS
 
 INSIDE = "/secrets"
 SECURE_PORT = 2281
 """Of ZooKeeper, for TLS; its other port is for its own container only."""
 TOPICS = "persistent://containers/"
 """What sources here may ack."""
+PULSAR = "pulsar"
+"""The broker's name, which its certificate has."""
 LEDGERS_USER, CURSORS_USER = "keeper", "cursors"
 """At ZooKeeper: bookies and gateways, who share the metadata of ledgers, and daemons."""
 REFRESH_S = 1
@@ -74,6 +79,7 @@ class Secrets:
         self.source = self.client("source")
         self.stranger = self.foreign("source")
         self.nobody = TlsFiles(trust_certs=str(self._authority.trust))
+        self._token_key = os.urandom(32)
         self.deployments = ["*"]
         """Whose ledgers daemons may have to do with; see `narrow`."""
         self._write_identities()
@@ -128,6 +134,7 @@ class Secrets:
         entries = [
             identity("source", "source", topics=[TOPICS]),
             identity("daemons", "writer", "daemon-1", "daemon-2", deployments=self.deployments),
+            identity("brokers", "source", PULSAR, topics=["persistent://public/"]),
             identity("jobs", "reader", topics=[TOPICS], deployments=["*"]),
             identity("neighbour", "source", topics=[elsewhere]),
             identity("other-daemon", "writer", topics=[elsewhere], deployments=["another"]),
@@ -225,6 +232,49 @@ class Secrets:
             "bookkeeperClientAuthenticationParameters": "BookKeeper",
             "bookkeeper_zkEnableSecurity": "true",
         }
+
+    def token(self, subject: str) -> str:
+        """As Pulsar signs it."""
+        return jwt.encode({"sub": subject}, self._token_key, "HS256")
+
+    def token_file(self, subject: str) -> str:
+        """Where nodes see it."""
+        return self.written(f"{subject}.token", self.token(subject))
+
+    def of_broker(self, zookeeper: str) -> dict[str, str]:
+        """Lines of a broker that shows a certificate of its own, and wants a token of its clients.
+        Its super user is `admin`.
+        """
+        own = self.issued(PULSAR)
+        (self.folder / "token.key").write_bytes(self._token_key)
+        return {
+            **self._broker_conf(PULSAR, zookeeper),
+            # TLS with bookies is of the third version of their protocol only
+            "bookkeeperUseV2WireProtocol": "false",
+            # BookKeeper's own client of ZooKeeper would not read metadataStoreConfigPath
+            "bookkeeperMetadataServiceUri": "",
+            "tlsCertificateFilePath": self.inside(own.certificate),
+            "tlsKeyFilePath": self.inside(own.key),
+            "tlsTrustCertsFilePath": self.inside(own.trust_certs),
+            "authenticationEnabled": "true",
+            "authorizationEnabled": "true",
+            "authenticationProviders": TOKENS,
+            "tokenSecretKey": f"file://{self.inside(self.folder / 'token.key')}",
+            "superUserRoles": "admin",
+            "brokerClientTlsEnabled": "true",
+            "brokerClientTrustCertsFilePath": self.inside(own.trust_certs),
+            "brokerClientAuthenticationPlugin": TOKEN_OF_CLIENT,
+            "brokerClientAuthenticationParameters": f"file://{self.token_file('admin')}",
+        }
+
+    def of_pulsars_login(self) -> tuple[str, ...]:
+        """Options of a broker's JVM."""
+        return (self._logs_in(self._brokers_jaas),)
+
+    def of_pulsars_tools(self) -> tuple[str, ...]:
+        """Of a tool that reads no broker.conf, too."""
+        dialling = self.zookeeper_client(self.client("broker")).items()
+        return (*self.of_pulsars_login(), *(f"-D{key}={value}" for key, value in dialling))
 
     def of_daemon(self, name: str, *, password: str = "secret too") -> dict[str, object]:
         """A daemon's settings."""

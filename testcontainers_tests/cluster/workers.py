@@ -27,6 +27,7 @@ SHARED = ("contracts", "cursors")
 """Folders whose files share a stack."""
 SECONDS = {
     "test_faults_processes.py": 160,
+    "test_secured_cluster.py": 155,
     "test_faults_network.py": 150,
     "cursors": 125,
     "test_compose.py": 120,
@@ -34,7 +35,6 @@ SECONDS = {
     "test_systemd_units.py": 80,
     "test_faults_zookeeper.py": 80,
     "test_upgrade.py": 70,
-    "test_secured_cluster.py": 70,
     "test_faults_memory_and_snapshots.py": 65,
     "test_images.py": 60,
     "contracts": 40,

@@ -30,6 +30,14 @@ def main(
     stock_only: Annotated[
         bool, typer.Option("--stock-only", help="Play the broker as it is, and nothing else.")
     ] = False,
+    secured: Annotated[
+        bool,
+        typer.Option(
+            "--secured",
+            help="On a cluster with TLS, users and ACLs, at brokers that want tokens. "
+            "Certificates, keys and passwords are made for it.",
+        ),
+    ] = False,
     keep: Keep = False,
     data_dir: DataDir = None,
     as_json: Annotated[
@@ -47,7 +55,8 @@ def main(
         class_path(version)  # before anything is started: it is something that a person has to do
         jar = None if stock_only else plugin or find_plugin(version)
         conf = dict(line.split("=", 1) for line in plugin_conf or ())
-        return await play(Case(version, messages, entries_per_ledger, jar, conf), stage)
+        case = Case(version, messages, entries_per_ledger, jar, conf, secured)
+        return await play(case, stage)
 
     perform(played, bookies=2, keep=keep, data_dir=data_dir, as_json=as_json)
 

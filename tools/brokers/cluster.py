@@ -38,7 +38,7 @@ _MET_PREDECESSOR = "MetadataStoreException$"
 """In what Pulsar logs then: NotFound, BadVersion or LockBusy."""
 _ERRORS_LOOK_BYTES, _ERRORS_MAX = 16 << 20, 8_000
 _POLL_S, _HEALTH_MAX_S, _ANSWER_MAX_S = 0.2, 10.0, 60.0
-_LEAN = {
+LEAN = {
     "functionsWorkerEnabled": "false",
     "webSocketServiceEnabled": "false",
     "loadBalancerEnabled": "false",
@@ -49,7 +49,7 @@ _LEAN = {
     "managedLedgerCacheSizeMB": "64",
 }
 """What a small broker does without. Nothing about cursors."""
-_OPENS = (
+OPENS = (
     "java.base/java.io",
     "java.base/java.lang",
     "java.base/java.nio",
@@ -60,7 +60,7 @@ _OPENS = (
     "java.management/sun.management",
     "jdk.management/com.sun.management.internal",
 )
-_LOG4J = """\
+LOG4J = """\
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
@@ -131,7 +131,7 @@ class _PulsarProcess(ServerProcess):
     def _java(self, main: str, arguments: Sequence[str]) -> list[str]:
         classes = os.pathsep.join([*map(str, self._extra_class_path), class_path(self.version)])
         settings = self.folder / "log4j2.properties"
-        settings.write_text(_LOG4J)
+        settings.write_text(LOG4J)
         return [
             "java",
             f"-Xmx{self._heap_mib}m",
@@ -142,7 +142,7 @@ class _PulsarProcess(ServerProcess):
             f"-Dlog4j.configurationFile={settings.absolute()}",
             "-Djava.net.preferIPv4Stack=true",
             "-Dio.netty.tryReflectionSetAccessible=true",
-            *(word for package in _OPENS for word in ("--add-opens", f"{package}=ALL-UNNAMED")),
+            *(word for package in OPENS for word in ("--add-opens", f"{package}=ALL-UNNAMED")),
             "-cp",
             classes,
             main,
@@ -243,7 +243,7 @@ class PulsarBroker(_PulsarProcess):
             "webServicePort": str(self._web_port),
             "bindAddress": "127.0.0.1",
             "advertisedAddress": "127.0.0.1",
-            **_LEAN,
+            **LEAN,
             **self.conf,
         }
         conf = self.folder / f"{self.name}.conf"

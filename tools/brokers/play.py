@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import QUICK
 from cursorkeeper.demo.stage import Stage
-from tools.brokers.cluster import PulsarBroker, PulsarCluster
+from tools.brokers.cluster import PulsarBroker
+from tools.brokers.grounds import Ground, Plain, SecuredGround
 from tools.brokers.report import Half, Report
 from tools.brokers.traffic import Consumed, Counted, Produced, Topic, compiled, last_line
 
@@ -34,7 +33,7 @@ NAMESPACE = "public/default"
 @dataclass(frozen=True, slots=True)
 class Case:
     """What is played. `plugin`: a jar for the broker's class path; without one, the broker as it is
-    plays alone.
+    plays alone. `is_secured`: on a cluster where everybody asks who calls.
     """
 
     version: str
@@ -42,6 +41,12 @@ class Case:
     entries_per_ledger: int
     plugin: Path | None = None
     plugin_conf: Mapping[str, str] = field(default_factory=dict)
+    is_secured: bool = False
+
+    def ground(self, stage: Stage) -> Ground:
+        if self.is_secured:
+            return SecuredGround(stage.folder, self.version)
+        return Plain(stage.folder, self.version, stage.stack)
 
     def broker_conf(self) -> dict[str, str]:
         """Of both brokers. Nothing about how cursors are kept: only that batch indexes count, as
@@ -77,36 +82,36 @@ async def play(case: Case, stage: Stage) -> Report:
     process does not do its part.
     """
     report = Report(version=case.version, messages=case.messages)
-    stack, folder = stage.stack, stage.folder
-    with stage.bar("ZooKeeper and two bookies start"):
-        classes = await asyncio.to_thread(compiled, case.version, folder / "traffic")
-        await asyncio.to_thread(stack.start)
-    cluster = PulsarCluster(
-        folder / "pulsar", stack.zookeeper, version=case.version, java_options=QUICK
-    )
-    daemon = DaemonProcess(folder, stack.gateway, stack.zookeeper)
+    ground = case.ground(stage)
     try:
+        with stage.bar(ground.words):
+            classes = await asyncio.to_thread(compiled, case.version, stage.folder / "traffic")
+            await asyncio.to_thread(ground.start)
         with stage.bar("Pulsar's metadata"):
-            await asyncio.to_thread(cluster.set_up)
-        stock = PulsarBroker(cluster, "stock", conf=case.broker_conf())
-        report.without = await _half(case, stage, stock, classes, "as it is")
+            await asyncio.to_thread(ground.set_up)
+        stock = ground.broker("stock", case.broker_conf(), None)
+        report.without = await _half(case, stage, ground, stock, classes, "as it is")
         if case.plugin is not None:
             # in order: the next one would wait for this one's session to end
             with stage.bar("the broker stops"):
                 await asyncio.to_thread(stock.stop)
-            await daemon.start()
-            ours = plugin_conf(case.version, daemon.address) | dict(case.plugin_conf)
-            conf = case.broker_conf() | ours
-            kept = PulsarBroker(cluster, "kept", conf=conf, extra_class_path=[case.plugin])
-            report.plugin = await _half(case, stage, kept, classes, "with the plugin")
+            link = await ground.start_daemon()
+            ours = plugin_conf(case.version, link["cursorKeeperAddress"]) | dict(link)
+            conf = case.broker_conf() | ours | dict(case.plugin_conf)
+            kept = ground.broker("kept", conf, case.plugin)
+            report.plugin = await _half(case, stage, ground, kept, classes, "with the plugin")
     finally:
-        await daemon.stop()
-        await asyncio.to_thread(cluster.kill)
+        await ground.stop()
     return report
 
 
-async def _half(case: Case, stage: Stage, broker: PulsarBroker, classes: Path, words: str) -> Half:
+async def _half(
+    case: Case, stage: Stage, ground: Ground, broker: PulsarBroker, classes: Path, words: str
+) -> Half:
     stage.progress.console.print(f"\n[bold]A broker {words}[/bold]: Pulsar {broker.version}")
+    with stage.bar("the broker starts"):
+        await asyncio.to_thread(broker.start)
+        client = await asyncio.to_thread(ground.admit, broker, NAMESPACE)
     topic = Topic(
         broker.version,
         broker.service_url,
@@ -114,9 +119,8 @@ async def _half(case: Case, stage: Stage, broker: PulsarBroker, classes: Path, w
         case.messages,
         stage.folder / f"traffic-{broker.name}.log",
         classes,
+        client,
     )
-    with stage.bar("the broker starts"):
-        await asyncio.to_thread(broker.start)
     produced = await _traffic(stage, topic, "produce", Produced, "messages sent")
     ledgers = await asyncio.to_thread(_data_ledgers, broker)
     stage.say(f"{produced.count:,} messages in {ledgers} data ledgers; a tenth of them in batches")

@@ -33,6 +33,7 @@ from cursorkeeper_client import (
     LedgerAcks,
     Position,
 )
+from cursorkeeper_client.tls import TlsFiles
 
 SUBSCRIPTION = "steady"
 ENTRIES = {11: 3_000, 20: 5_000, 33: 20_000}
@@ -84,8 +85,13 @@ async def pace(cursor: Cursor, given: argparse.Namespace) -> None:
 
 async def run(given: argparse.Namespace) -> int:
     """The whole life; returns the exit code."""
+    files = TlsFiles(given.certificate, given.key, given.trust_certs)
     settings = ClientSettings(
-        name="steady-source", back_off_max_ms=1_000, open_timeout_s=60, connect_timeout_s=5
+        name="steady-source",
+        back_off_max_ms=1_000,
+        open_timeout_s=60,
+        connect_timeout_s=5,
+        tls=files if given.trust_certs else None,
     )
     async with Client(given.daemon, settings) as client:
         cursors = [
@@ -143,6 +149,9 @@ def main() -> None:
     )
     parser.add_argument("--drain-s", type=float, default=60)
     parser.add_argument("--report-s", type=float, default=0)
+    parser.add_argument("--trust-certs", default="", help="authorities, PEM: dial with TLS")
+    parser.add_argument("--certificate", default="", help="that is shown, PEM")
+    parser.add_argument("--key", default="", help="its key, PEM")
     sys.exit(asyncio.run(run(parser.parse_args())))
 
 

@@ -13,8 +13,8 @@ import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from cursorkeeper.demo.certificates import Authority
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import Authority
 
 OWN, OTHER = "persistent://acme/ns/topic", "persistent://other/ns/topic"
 AUDIENCE = "this cluster"

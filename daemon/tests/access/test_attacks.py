@@ -18,6 +18,7 @@ import pytest
 from cursorkeeper.access import identities_file, rights
 from cursorkeeper.access.callers import Callers, Table
 from cursorkeeper.access.signed_tokens import of_settings
+from cursorkeeper.demo.certificates import Authority
 from cursorkeeper.settings import SettingsError
 from cursorkeeper_client import (
     Client,
@@ -34,7 +35,6 @@ from cursorkeeper_client.channels import open_channel
 from cursorkeeper_client.tls import TlsFiles
 from daemon.tests.access.identities import AUDIENCE, OTHER, OWN, Caller, Cast, digest
 from daemon.tests.stream.served import ServedKeeper
-from daemon.tests.support.certificates import Authority
 
 PAGE = Path(__file__).parents[3] / "docs/run/rights.md"
 SUB = "s"

@@ -15,9 +15,9 @@ from cursorkeeper.access.configured import callers_of
 from cursorkeeper.access.identities_file import BYTES_MAX, FileProblem, parse, subject_of
 from cursorkeeper.access.identity import Topics
 from cursorkeeper.app import check
+from cursorkeeper.demo.certificates import Authority
 from cursorkeeper.settings import Settings, SettingsError, load
 from daemon.tests.access.identities import Cast, digest
-from daemon.tests.support.certificates import Authority
 
 ROOT = Path(__file__).parents[3]
 GOOD: dict[str, Any] = {"name": "a", "roles": ["source"], "token_hashes": [digest("t")]}

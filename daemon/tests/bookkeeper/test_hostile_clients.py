@@ -26,10 +26,10 @@ from cursorkeeper.bookkeeper import GatewayRefused, GatewayRetry, GatewayRoll, L
 from cursorkeeper.bookkeeper._proto import ledgers_pb2 as pb
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper.demo.certificates import Authority
 from cursorkeeper.demo.stack import JavaProcess, LocalCluster
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import Authority
 from daemon.tests.support.frozen import freeze, thaw
 
 pytestmark = [pytest.mark.jvm, pytest.mark.slow]

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from cursorkeeper.demo.certificates import SERVER, Authority
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_client import Client
-from daemon.tests.support.certificates import SERVER, Authority
 
 pytestmark = pytest.mark.jvm
 TOPIC = "persistent://public/default/identified"

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from cursorkeeper.app import check
 from cursorkeeper.cli import main as program
+from cursorkeeper.demo.certificates import Authority
 from cursorkeeper.settings import Settings, SettingsError
-from daemon.tests.support.certificates import Authority
 
 NOBODY = ["--zookeeper", "127.0.0.1:1", "--gateway", "127.0.0.1:1", "--start-timeout-s", "60"]
 """It would wait for these for a minute."""

@@ -10,15 +10,20 @@ from __future__ import annotations
 import base64
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cursorkeeper import settings
+from cursorkeeper.demo.certificates import Authority
 from cursorkeeper.settings import Settings
 from daemon.tests.deployment.places import ROOT, Object, rendered
 
 WITH_PODS = ("Deployment", "StatefulSet")
+CERTIFICATES = "/etc/cursorkeeper/tls/"
+"""Where the secured forms have the certificate of gateways and daemons."""
+CERTIFICATE_KEYS = ("tls.crt", "tls.key", "ca.crt")
 IMAGE_VARIABLE = re.compile(r"\b(CURSORKEEPER_\w+)=(\S+)")
 
 
@@ -168,8 +173,33 @@ def environment(one: Object) -> dict[str, str]:
     return image_environment() | own
 
 
-def loaded(cluster: Cluster, tmp_path: Any) -> Settings:
+def loaded(cluster: Cluster, tmp_path: Path) -> Settings:
     """What the daemon runs with, by its own loader. Raises SettingsError."""
+    text = cluster.content("ConfigMap", "cursorkeeper-daemon")["cursorkeeper.toml"]
+    return loaded_of(text, environment(cluster.daemon), tmp_path)
+
+
+def loaded_of(text: str, variables: Mapping[str, str], tmp_path: Path) -> Settings:
+    """The same, of a file's text and of an environment. Certificates that they name are made: a
+    daemon looks at its own before anything else.
+    """
+    made = issued(tmp_path / "tls", "cursorkeeper-daemon")
     file = tmp_path / "cursorkeeper.toml"
-    file.write_text(cluster.content("ConfigMap", "cursorkeeper-daemon")["cursorkeeper.toml"])
-    return settings.load(file=file, environment=environment(cluster.daemon))
+    file.write_text(text.replace(CERTIFICATES, f"{made}/"))
+    return settings.load(
+        file=file,
+        environment={
+            name: value.replace(CERTIFICATES, f"{made}/") for name, value in variables.items()
+        },
+    )
+
+
+def issued(folder: Path, name: str, authority: Authority | None = None) -> Path:
+    """The folder, with tls.crt, tls.key and ca.crt, as cert-manager names them."""
+    files = (authority or Authority(folder.with_suffix(".authority"))).issue(name)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, key in zip(
+        (files.certificate, files.key, files.trust_certs), CERTIFICATE_KEYS, strict=True
+    ):
+        (folder / key).write_bytes(Path(path).read_bytes())
+    return folder

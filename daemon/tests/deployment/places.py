@@ -23,9 +23,13 @@ TARGETS = {
     "base": KUBERNETES / "base",
     "example": KUBERNETES / "overlays/example",
     "example-second-container": KUBERNETES / "overlays/example-second-container",
+    "secured": KUBERNETES / "overlays/secured",
 }
 """What is rendered: name of the file in `rendered/` -> folder given to kustomize."""
-OVERLAYS = ("example", "example-second-container")
+PLAIN = ("example", "example-second-container")
+"""In plain text inside of the cluster, with tokens."""
+SECURED = "secured"
+OVERLAYS = (*PLAIN, SECURED)
 
 Object = dict[str, Any]
 

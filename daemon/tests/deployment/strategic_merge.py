@@ -21,6 +21,10 @@ KEYS = {
 """List -> the field by which Kubernetes tells its items apart."""
 
 
+PATCH = "$patch"
+"""What a patch does with an item other than merging it: only `delete` is known here."""
+
+
 class Unsupported(Exception):
     """Something that this interpreter of kustomize does not know; the real one may do it."""
 
@@ -37,8 +41,13 @@ def merge(base: Any, patch: Any, where: str = "") -> Any:
 def _merged_object(base: dict[str, Any], patch: dict[str, Any], where: str) -> dict[str, Any]:
     out = deepcopy(base)
     for key, value in patch.items():
-        if value is None or key.startswith("$"):
-            raise Unsupported(f"{where}.{key}: removals and $patch directives")
+        if key.startswith("$"):
+            raise Unsupported(f"{where}.{key}: directives that are no deletion of a list's item")
+        if value is None:
+            if key not in out:
+                raise Unsupported(f"{where}.{key}: nothing is there to be removed")
+            del out[key]
+            continue
         out[key] = merge(base[key], value, f"{where}.{key}") if key in base else deepcopy(value)
     return out
 
@@ -49,6 +58,13 @@ def _merged_list(base: list[Any], patch: list[Any], where: str) -> list[Any]:
     key = KEYS.get(where.rpartition(".")[2])
     if key is None or not all(isinstance(item, dict) and key in item for item in (*base, *patch)):
         raise Unsupported(f"{where}: a list of objects whose merge key is not known")
+    there = {item[key] for item in base}
+    gone = {item[key] for item in patch if PATCH in item}
+    for item in patch:
+        if PATCH in item and (item != {key: item[key], PATCH: "delete"} or item[key] not in there):
+            raise Unsupported(f"{where}: {item}: only what is there is deleted, by its key")
+    base = [item for item in base if item[key] not in gone]
+    patch = [item for item in patch if item[key] not in gone]
     named = {item[key]: item for item in patch}
     new = [deepcopy(item) for item in patch if item[key] not in {old[key] for old in base}]
     return new + [

@@ -18,7 +18,14 @@ import yaml
 from cursorkeeper import settings
 from cursorkeeper.settings import Settings
 from daemon.tests.deployment import code_facts
-from daemon.tests.deployment.cluster import Cluster, environment
+from daemon.tests.deployment.cluster import (
+    CERTIFICATE_KEYS,
+    CERTIFICATES,
+    Cluster,
+    environment,
+    issued,
+    loaded_of,
+)
 from daemon.tests.deployment.kustomize import build
 from daemon.tests.deployment.places import DOCS, ROOT, Object, documents, version
 from daemon.tests.deployment.quoted import Page, pieces
@@ -40,8 +47,8 @@ CHARTS_KEYS = {
     "initContainers",
 }
 """Of `broker` in the chart's values. Anything else would be ignored by it without a word."""
-CHARTS_ZOOKEEPER = "pulsar-zookeeper:2181"
-"""How it names ZooKeeper of a release `pulsar`."""
+CHARTS_ZOOKEEPER = {"": "pulsar-zookeeper:2181", "secured": "pulsar-zookeeper:2281"}
+"""How it names ZooKeeper of a release `pulsar`, by the form."""
 PREFIX = "PULSAR_PREFIX_"
 """Pulsar's images write a variable with it into broker.conf, also if the file does not have the
 setting.
@@ -72,9 +79,15 @@ NAR = ROOT / "java/pulsar-receipts/target/cursorkeeper-pulsar-receipts.nar"
 each_page = pytest.mark.parametrize("page", PAGES.values(), ids=list(PAGES))
 
 
+@pytest.fixture(scope="module", params=["", "secured"])
+def form(request: pytest.FixtureRequest) -> str:
+    """A folder in helm/: the plain one, or the secured one."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def values() -> Object:
-    (found,) = documents(BROKER / "helm/values.yaml")
+def values(form: str) -> Object:
+    (found,) = documents(BROKER / "helm" / form / "values.yaml")
     assert set(found) == {"broker"}
     broker: Object = found["broker"]
     return broker
@@ -153,8 +166,8 @@ def test_the_pages_have_lines_at_all() -> None:
 
 
 @pytest.mark.jvm
-def test_the_plugin_takes_every_line(values: Object, tmp_path: Path) -> None:
-    token = tmp_path / "token"
+def test_the_plugin_takes_every_line(values: Object, form: str, tmp_path: Path) -> None:
+    token, shown = tmp_path / "token", issued(tmp_path / "tls", "pulsar-broker")
     token.write_text("secret")
     files = []
     for number, block in enumerate([*conf_blocks(), by_values(values)]):
@@ -163,15 +176,15 @@ def test_the_plugin_takes_every_line(values: Object, tmp_path: Path) -> None:
             **({"cursorKeeperTokenFile": str(token)} if "cursorKeeperTokenFile" in block else {}),
         }
         files.append(tmp_path / f"{number}.conf")
-        files[-1].write_text("".join(f"{name}={value}\n" for name, value in own.items()))
+        text = "".join(f"{name}={value}\n" for name, value in own.items())
+        files[-1].write_text(text.replace("/etc/cursorkeeper/source-tls", str(shown)))
     program = Path(__file__).parent / "plugin_settings/ReadSettings.java"
     command = ["java", "-cp", str(JAR), str(program), *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert (
-        done.stdout.count("mode=KEEP") + done.stdout.count("mode=SHADOW") == len(files)
-        and done.stdout.count(str(token)) == 3
-    )
+    assert done.stdout.count("mode=KEEP") + done.stdout.count("mode=SHADOW") == len(
+        files
+    ) and done.stdout.count(str(token)) == (2 if form else 3)
 
 
 # ---- values for the chart
@@ -188,10 +201,11 @@ def test_the_values_use_what_the_chart_of_this_version_knows(values: Object) -> 
     assert f"apache/pulsar --version {CHART.split()[1]}" in PAGES["index"].text
 
 
-def test_the_page_shows_the_values_as_they_are(values: Object) -> None:
+def test_the_page_shows_the_values_as_they_are() -> None:
+    values = documents(BROKER / "helm/secured/values.yaml")[0]["broker"]
     (shown,) = re.findall(r"```yaml\n(.*?)```", PAGES["index"].text, re.DOTALL)
     part = yaml.safe_load(shown)["broker"]
-    assert len(part["configData"]) == 6 and part == {name: values[name] for name in part}
+    assert len(part["configData"]) == 10 and part == {name: values[name] for name in part}
 
 
 @pytest.mark.parametrize("kubernetes", [OLDEST_WITH_SIDECARS, "1.33", NEWEST])
@@ -212,9 +226,9 @@ def container(values: Object, name: str) -> Object:
     return dict(found)
 
 
-def test_the_daemon_is_the_one_of_the_component(values: Object) -> None:
+def test_the_daemon_is_the_one_of_the_component(values: Object, form: str) -> None:
     """But for its settings, which come from its environment here."""
-    mine, theirs = container(values, "cursorkeeper"), Cluster.of("example").daemon
+    mine, theirs = container(values, "cursorkeeper"), Cluster.of(form or "example").daemon
     for name in (
         "restartPolicy",
         "ports",
@@ -277,25 +291,38 @@ def test_the_broker_finds_what_makes_receipts_wait(values: Object) -> None:
 
 
 @pytest.fixture
-def daemon(values: Object) -> Settings:
+def daemon(values: Object, tmp_path: Path) -> Settings:
     """What it runs with, by its own loader."""
-    return settings.load(environment=environment(container(values, "cursorkeeper")))
+    return loaded_of("", environment(container(values, "cursorkeeper")), tmp_path)
 
 
-def test_broker_and_daemon_find_each_other(values: Object, daemon: Settings) -> None:
+def test_broker_and_daemon_find_each_other(values: Object, form: str, daemon: Settings) -> None:
     conf = by_values(values)
-    assert (
-        conf["cursorKeeperAddress"] == daemon.daemon.listen
-        and conf["cursorKeeperTokenFile"] == daemon.daemon.source_token_file
-    )
+    assert conf["cursorKeeperAddress"] == daemon.daemon.listen
+    if form:
+        shown = {conf[f"brokerClient{each}FilePath"] for each in ("Certificate", "Key")}
+        (mount,) = [m for m in values["extraVolumeMounts"] if "tls" in m["name"]]
+        assert shown == {f"{mount['mountPath']}/{key}" for key in ("tls.crt", "tls.key")}
+        assert (conf["cursorKeeperTlsEnabled"] == "true") is daemon.tls.tls_enabled
+        assert conf["cursorKeeperTlsServerName"] == daemon.tls.tls_server_name
+    else:
+        assert conf["cursorKeeperTokenFile"] == daemon.daemon.source_token_file
     names = {env["name"] for env in container(values, "cursorkeeper")["env"]}
     assert names <= {settings.ENVIRONMENT_PREFIX + name.upper() for name in settings.SETTINGS}
     secrets = {volume["name"]: volume.get("secret") for volume in values["extraVolumes"]}
     places = {
         f"{mount['mountPath']}/{item['path']}": (secrets[mount["name"]]["secretName"], item["key"])
         for mount in container(values, "cursorkeeper")["volumeMounts"]
+        if secrets[mount["name"]] is not None
         for item in secrets[mount["name"]]["items"]
     }
+    if form:
+        daemons = "cursorkeeper-daemon-tls"
+        assert places == {
+            daemon.systems.zookeeper_auth_file: ("cursorkeeper-users", "zookeeper-user"),
+            **{f"{CERTIFICATES}{key}": (daemons, key) for key in CERTIFICATE_KEYS},
+        }
+        return
     assert places == {
         daemon.systems.gateway_token_file: ("cursorkeeper-gateway-tokens", "writer-token"),
         daemon.daemon.source_token_file: ("cursorkeeper-source-token", "source-token"),
@@ -313,17 +340,17 @@ def test_the_pod_gives_broker_and_daemon_time_to_stop(values: Object, daemon: Se
 # ---- gateways beside the chart
 
 
-def gateways() -> list[Object]:
-    return build(BROKER / "helm/gateways")
+def gateways(form: str) -> list[Object]:
+    return build(BROKER / "helm" / form / "gateways")
 
 
 @pytest.mark.parametrize("kubernetes", [OLDEST, NEWEST])
-def test_the_gateways_are_what_kubernetes_takes(kubernetes: str) -> None:
-    assert [line for body in gateways() for line in problems(body, kubernetes)] == []
+def test_the_gateways_are_what_kubernetes_takes(form: str, kubernetes: str) -> None:
+    assert [line for body in gateways(form) for line in problems(body, kubernetes)] == []
 
 
-def test_daemon_and_gateways_belong_together(daemon: Settings) -> None:
-    cluster = Cluster(gateways())
+def test_daemon_and_gateways_belong_together(form: str, daemon: Settings) -> None:
+    cluster, zookeeper = Cluster(gateways(form)), CHARTS_ZOOKEEPER[form]
     flags = cluster.gateway_flags()
     host, _, port = daemon.systems.gateway.rpartition(":")
     assert (
@@ -331,27 +358,27 @@ def test_daemon_and_gateways_belong_together(daemon: Settings) -> None:
         and flags["port"] == port
     )
     assert (
-        flags["metadata-service-uri"] == f"zk+hierarchical://{CHARTS_ZOOKEEPER}/ledgers"
-        and daemon.systems.zookeeper == CHARTS_ZOOKEEPER
+        flags["metadata-service-uri"] == f"zk+hierarchical://{zookeeper}/ledgers"
+        and daemon.systems.zookeeper == zookeeper
     )
-    example = Cluster.of("example").gateway_flags()
+    example = Cluster.of(form or "example").gateway_flags()
     assert {name: flags[name] for name in flags if name != "metadata-service-uri"} == {
         name: example[name] for name in example if name != "metadata-service-uri"
     }
 
 
-def test_the_charts_brokers_reach_the_gateways(pods: Object) -> None:
-    (policy,) = Cluster(gateways()).kind("NetworkPolicy")
+def test_the_charts_brokers_reach_the_gateways(pods: Object, form: str) -> None:
+    (policy,) = Cluster(gateways(form)).kind("NetworkPolicy")
     labels = pods["spec"]["template"]["metadata"]["labels"]
     peers = [peer["podSelector"]["matchLabels"] for peer in policy["spec"]["ingress"][0]["from"]]
     assert any(selector.items() <= labels.items() for selector in peers)
 
 
-def test_every_image_is_of_this_release_and_is_built(values: Object) -> None:
+def test_every_image_is_of_this_release_and_is_built(values: Object, form: str) -> None:
     images = [one["image"] for one in values["initContainers"]]
     images += [
         one["image"]
-        for body in gateways()
+        for body in gateways(form)
         if body["kind"] == "Deployment"
         for one in body["spec"]["template"]["spec"]["containers"]
     ]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from cursorkeeper.access import identities_file
 from cursorkeeper.core.table import State
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
 from daemon.tests.deployment import code_facts
@@ -42,7 +43,39 @@ KNOWN_TO_BOTH = {
     "volumes",
 }
 """Keys of a service that Compose v2 and docker-compose 1.29 read alike."""
-each_service = pytest.mark.parametrize("name", sorted(SERVICES))
+
+
+def laid_over(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """As Compose does it: what is a mapping is merged, volumes are added, the rest is replaced."""
+    out = dict(base)
+    for key, value in more.items():
+        if isinstance(value, dict) and key in base:
+            out[key] = laid_over(base[key] or {}, value)
+        else:
+            out[key] = [*base.get(key, []), *value] if key == "volumes" and value else value
+    return out
+
+
+OVER = yaml.safe_load((ROOT / "deploy/compose.secured.yaml").read_text())
+SECURED: dict[str, dict[str, Any]] = {
+    name: laid_over(SERVICES.get(name, {}), OVER["services"].get(name, {}))
+    for name in {*SERVICES, *OVER["services"]}
+}
+VOLUMES = {**FILE["volumes"], **OVER["volumes"]}
+OF_THE_REPOSITORY = "./secured-compose"
+each_service = pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        *(("", name) for name in sorted(SERVICES)),
+        *(("secured", name) for name in sorted(SECURED)),
+    ],
+)
+ONCE = ("init-cluster", "certificates")
+"""They end when they have done their part."""
+
+
+def service_of(form: str, name: str) -> dict[str, Any]:
+    return (SECURED if form else SERVICES)[name]
 
 
 def seconds(text: str) -> float:
@@ -55,9 +88,10 @@ def flag(service: str, name: str) -> str:
 
 
 @each_service
-def test_a_service_is_confined(name: str) -> None:
-    service = SERVICES[name]
-    assert set(service) <= KNOWN_TO_BOTH
+def test_a_service_is_confined(form: str, name: str) -> None:
+    service = service_of(form, name)
+    # the volume of certificates is root's at first: who writes there has no capability, either
+    assert set(service) <= KNOWN_TO_BOTH | ({"user"} if name == "certificates" else set())
     assert (
         service["read_only"] is True
         and service["cap_drop"] == ["ALL"]
@@ -65,19 +99,27 @@ def test_a_service_is_confined(name: str) -> None:
     )
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert re.fullmatch(r"\d+m", service["mem_limit"])
-    assert service["restart"] == ("no" if name == "init-cluster" else "unless-stopped")
+    assert service["restart"] == ("no" if name in ONCE else "unless-stopped")
     assert service["logging"]["options"].keys() == {"max-size", "max-file"}
 
 
 @each_service
-def test_a_service_is_open_on_loopback_only_and_keeps_its_data_in_named_volumes(name: str) -> None:
-    for port in SERVICES[name].get("ports", []):
+def test_a_service_is_open_on_loopback_only_and_keeps_its_data_in_named_volumes(
+    form: str, name: str
+) -> None:
+    service = service_of(form, name)
+    for port in service.get("ports", []):
         assert re.fullmatch(r"127\.0\.0\.1:\$\{[A-Z_]+:-(\d+)\}:\1", port), (
             "a variable whose default is the port itself"
         )
-    for volume in SERVICES[name].get("volumes", []):
-        assert volume.partition(":")[0] in FILE["volumes"]
-    assert set(SERVICES[name]["networks"]) <= set(FILE["networks"])
+    for volume in service.get("volumes", []):
+        source, _, place = volume.partition(":")
+        if source in VOLUMES:
+            assert place.endswith(":ro") or source != "certificates" or name == "certificates"
+        else:
+            assert source.startswith(OF_THE_REPOSITORY) and place.endswith(":ro")
+            assert (ROOT / "deploy" / source).exists()
+    assert set(service["networks"]) <= set(FILE["networks"])
 
 
 def test_every_volume_has_one_service() -> None:
@@ -168,6 +210,49 @@ def test_settings_and_flags_are_the_codes() -> None:
         word for word in SERVICES["source"]["command"] if word.startswith("--")
     } <= code_facts.module_flags("demo/steady.py")
     assert flag("gateway", "--writable-bookies-min") == str(Settings.of().ledgers.ack_quorum)
+
+
+def test_the_secured_form_encrypts_and_knows_who_calls() -> None:
+    gateway, daemon, source = (SECURED[name] for name in ("gateway", "daemon", "source"))
+    flags = {word[2:] for word in gateway["command"] if word.startswith("--")}
+    assert flags <= code_facts.gateway_flags() and "insecure" not in flags
+    assert {"tls-require-trusted-client-cert-on-connect", "identities-file"} <= flags
+    plain = [word for word in SERVICES["gateway"]["command"] if word != "--insecure"]
+    assert gateway["command"][: len(plain)] == plain
+    settings = {
+        key.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for key, value in daemon["environment"].items()
+    }
+    assert set(settings) <= code_facts.settings()
+    switches = ("tls_enabled", "gateway_tls_enabled", "tls_require_trusted_client_cert_on_connect")
+    assert [settings[name] for name in (*switches, "insecure")] == ["true"] * 3 + ["false"]
+    begin = SERVICES["source"]["command"]
+    assert source["command"][: len(begin)] == begin
+    words = {word for word in source["command"] if word.startswith("--")}
+    assert words <= code_facts.module_flags("demo/steady.py")
+    made = {"authority.pem"} | {
+        f"{name}{end}.pem"
+        for name in SECURED["certificates"]["command"][2:]
+        for end in ("", "-key")
+    }
+    named = [*gateway["command"], *daemon["environment"].values(), *source["command"]]
+    assert {word.rpartition("/")[2] for word in named if word.startswith("/certificates/")} == made
+    for name, caller in (("gateway", "daemon"), ("daemon", "source")):
+        file = ROOT / f"deploy/secured-compose/{name}.json"
+        assert len(identities_file.read(str(file)).certificates) == 1
+        assert f'"CN={caller}"' in file.read_text()
+    for waiting in ("gateway", "daemon", "source", "prometheus"):
+        condition = SECURED[waiting]["depends_on"]["certificates"]["condition"]
+        assert condition == "service_completed_successfully"
+
+
+def test_prometheus_asks_the_same_in_both_forms() -> None:
+    files = ("prometheus/prometheus.yaml", "secured-compose/prometheus.yaml")
+    plain, secured = (yaml.safe_load((ROOT / "deploy" / file).read_text()) for file in files)
+    for job in secured["scrape_configs"]:
+        assert job.pop("scheme") == "https"
+        assert job.pop("tls_config") == {"ca_file": "/certificates/authority.pem"}
+    assert secured == plain
 
 
 def test_bookies_differ_by_name_alone() -> None:

@@ -12,7 +12,10 @@ from daemon.tests.deployment.cluster import Cluster, port
 from daemon.tests.deployment.places import DOCS, KUBERNETES, RENDERED, ROOT, SYSTEMD, version
 
 PAGES = {
-    "kubernetes": (DOCS / "run/kubernetes.md", (ROOT, KUBERNETES, KUBERNETES / "overlays/example")),
+    "kubernetes": (
+        DOCS / "run/kubernetes.md",
+        (ROOT, KUBERNETES, KUBERNETES / "overlays/example", KUBERNETES / "overlays/secured"),
+    ),
     "systemd": (DOCS / "run/systemd.md", (ROOT, SYSTEMD)),
 }
 NAMES = (

@@ -25,7 +25,7 @@ from daemon.tests.deployment.cluster import (
     probes,
     sleep_before_stop_s,
 )
-from daemon.tests.deployment.places import OVERLAYS, ROOT, TARGETS, version
+from daemon.tests.deployment.places import OVERLAYS, PLAIN, ROOT, SECURED, TARGETS, version
 
 JAVA = ROOT / "java/gateway/src/main/java/io/cursorkeeper/gateway"
 JAR = ROOT / "java/gateway/target/cursorkeeper-gateway.jar"
@@ -148,11 +148,11 @@ def test_both_variants_are_the_same_daemon() -> None:
     assert pod(native.broker)["volumes"] == pod(second.broker)["volumes"]
 
 
-@pytest.mark.parametrize("target", OVERLAYS)
+@pytest.mark.parametrize("target", PLAIN)
 def test_the_component_adds_to_the_broker_and_changes_nothing(target: str) -> None:
     from daemon.tests.deployment.places import KUBERNETES, documents
 
-    mine = documents(KUBERNETES / "overlays/example/stack/broker.yaml")[0]
+    mine = documents(KUBERNETES / "overlays/pulsar/broker.yaml")[0]
     theirs = Cluster.of(target).broker
     assert theirs["metadata"].pop("namespace")
     template = theirs["spec"]["template"]
@@ -225,7 +225,9 @@ def test_liveness_of_the_gateway_does_not_ask_for_its_neighbours(target: str) ->
     """
     asked = probes(container(Cluster.of(target).gateway, "gateway"))
     assert asked["liveness"]["httpGet"]["path"] == asked["startup"]["httpGet"]["path"] == "/metrics"
-    assert set(asked["readiness"]) & {"grpc", "httpGet", "exec"} == {"grpc"}
+    # the kubelet's own gRPC probe knows no TLS
+    (readiness,) = set(asked["readiness"]) & {"grpc", "httpGet", "exec"}
+    assert readiness == ("httpGet" if target == SECURED else "grpc")
     assert 'path.equals("/metrics")' in code_facts.java(JAVA / "service/MetricsServer.java")
 
 
@@ -279,7 +281,7 @@ def test_the_memory_fits_what_the_image_gives_the_jvm() -> None:
 # ---- tokens, versions, names
 
 
-@pytest.mark.parametrize("target", OVERLAYS)
+@pytest.mark.parametrize("target", PLAIN)
 def test_token_files_are_mounted_where_they_are_looked_for(target: str, tmp_path: Path) -> None:
     cluster = Cluster.of(target)
     settings, flags = loaded(cluster, tmp_path), cluster.gateway_flags()
@@ -310,7 +312,7 @@ def test_the_daemon_does_not_get_the_readers_token() -> None:
     } == {"source-token"}
 
 
-@pytest.mark.parametrize("target", OVERLAYS)
+@pytest.mark.parametrize("target", PLAIN)
 def test_example_tokens_differ_and_say_what_they_are(target: str) -> None:
     cluster = Cluster.of(target)
     tokens = [
@@ -344,7 +346,9 @@ def test_what_is_ours_says_so(target: str) -> None:
     cluster = Cluster.of(target)
     for body in cluster.objects:
         labels = body["metadata"].get("labels", {})
-        if body["metadata"]["name"].startswith("cursorkeeper-") and body["kind"] != "Secret":
+        name = body["metadata"]["name"]
+        is_of_the_overlay = body["kind"] == "Secret" or name.startswith("cursorkeeper-identities-")
+        if name.startswith("cursorkeeper-") and not is_of_the_overlay:
             assert labels["app.kubernetes.io/part-of"] == "cursorkeeper"
             assert labels["app.kubernetes.io/version"] == version()
             assert (

@@ -11,8 +11,16 @@ import pytest
 from daemon.tests.deployment.cluster import Cluster, containers, pod, probes
 from daemon.tests.deployment.places import OVERLAYS, TARGETS, Object
 
-OVERLAYS_SECRETS = {"cursorkeeper-gateway-tokens"}
-"""What base/ leaves to its overlays."""
+LEFT = {
+    "base": {"cursorkeeper-gateway-tokens"},
+    "secured": {
+        "cursorkeeper-gateway-tls",
+        "cursorkeeper-daemon-tls",
+        "cursorkeeper-source-tls",
+        "cursorkeeper-users",
+    },
+}
+"""Secrets that base/ leaves to its overlays, and the secured one to its user."""
 
 
 def labels_match(selector: Object, labels: Object) -> bool:
@@ -67,9 +75,7 @@ def test_configmaps_and_secrets_exist_with_their_keys(target: str) -> None:
         for kind, name, _, optional in asked
         if not optional and (kind, name) not in there
     }
-    assert missing == (
-        {("Secret", name) for name in OVERLAYS_SECRETS} if target == "base" else set()
-    )
+    assert missing == {("Secret", name) for name in LEFT.get(target, set())}
     unused = set(there) - {(kind, name) for kind, name, _, _ in asked}
     assert {name.rsplit("-", 1)[0] for _, name in unused} == (
         {"cursorkeeper-daemon"} if target == "base" else set()

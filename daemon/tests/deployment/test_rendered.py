@@ -117,11 +117,25 @@ def test_merging_puts_new_items_first_and_changes_named_ones() -> None:
     }
 
 
+def test_merging_takes_away_what_the_patch_says() -> None:
+    base = {"volumes": [{"name": "a"}, {"name": "b"}], "probe": {"grpc": {"port": 1}, "x": 1}}
+    patch = {
+        "volumes": [{"name": "a", "$patch": "delete"}, {"name": "c"}],
+        "probe": {"grpc": None, "httpGet": {}},
+    }
+    assert merge(base, patch) == {
+        "volumes": [{"name": "c"}, {"name": "b"}],
+        "probe": {"x": 1, "httpGet": {}},
+    }
+
+
 def test_merging_refuses_to_guess() -> None:
     for base, patch in (
         ({"tolerations": [{"key": "a"}]}, {"tolerations": [{"key": "b"}]}),
-        ({"a": 1}, {"a": None}),
+        ({"a": 1}, {"b": None}),
         ({}, {"$patch": "x"}),
+        ({"env": [{"name": "a"}]}, {"env": [{"name": "b", "$patch": "delete"}]}),
+        ({"env": [{"name": "a"}]}, {"env": [{"name": "a", "$patch": "replace"}]}),
     ):
         with pytest.raises(Unsupported):
             merge(base, patch)

@@ -27,6 +27,9 @@ CASES = [
     ("example", OLDEST_WITH_SIDECARS),
     ("example", "1.33"),
     ("example", NEWEST),
+    ("secured", OLDEST_WITH_SIDECARS),
+    ("secured", "1.33"),
+    ("secured", NEWEST),
     ("example-second-container", OLDEST),
     ("example-second-container", NEWEST),
 ]

@@ -15,11 +15,14 @@ import pytest
 from cursorkeeper import settings
 from cursorkeeper.settings import ENVIRONMENT_PREFIX, Settings
 from daemon.tests.deployment import code_facts
+from daemon.tests.deployment.cluster import CERTIFICATES, loaded_of
 from daemon.tests.deployment.places import DOCS, ROOT, SYSTEMD
 from daemon.tests.deployment.units import Unit, UnitError, _parse, environment_file, properties
 
 JAVA = ROOT / "java/gateway/src/main/java/io/cursorkeeper/gateway"
 NAMES = ("cursorkeeper", "cursorkeeper-gateway")
+FORMS = ("", "secured")
+"""Folders in deploy/systemd: the units as they are, and with the drop-ins of the secured form."""
 CREDENTIALS = "/run/credentials"
 SPARE_S = 5.0
 CLOSED = {
@@ -64,20 +67,24 @@ def java_default(flag: str) -> int:
     return int(value.replace("_", ""))
 
 
+@pytest.fixture(params=FORMS)
+def form(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def daemon_settings() -> Settings:
+def daemon_settings(form: str, tmp_path: Path) -> Settings:
     """What the daemon of these examples runs with, by its own loader: file, then the unit's
     environment, then cursorkeeper.env.
     """
-    unit = Unit.of("cursorkeeper")
+    certificate = ("tls.crt", "tls.key", "ca.crt")
+    place = f"{CREDENTIALS}/cursorkeeper.service/"
     environment = {
-        name: value.replace("%d", f"{CREDENTIALS}/cursorkeeper.service")
-        for name, value in unit.environment().items()
+        name: value.replace("%d/", CERTIFICATES if value.endswith(certificate) else place)
+        for name, value in Unit.of("cursorkeeper", form).environment().items()
     }
-    return settings.load(
-        file=SYSTEMD / "cursorkeeper.toml",
-        environment=environment | environment_file("cursorkeeper.env"),
-    )
+    text = (SYSTEMD / form / "cursorkeeper.toml").read_text()
+    return loaded_of(text, environment | environment_file("cursorkeeper.env"), tmp_path)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -139,12 +146,16 @@ def test_the_gateway_has_time_to_stop_and_ends_well() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_credential_that_is_used_is_loaded(name: str) -> None:
-    unit = Unit.of(name)
-    used = re.findall(r"%d/([\w-]+)", " ".join([unit.one("ExecStart"), *unit.all("Environment")]))
+def test_every_credential_that_is_used_is_loaded(name: str, form: str) -> None:
+    unit = Unit.of(name, form)
+    words = " ".join([unit.one("ExecStart"), *unit.environment().values()])
+    used = re.findall(r"%d/([\w.-]+)", words)
     assert used and set(used) == set(unit.credentials())
     for credential, file in unit.credentials().items():
-        assert file == f"/etc/cursorkeeper/tokens/{credential}"
+        folder = "tokens" if not form else "users"
+        if credential.startswith(("tls.", "ca.")):
+            folder = "tls/daemon" if name == "cursorkeeper" else "tls/gateway"
+        assert file == f"/etc/cursorkeeper/{folder}/{credential}"
 
 
 def test_daemon_and_gateway_on_one_machine_share_the_writers_token() -> None:
@@ -154,57 +165,75 @@ def test_daemon_and_gateway_on_one_machine_share_the_writers_token() -> None:
     assert "source-token" not in gateway.credentials()
 
 
-def test_the_daemons_examples_are_settings(daemon_settings: Settings) -> None:
-    assert (
-        daemon_settings.systems.gateway_token_file
-        == f"{CREDENTIALS}/cursorkeeper.service/writer-token"
-    )
-    assert (
-        daemon_settings.daemon.source_token_file
-        == f"{CREDENTIALS}/cursorkeeper.service/source-token"
-    )
+def test_the_daemons_examples_are_settings(daemon_settings: Settings, form: str) -> None:
+    credentials = f"{CREDENTIALS}/cursorkeeper.service"
+    systems, own = daemon_settings.systems, daemon_settings.daemon
+    named = (systems.gateway_token_file, own.source_token_file, systems.zookeeper_auth_file)
+    tokens = (f"{credentials}/writer-token", f"{credentials}/source-token", "")
+    assert named == (("", "", f"{credentials}/zookeeper-user") if form else tokens)
     assert daemon_settings.ledgers.password, "the example names it, commented out"
     known = {ENVIRONMENT_PREFIX + name.upper() for name in settings.SETTINGS}
     own = {
         name
-        for name in Unit.of("cursorkeeper").environment()
+        for name in Unit.of("cursorkeeper", form).environment()
         if name.startswith(ENVIRONMENT_PREFIX)
     }
     assert own | set(environment_file("cursorkeeper.env")) <= known
 
 
-def test_nothing_in_the_file_is_overruled_by_the_environment() -> None:
+def test_nothing_in_the_file_is_overruled_by_the_environment(form: str) -> None:
     there = {
         ENVIRONMENT_PREFIX + name.upper()
-        for name in tomllib.loads((SYSTEMD / "cursorkeeper.toml").read_text())
+        for name in tomllib.loads((SYSTEMD / form / "cursorkeeper.toml").read_text())
     }
     assert not there & {
-        *Unit.of("cursorkeeper").environment(),
+        *Unit.of("cursorkeeper", form).environment(),
         *environment_file("cursorkeeper.env"),
     }
     assert f"{ENVIRONMENT_PREFIX}PASSWORD" not in there, "everybody may read that file"
 
 
-def test_daemon_and_gateway_of_the_examples_belong_together(daemon_settings: Settings) -> None:
-    flags = properties("gateway.properties")
-    assert daemon_settings.systems.gateway == f"{flags['host']}:{flags['port']}"
+def test_daemon_and_gateway_of_the_examples_belong_together(
+    daemon_settings: Settings, form: str
+) -> None:
+    flags = properties("gateway.properties", form)
+    host = "gateway.example.com" if form else flags["host"]  # a name that its certificate has
+    assert daemon_settings.systems.gateway == f"{host}:{flags['port']}"
     form = re.fullmatch(r"zk\+hierarchical://([^/]+)/ledgers", flags["metadata-service-uri"])
     assert form is not None and form[1].split(";") == daemon_settings.systems.zookeeper.split(",")
     assert int(flags["writable-bookies-min"]) <= daemon_settings.ledgers.ack_quorum
 
 
-def test_the_gateways_flags_are_flags() -> None:
-    command = Unit.of("cursorkeeper-gateway").command()
+def test_the_gateways_flags_are_flags(form: str) -> None:
+    command = Unit.of("cursorkeeper-gateway", form).command()
     at = command.index("gateway")
     given = [word.removeprefix("--") for word in command[at:] if word.startswith("--")]
     assert set(given) - {"config"} <= code_facts.gateway_flags()
-    assert set(properties("gateway.properties")) <= code_facts.gateway_flags()
-    assert not set(given) & set(properties("gateway.properties")), "the command line would win"
+    there = set(properties("gateway.properties", form))
+    assert there <= code_facts.gateway_flags()
+    assert not set(given) & there, "the command line would win"
 
 
-def test_the_paths_are_the_ones_that_the_page_installs() -> None:
+def test_the_secured_form_changes_nothing_else() -> None:
+    """A drop-in keeps how the JVM is started, and every line of the unit but for credentials."""
+    for name in NAMES:
+        plain, secured = Unit.of(name), Unit.of(name, "secured")
+        changed = {key for key in secured.values if secured.values[key] != plain.values[key]}
+        assert changed <= {
+            ("Service", each) for each in ("LoadCredential", "ExecStart", "Environment")
+        }
+    plain, secured = (Unit.of("cursorkeeper-gateway", form).command() for form in FORMS)
+    until = plain.index("--config") + 2
+    assert secured[:until] == plain[:until]
+    assert not any("token" in word for word in secured)
+    place = f"{CREDENTIALS}/cursorkeeper-gateway.service/"
+    used = {value for value in properties("bookkeeper.conf", "secured").values() if "/" in value}
+    assert used == {f"{place}{key}" for key in ("tls.crt", "tls.key", "ca.crt")}
+
+
+def test_the_paths_are_the_ones_that_the_page_installs(form: str) -> None:
     page = (DOCS / "run/systemd.md").read_text()
-    units = [Unit.of(name) for name in NAMES]
+    units = [Unit.of(name, form) for name in NAMES]
     files = {value.lstrip("-") for unit in units for value in unit.all("EnvironmentFile")}
     files |= {
         word for unit in units for word in unit.command() if word.startswith(("/etc/", "/opt/"))
@@ -218,6 +247,8 @@ def test_the_paths_are_the_ones_that_the_page_installs() -> None:
         "cursorkeeper-gateway.env",
     ):
         assert f"/etc/cursorkeeper/{name}" in files and (SYSTEMD / name).is_file()
+    for file in (SYSTEMD / "secured").iterdir():
+        assert f"deploy/systemd/secured/{file.name}" in page
     for unit in units:
         for credential in unit.credentials():
             assert credential in page

@@ -31,9 +31,12 @@ class Unit:
     values: dict[tuple[str, str], list[str]]
 
     @classmethod
-    def of(cls, name: str) -> Unit:
-        """The file of that name in deploy/systemd. Raises UnitError."""
-        return cls(name, _parse(SYSTEMD / f"{name}.service"))
+    def of(cls, name: str, form: str = "") -> Unit:
+        """The file of that name in deploy/systemd, with the drop-in of a form. Raises UnitError."""
+        values = _parse(SYSTEMD / f"{name}.service")
+        if form:
+            _parse(SYSTEMD / form / f"{name}.conf", values)
+        return cls(name, values)
 
     def all(self, directive: str, section: str = "Service") -> list[str]:
         """Every value of a directive."""
@@ -69,8 +72,11 @@ class Unit:
         return dict(value.split(":", 1) for value in self.all("LoadCredential"))
 
 
-def _parse(file: Path) -> dict[tuple[str, str], list[str]]:
-    values: dict[tuple[str, str], list[str]] = {}
+def _parse(
+    file: Path, before: dict[tuple[str, str], list[str]] | None = None
+) -> dict[tuple[str, str], list[str]]:
+    """`before`: what a drop-in is added to. An empty value takes those before it away."""
+    values = {} if before is None else before
     section = ""
     text = file.read_text().replace("\\\n", " ")
     for line in (line.strip() for line in text.splitlines()):
@@ -84,7 +90,11 @@ def _parse(file: Path) -> dict[tuple[str, str], list[str]]:
         form = re.fullmatch(r"([A-Z]\w+)=(.*)", line)
         if form is None or not section:
             raise UnitError(f"{file.name}: {line}")
-        values.setdefault((section, form[1]), []).append(" ".join(form[2].split()))
+        given = values.setdefault((section, form[1]), [])
+        if not form[2] and before is not None:
+            given.clear()
+        else:
+            given.append(" ".join(form[2].split()))
     return values
 
 
@@ -95,11 +105,11 @@ def environment_file(name: str) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def properties(name: str) -> dict[str, str]:
-    """Of an example of a properties file."""
+def properties(name: str, form: str = "") -> dict[str, str]:
+    """Of an example of a properties file. `form`: a folder of deploy/systemd."""
     lines = [
         line
-        for line in (SYSTEMD / name).read_text().splitlines()
+        for line in (SYSTEMD / form / name).read_text().splitlines()
         if line and not line.startswith("#")
     ]
     return dict(line.split("=", 1) for line in lines)

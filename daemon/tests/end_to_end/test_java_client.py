@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from cursorkeeper.demo.certificates import CLIENT, SERVER, Authority
 from cursorkeeper.demo.stack import Standalone
 from daemon.tests.end_to_end.conftest import Daemons, kill
-from daemon.tests.support.certificates import CLIENT, SERVER, Authority
 
 pytestmark = pytest.mark.jvm
 

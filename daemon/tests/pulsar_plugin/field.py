@@ -25,9 +25,9 @@ from cursorkeeper.demo.stack import QUICK, LocalCluster
 from cursorkeeper.demo.stack.standalone import Standalone
 from daemon.tests.pulsar_plugin.clients import Clients
 from daemon.tests.pulsar_plugin.jar import jar_of
-from daemon.tests.pulsar_plugin.sessions import end_session_of
 from tools.brokers.cluster import PulsarBroker, PulsarCluster
 from tools.brokers.play import plugin_conf
+from tools.brokers.sessions import end_session_of
 
 NAMESPACE = "public/default"
 BOUND = "public/bound"

@@ -6,31 +6,39 @@ every command works with the daemon's own settings, and says what is missing wit
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from cursorkeeper.cli.main import LAZY
 from cursorkeeper.demo.processes import LineProcess
 from cursorkeeper_client import Client, CursorState
 from cursorkeeper_client.ack_stream.connection import SourceConnection
 from cursorkeeper_client.tls import TlsFiles
 from daemon.tests.end_to_end.workload import Driver, check
-from daemon.tests.pulsar_plugin.one_topic import consumed, traffic
-from daemon.tests.secured import pulsar
-from daemon.tests.secured.cluster import NAME, Secured
-from daemon.tests.secured.system import System, toml
+from daemon.tests.pulsar_plugin.jar import JAR, LINES
+from daemon.tests.pulsar_plugin.one_topic import CONF, consumed, traffic
+from daemon.tests.secured import commands, deployed
 from daemon.tests.source.random_acks import LAYOUT, START
 from daemon.tests.support.frozen import freeze
-from tools.brokers.traffic import SUBSCRIPTION, Counted, Produced, Topic
+from tools.brokers.play import plugin_conf
+from tools.brokers.secured.broker import (
+    CLIENT_ROLE,
+    SecuredBroker,
+    client_conf,
+    cluster_of,
+    plugin_link,
+)
+from tools.brokers.secured.cluster import NAME, Secured
+from tools.brokers.secured.system import System, toml
+from tools.brokers.traffic import SUBSCRIPTION, Consumed, Counted, Produced, Topic, compiled
 
 pytestmark = pytest.mark.jvm
+VERSION = LINES["5.0"]
 TOPIC, SUB = "persistent://public/default/secured", "sub"
 CURSOR, COPY = f"{TOPIC}|{SUB}", f"{TOPIC}|copy"
 ERROR_MAX_S = 60.0
@@ -42,7 +50,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     cluster = Secured(tmp_path_factory.mktemp("secured"))
     try:
         cluster.start()
-        made = System(cluster)
+        made = System(cluster, {"inline_state_max_bytes": 0})
         try:
             made.start()
             yield made
@@ -70,6 +78,8 @@ async def state_of(system: System, topic: str) -> CursorState:
 
 async def test_confirmed_acks_outlive_kills_and_every_command_works(daemon: System) -> None:
     system = daemon
+    # a gateway shows its certificate to itself, too
+    assert "the warm-up failed" not in system.gateway.log.read_text()
     async with Client(system.address, system.client_settings()) as client, asyncio.timeout(240):
         driver = Driver(client.cursor(TOPIC, SUB, layout=LAYOUT, start=START), 61)
         await driver.cursor.opened()
@@ -93,16 +103,45 @@ async def test_confirmed_acks_outlive_kills_and_every_command_works(daemon: Syst
     await system.daemon.stop()
     truth = driver.truth
     acked = truth.confirmed | truth.wholly(truth.confirmed_indexes)
-    await asyncio.to_thread(every_command_works, system, acked)
+    await asyncio.to_thread(commands.on_cursors, system, CURSOR, COPY, acked)
 
 
-SMALL = """\
-{"type":"cursor","format":1,"topic":"persistent://public/default/small","subscription":"s",\
-"markDelete":[7,3],"epoch":3,"generation":2,"markDeleteProperties":{},"cursorProperties":{},\
-"layout":[[7,"OPEN",0]]}
-{"type":"acks","ledger":7,"ranges":[[5,6],[9,9]]}
-{"type":"end","acked":3,"partials":0,"lines":2}
-"""
+def test_no_command_is_forgotten() -> None:
+    """A new one has its place in a story of this folder, or a reason to have none."""
+    tried = commands.ON_CURSORS | commands.ON_PULSAR | commands.ON_THE_WAY_BACK | commands.SERVERS
+    assert tried | commands.ELSEWHERE.keys() == LAZY.keys()
+    assert not tried & commands.ELSEWHERE.keys()
+    assert {words[0] for words in COMMANDS} >= tried - commands.SERVERS - {"set-acl"}
+
+
+async def test_the_secured_forms_of_deploy_run_as_they_are(system: System) -> None:
+    """Each with its own files, on this cluster: an ack becomes durable, and probes find it well."""
+
+    async def runs(name: str) -> None:
+        form = deployed.Deployed(name, system.cluster)
+        try:
+            await asyncio.to_thread(form.gateway.start)
+            await form.daemon.start()
+            await form.daemon.line()
+            async with Client(form.address, form.client_settings()) as client:
+                driver = Driver(
+                    client.cursor(f"{TOPIC}-{name}", SUB, layout=LAYOUT, start=START), 7
+                )
+                await driver.cursor.opened()
+                await driver.send_some(3)
+                await driver.cursor.durable(timeout_s=120)
+            assert driver.truth.confirmed == driver.truth.sent
+            assert await asyncio.to_thread(form.probed, *deployed.PROBES[name]) == 0
+            await form.daemon.stop()
+        finally:
+            await form.daemon.kill()
+            await asyncio.to_thread(form.gateway.kill)
+
+    async with asyncio.timeout(240), asyncio.TaskGroup() as together:
+        for name in deployed.FORMS:
+            together.create_task(runs(name))
+
+
 EXPECTS_TLS = r"closed the connection: .*zookeeper_tls_enabled"
 COMMANDS = (
     ("ls",),
@@ -123,7 +162,7 @@ COMMANDS = (
 async def test_who_shows_nothing_or_too_little_is_told_what_is_missing(daemon: System) -> None:
     """Each command ends by itself, with a word about the very thing."""
     system, secured = daemon, daemon.cluster
-    file = secured.written("small.jsonl", SMALL)
+    file = secured.written("small.jsonl", commands.SMALL)
     bare = {
         "zookeeper": f"{NAME}:{secured.secure}",
         "gateway": system.gateway_address,
@@ -191,6 +230,8 @@ async def test_who_shows_nothing_or_too_little_is_told_what_is_missing(daemon: S
 
 
 MESSAGES = 6_000
+FEW_MESSAGES = 2_000
+"""Half of them are holes: five times what a znode of this version holds."""
 
 
 ACKS_IN_FLIGHT_MAX = 1_000
@@ -211,94 +252,53 @@ async def test_a_broker_with_tls_and_tokens_delivers_nothing_confirmed_again(
     daemon: System, tmp_path: Path
 ) -> None:
     """A client with a token acks every second message. The daemon is killed while acks wait for it,
-    and after the last receipt daemon and broker.
+    and after the last receipt daemon and broker. Another topic leaves: the broker closes it, its
+    cursor is exported, and the broker goes on with Pulsar's own.
     """
     system = daemon
-    cluster = await asyncio.to_thread(pulsar.cluster_of, system, tmp_path / "pulsar")
+    cluster, classes = await asyncio.gather(
+        asyncio.to_thread(cluster_of, system, tmp_path / "pulsar", VERSION),
+        asyncio.to_thread(compiled, VERSION, tmp_path / "traffic"),
+    )
     try:
-        broker = pulsar.SecuredBroker(cluster, system)
+        conf = {**CONF, **plugin_conf(VERSION, system.address), **plugin_link(system)}
+        broker = SecuredBroker(cluster, system, conf=conf, extra_class_path=[JAR])
         await asyncio.to_thread(broker.start)
-        await asyncio.to_thread(broker.admit, "public/default", pulsar.CLIENT_ROLE)
-        topic = Topic(
-            pulsar.VERSION,
-            broker.service_url,
-            "persistent://public/default/tokens",
-            MESSAGES,
-            tmp_path / "traffic.log",
-            client=pulsar.client_conf(system),
-            every_second=True,
+        await asyncio.to_thread(broker.admit, "public/default", CLIENT_ROLE)
+        topic, leaving = (
+            Topic(
+                VERSION,
+                broker.service_url,
+                f"persistent://public/default/{name}",
+                messages,
+                tmp_path / f"{name}.log",
+                classes,
+                client_conf(system),
+                every_second=True,
+            )
+            for name, messages in (("tokens", MESSAGES), ("leaving", FEW_MESSAGES))
         )
-        await traffic(topic, "produce", Produced)
+        await asyncio.gather(*(traffic(each, "produce", Produced) for each in (topic, leaving)))
         async with consumed(topic, lambda one: met_by_a_kill(one, system)) as receipts:
             await asyncio.gather(system.daemon.kill(), asyncio.to_thread(broker.kill))
         await asyncio.gather(system.start_daemon(), asyncio.to_thread(broker.start))
         counted = await traffic(topic, "count", Counted)
-        assert receipts.acked == counted.unacked == MESSAGES // 2
-        assert counted.confirmed_again == counted.unacked_not_delivered == 0
-        await asyncio.to_thread(commands_on_pulsar_work, system, f"{topic.name}|{SUBSCRIPTION}")
+        is_unharmed(topic, receipts, counted)
+        async with consumed(leaving) as left:
+            pass
+        cursor = f"{leaving.name}|{SUBSCRIPTION}"
+        await asyncio.to_thread(commands.on_pulsar, system, f"{topic.name}|{SUBSCRIPTION}")
+        await asyncio.to_thread(broker.stop)
+        await system.daemon.stop()
+        await asyncio.to_thread(commands.on_the_way_back, system, cursor, VERSION)
+        broker.conf["cursorKeeperMode"] = "off"
+        await asyncio.to_thread(broker.start)
+        is_unharmed(leaving, left, await traffic(leaving, "count", Counted))
     finally:
         await asyncio.to_thread(cluster.kill)
 
 
-def commands_on_pulsar_work(system: System, cursor: str) -> None:
-    """Also those that look at Pulsar's own metadata, or make cursors of it."""
-    topic, _, _ = cursor.partition("|")
-    second = ("--root", "/cursorkeeper/second")
-    with ThreadPoolExecutor(3) as threads:
-        orphans, assessed, imported, exported = threads.map(
-            lambda words: said(system.tool(*words, "--json")),
-            [
-                # those of cursors that were made without a broker, if there are any
-                ("orphans", "--percent-max", "100"),
-                ("assess", "--all"),
-                ("import-pulsar", cursor, *second),
-                ("export-pulsar", cursor, "--live", "--dry-run"),
-            ],
-        )
-    assert topic not in {one.get("topic") for one in orphans}
-    assert [one["topic"] for one in assessed[:-1]] == [topic]
-    for done in (imported, exported):
-        [one, summary] = done
-        assert (one["cursor"], one["ok"], summary["cursors"]) == (cursor, True, 1)
-    [report] = said(system.tool("verify", "--all", *second, "--json"))
-    assert (report["cursor"], report["ok"]) == (cursor, True)
-
-
-def said(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    """Its JSON lines; it went well."""
-    assert done.returncode == 0, (done.args, done.returncode, done.stdout, done.stderr)
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def every_command_works(system: System, acked: set[tuple[int, int]]) -> None:
-    """The daemon has stopped, and closed its cursors."""
-    tool, file = system.tool, str(system.cluster.folder / "cursor.jsonl")
-    with ThreadPoolExecutor(3) as threads:
-        listed, shown, verified = threads.map(
-            lambda words: said(tool(*words, "--json")),
-            [("ls",), ("inspect", CURSOR), ("verify", "--all")],
-        )
-        assert [(one["cursor"], one["state"]) for one in listed] == [(CURSOR, "closed")]
-        assert shown[0]["type"] == "footer" and all(one.get("ok", True) for one in shown)
-        assert verified[0]["ok"] and not verified[0]["atLeast"]
-        assert verified[0]["totals"]["acked"] == len(acked)
-        said(tool("export", CURSOR, "-o", file, "--json"))
-        [made] = said(tool("import", file, "--cursor", COPY, "--json"))
-        assert made["acked"] == verified[0]["totals"]["acked"]
-        swept, restored, forgotten, again = threads.map(
-            lambda words: said(tool(*words, "--json")),
-            [
-                ("gc",),
-                ("restore-footer", COPY, "--as-it-is", "--yes"),
-                ("forget-token", CURSOR),
-                ("export", COPY, "-o", f"{file}.again"),
-            ],
-        )
-    # a daemon that was killed may have left a ledger that no footer came to name
-    assert swept[0]["named"] >= 2 and swept[0]["garbage"] == swept[0]["deleted"]
-    assert swept[0]["failed"] == swept[0]["doubtful"] == 0
-    assert restored[0]["written"] and restored[0]["differences"] == {}
-    assert forgotten[0]["fencingToken"] == 0
-    assert not again[0]["atLeast"]
-    one, other = (Path(each).read_text().splitlines() for each in (file, f"{file}.again"))
-    assert one[1:] == other[1:]
+def is_unharmed(topic: Topic, receipts: Consumed, counted: Counted) -> None:
+    """Nothing that was confirmed came again, and nothing else is missing."""
+    assert receipts.acked == counted.unacked == topic.messages // 2
+    assert counted.confirmed_again == counted.unacked_not_delivered == 0

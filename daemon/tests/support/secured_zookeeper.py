@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from cursorkeeper.demo.certificates import CLIENT, SERVER, Authority
 from cursorkeeper.demo.stack.jar import find_jar
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import CLIENT, SERVER, Authority
 
 NAME = "zookeeper.example.com"
 USER = ("digest", b"keeper:secret")

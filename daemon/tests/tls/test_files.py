@@ -17,12 +17,12 @@ from cursorkeeper import probe
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
 from cursorkeeper.bookkeeper.transport import Service
 from cursorkeeper.core.setting import SettingsError
+from cursorkeeper.demo.certificates import Authority
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings, load
 from cursorkeeper_client import ClientSettings
 from cursorkeeper_client.channels import Dialled
 from cursorkeeper_client.tls import TlsError, TlsFiles
-from daemon.tests.support.certificates import Authority
 
 HOUR = timedelta(hours=1)
 

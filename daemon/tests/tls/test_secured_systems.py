@@ -17,6 +17,7 @@ import pytest
 from cursorkeeper.bookkeeper import LedgerSpec, LedgerState
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper.demo.certificates import CLIENT, Authority
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper.demo.stack.errors import StackError
 from cursorkeeper.demo.stack.java_process import JavaProcess
@@ -24,8 +25,7 @@ from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.errors import AccessDenied
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.secured.cluster import DIGEST, NAME, Secured, lines
-from daemon.tests.support.certificates import CLIENT, Authority
+from tools.brokers.secured.cluster import DIGEST, NAME, Secured, lines
 
 pytestmark = pytest.mark.jvm
 

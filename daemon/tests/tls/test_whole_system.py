@@ -22,12 +22,12 @@ import pytest
 from cursorkeeper.bookkeeper.client import GatewayClient
 from cursorkeeper.bookkeeper.errors import GatewayRetry
 from cursorkeeper.bookkeeper.settings import GatewayClientSettings
+from cursorkeeper.demo.certificates import CLIENT, SERVER, Authority
 from cursorkeeper.demo.processes import DaemonProcess
 from cursorkeeper.demo.stack import Standalone
 from cursorkeeper_client import Client, ClientSettings, CursorStore
 from cursorkeeper_client.errors import CursorKeeperError
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import CLIENT, SERVER, Authority
 
 pytestmark = pytest.mark.jvm
 TOPIC = "persistent://public/default/secured"

@@ -36,7 +36,8 @@ enum Command {
 
     @Override
     void start(Flags flags, Lifetime lifetime) throws Exception {
-      Gateway gateway = Gateway.start(GatewaySettings.of(flags), Systems.of(flags));
+      Gateway gateway =
+          Gateway.start(GatewaySettings.of(Systems.withBrokersTokens(flags)), Systems.of(flags));
       lifetime.add("gateway", gateway::stop);
       Ready ready = new Ready(word()).with("gateway", gateway.address());
       gateway.metricsAddress().ifPresent(address -> ready.with("metrics", address));

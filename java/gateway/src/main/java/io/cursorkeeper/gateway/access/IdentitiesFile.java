@@ -24,7 +24,7 @@ public final class IdentitiesFile {
   /** Throws IllegalArgumentException with a message for people. */
   IdentitiesFile(String file) {
     path = Path.of(file);
-    Secrets.warnIfOthersWrite(AccessSettings.IDENTITIES_FILE, path);
+    Secrets.warnIfOthersWrite("--" + AccessSettings.IDENTITIES_FILE, path);
     try {
       stamp = stamp();
       current = read();

@@ -8,7 +8,10 @@ import java.util.Set;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Files that say who may do what, and are nobody else's: looked at once, at the start. */
+/**
+ * Files that say who may do what, and are nobody else's: looked at once, at the start. {@code said}
+ * is who named the file.
+ */
 final class Secrets {
   private static final Logger LOG = LoggerFactory.getLogger(Secrets.class);
   private static final Set<PosixFilePermission> ANYTHING =
@@ -21,22 +24,19 @@ final class Secrets {
   private Secrets() {}
 
   /** Of a file with a secret: says so if every user of this machine may read or write it. */
-  static void warnIfOthersRead(String flag, Path file) {
-    warn(flag, file, othersRead(file));
+  static void warnIfOthersRead(String said, Path file) {
+    warn(said, file, othersRead(file));
   }
 
   /** Of a file that only says who may what: says so if every user of this machine may write it. */
-  static void warnIfOthersWrite(String flag, Path file) {
-    warn(flag, file, othersWrite(file));
+  static void warnIfOthersWrite(String said, Path file) {
+    warn(said, file, othersWrite(file));
   }
 
-  private static void warn(String flag, Path file, boolean isOpen) {
+  private static void warn(String said, Path file, boolean isOpen) {
     if (isOpen) {
       LOG.warn(
-          "--{} {} is open to every user of this machine: `chmod o= {}` closes it",
-          flag,
-          file,
-          file);
+          "{} {} is open to every user of this machine: `chmod o= {}` closes it", said, file, file);
     }
   }
 

@@ -97,31 +97,37 @@ public final class SignedTokens {
     String audience = flags.text(TOKEN_AUDIENCE);
     require(
         audienceClaim.isEmpty() == audience.isEmpty(),
-        "--"
-            + TOKEN_AUDIENCE_CLAIM
-            + " and --"
-            + TOKEN_AUDIENCE
+        flags.said(TOKEN_AUDIENCE_CLAIM)
+            + " and "
+            + flags.said(TOKEN_AUDIENCE)
             + " go together: the one says where a token names whom it is for, the other who that"
             + " must be");
     require(
         !flags.text(TOKEN_AUTH_CLAIM).isEmpty(),
-        "--" + TOKEN_AUTH_CLAIM + " is empty: sub is the usual one");
+        flags.said(TOKEN_AUTH_CLAIM) + " is empty: sub is the usual one");
     if (secret.isEmpty() && published.isEmpty()) {
       require(
           audience.isEmpty() && flags.text(TOKEN_PUBLIC_ALG).isEmpty(),
-          "settings of signed tokens without a key: name --"
-              + TOKEN_SECRET_KEY
-              + " or --"
-              + TOKEN_PUBLIC_KEY);
+          "settings of signed tokens without a key: name "
+              + flags.said(TOKEN_SECRET_KEY)
+              + " or "
+              + flags.said(TOKEN_PUBLIC_KEY));
       return Optional.empty();
     }
     require(
         secret.isEmpty() || published.isEmpty(),
-        "--" + TOKEN_SECRET_KEY + " and --" + TOKEN_PUBLIC_KEY + ": name one of them");
+        flags.said(TOKEN_SECRET_KEY)
+            + " and "
+            + flags.said(TOKEN_PUBLIC_KEY)
+            + ": name one of them");
     TokenKey key =
         secret.isEmpty()
-            ? TokenKey.published(published, flags.text(TOKEN_PUBLIC_ALG))
-            : TokenKey.secret(secret);
+            ? TokenKey.published(
+                flags.said(TOKEN_PUBLIC_KEY),
+                published,
+                flags.said(TOKEN_PUBLIC_ALG),
+                flags.text(TOKEN_PUBLIC_ALG))
+            : TokenKey.secret(flags.said(TOKEN_SECRET_KEY), secret);
     return Optional.of(
         new SignedTokens(key, flags.text(TOKEN_AUTH_CLAIM), audienceClaim, audience));
   }

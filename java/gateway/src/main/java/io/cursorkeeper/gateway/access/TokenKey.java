@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.io.InputStream;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.Path;
 import java.security.GeneralSecurityException;
 import java.security.KeyFactory;
@@ -43,13 +44,12 @@ final class TokenKey {
     this.publicKey = publicKey;
   }
 
-  /** Throws IllegalArgumentException with a message for people. */
-  static TokenKey secret(String where) {
-    byte[] bytes = bytes(SignedTokens.TOKEN_SECRET_KEY, where, true);
+  /** {@code said}: who named it. Throws IllegalArgumentException with a message for people. */
+  static TokenKey secret(String said, String where) {
+    byte[] bytes = bytes(said, where, true);
     require(
         bytes.length >= HMAC_BYTES_MIN,
-        "--"
-            + SignedTokens.TOKEN_SECRET_KEY
+        said
             + " has "
             + bytes.length
             + " bytes, which can be guessed: make one of "
@@ -60,10 +60,11 @@ final class TokenKey {
 
   /**
    * {@code kind}: Pulsar's tokenPublicAlg, of which only the kind of key counts; empty: whichever
-   * the key is of. Throws IllegalArgumentException with a message for people.
+   * the key is of. {@code said}, {@code saidOfKind}: who named them. Throws
+   * IllegalArgumentException with a message for people.
    */
-  static TokenKey published(String where, String kind) {
-    byte[] bytes = bytes(SignedTokens.TOKEN_PUBLIC_KEY, where, false);
+  static TokenKey published(String said, String where, String saidOfKind, String kind) {
+    byte[] bytes = bytes(said, where, false);
     String text = new String(bytes, StandardCharsets.ISO_8859_1).trim();
     if (text.startsWith(PEM_BEGINS) && text.endsWith(PEM_ENDS)) {
       bytes =
@@ -72,11 +73,7 @@ final class TokenKey {
     }
     require(
         kind.isEmpty() || kind.matches("(RS|PS|ES)(256|384|512)"),
-        "--"
-            + SignedTokens.TOKEN_PUBLIC_ALG
-            + " is "
-            + kind
-            + ": RS256, PS256, ES256 or the like, as the key is");
+        saidOfKind + " is " + kind + ": RS256, PS256, ES256 or the like, as the key is");
     List<String> families =
         kind.isEmpty() ? List.of("RSA", "EC") : List.of(kind.startsWith("ES") ? "EC" : "RSA");
     for (String family : families) {
@@ -85,26 +82,21 @@ final class TokenKey {
             KeyFactory.getInstance(family).generatePublic(new X509EncodedKeySpec(bytes));
         require(
             !(key instanceof RSAPublicKey rsa) || rsa.getModulus().bitLength() >= RSA_BITS_MIN,
-            "--"
-                + SignedTokens.TOKEN_PUBLIC_KEY
-                + " has fewer than "
-                + RSA_BITS_MIN
-                + " bits: make a longer one");
+            said + " has fewer than " + RSA_BITS_MIN + " bits: make a longer one");
         return new TokenKey(null, key);
       } catch (GeneralSecurityException other) {
         // Of another family, or no key at all: told below.
       }
     }
     throw new IllegalArgumentException(
-        "--"
-            + SignedTokens.TOKEN_PUBLIC_KEY
+        said
             + " "
             + where
             + " is no public key of "
             + String.join(" or ", families)
             + " in X.509's form (DER, as Pulsar's, or PEM); name the file that `pulsar tokens"
-            + " create-key-pair` wrote, and its --"
-            + SignedTokens.TOKEN_PUBLIC_ALG);
+            + " create-key-pair` wrote, and its kind as "
+            + saidOfKind);
   }
 
   /** Whether the key signed the text, by an algorithm that the key is for. */
@@ -200,26 +192,30 @@ final class TokenKey {
   }
 
   // As Pulsar's: a URL of a file, its path, the content as data:;base64,... or the content alone.
-  private static byte[] bytes(String flag, String where, boolean isSecret) {
+  private static byte[] bytes(String said, String where, boolean isSecret) {
     if (where.startsWith("data:")) {
       int comma = where.indexOf(',');
       require(
           comma > 0 && where.substring(0, comma).endsWith(";base64"),
-          "--" + flag + " must be data:;base64, and the key in base64");
-      return base64(flag, where.substring(comma + 1));
+          said + " must be data:;base64, and the key in base64");
+      return base64(said, where.substring(comma + 1), "holds no base64 after its comma");
     }
-    Path path = Path.of(where.startsWith("file:") ? where.replaceFirst("^file:(//)?", "") : where);
+    boolean isUrl = where.startsWith("file:");
+    if (!isUrl && !where.startsWith("/") && !isFile(where)) {
+      return base64(
+          said, where, "is neither a file nor base64: write file:///PATH, or data:;base64,KEY");
+    }
+    Path path = Path.of(isUrl ? where.replaceFirst("^file:(//)?", "") : where);
     try (InputStream file = Files.newInputStream(path)) {
       if (isSecret) {
-        Secrets.warnIfOthersRead(flag, path);
+        Secrets.warnIfOthersRead(said, path);
       }
       byte[] bytes = file.readNBytes(BYTES_MAX + 1);
-      require(bytes.length <= BYTES_MAX, "--" + flag + " " + path + " is no key: it is too long");
+      require(bytes.length <= BYTES_MAX, said + " " + path + " is no key: it is too long");
       return bytes;
     } catch (IOException unreadable) {
       throw new IllegalArgumentException(
-          "--"
-              + flag
+          said
               + " "
               + path
               + " cannot be read: "
@@ -229,11 +225,19 @@ final class TokenKey {
     }
   }
 
-  private static byte[] base64(String flag, String text) {
+  private static boolean isFile(String where) {
+    try {
+      return Files.isRegularFile(Path.of(where));
+    } catch (InvalidPathException noPath) {
+      return false;
+    }
+  }
+
+  private static byte[] base64(String said, String text, String otherwise) {
     try {
       return Base64.getDecoder().decode(text.trim());
     } catch (IllegalArgumentException wrong) {
-      throw new IllegalArgumentException("--" + flag + " holds no base64 after its comma", wrong);
+      throw new IllegalArgumentException(said + " " + otherwise, wrong);
     }
   }
 

@@ -26,7 +26,7 @@ final class Tokens {
     for (Role role : Role.values()) {
       String file = flags.text(flag(role));
       if (!file.isEmpty()) {
-        Secrets.warnIfOthersRead(flag(role), Path.of(file));
+        Secrets.warnIfOthersRead("--" + flag(role), Path.of(file));
         tokens.put(role, read(file));
       }
     }

@@ -5,9 +5,11 @@ import java.io.Reader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 
 /**
  * The values of a command's flags. The command line wins over {@code --config FILE} (properties,
@@ -15,10 +17,17 @@ import java.util.Properties;
  * never ignored.
  */
 public final class Flags {
+  /** A flag's value in another file, and its name there. */
+  public record Other(String name, String value) {}
+
   /** Understood by every command. */
   public static final Flag CONFIG = Flag.text("config", "", "properties file with the same names");
 
   private final Map<String, String> values = new HashMap<>();
+  private final Set<String> given = new HashSet<>();
+
+  /** Flags whose values are of another file, and how it names them. */
+  private final Map<String, String> elsewhere = new HashMap<>();
 
   private Flags() {}
 
@@ -35,6 +44,9 @@ public final class Flags {
         throw new IllegalArgumentException("--" + flag.name() + " is missing: " + flag.about());
       }
       flags.values.put(flag.name(), value);
+      if (fromLine != null || fromFile != null) {
+        flags.given.add(flag.name());
+      }
     }
     given.putAll(file);
     if (!given.isEmpty()) {
@@ -42,6 +54,33 @@ public final class Flags {
           "unknown flag --" + given.keySet().iterator().next() + "; see --help");
     }
     return flags;
+  }
+
+  /** Whether somebody gave it, on the command line or in the file. */
+  public boolean isGiven(String name) {
+    return given.contains(name);
+  }
+
+  /**
+   * The same, with values of another file; {@code saidBy}: what the file's own name of a flag comes
+   * after in messages.
+   */
+  public Flags with(Map<String, Other> others, String saidBy) {
+    Flags flags = new Flags();
+    flags.values.putAll(values);
+    flags.given.addAll(given);
+    flags.elsewhere.putAll(elsewhere);
+    others.forEach(
+        (name, other) -> {
+          flags.values.put(name, other.value());
+          flags.elsewhere.put(name, saidBy + other.name());
+        });
+    return flags;
+  }
+
+  /** How a message names it: the flag, or the line of the file that it comes from. */
+  public String said(String name) {
+    return elsewhere.getOrDefault(name, "--" + name);
   }
 
   /** The value as it was given. */

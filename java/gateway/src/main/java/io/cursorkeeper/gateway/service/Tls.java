@@ -298,7 +298,9 @@ record Tls(
     }
 
     private boolean isOwn(X509Certificate[] chain) {
-      X509Certificate[] own = keys.getCertificateChain("default");
+      // by the name that the manager has for its pair now: each renewal has another one
+      X509Certificate[] own =
+          keys.getCertificateChain(keys.chooseEngineServerAlias("", null, null));
       return own != null && own.length > 0 && chain.length > 0 && own[0].equals(chain[0]);
     }
 

@@ -1,14 +1,17 @@
 package io.cursorkeeper.gateway.systems;
 
+import io.cursorkeeper.gateway.process.Flags.Other;
 import io.cursorkeeper.gateway.systems.ClientSettings.Given;
+import java.util.Arrays;
+import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.Locale;
 import java.util.Map;
 
 /**
  * What the `broker.conf` of a Pulsar operator says of ZooKeeper and BookKeeper: where their
- * metadata are, and how a broker proves itself to them. It is read as the daemon reads it, and each
- * key does what it does in a broker.
+ * metadata are, and how a broker proves itself to them; and how clients' tokens are signed. It is
+ * read as the daemon reads it, and each key does what it does in a broker.
  */
 final class BrokerConf {
   private static final String METADATA_STORE = "metadata-store:";
@@ -26,6 +29,19 @@ final class BrokerConf {
           "bookkeeperTLSTrustCertTypes", "tlsTrustStoreType",
           "bookkeeperTLSTrustStorePasswordPath", "tlsTrustStorePasswordPath",
           "bookkeeperTlsCertFilesRefreshDurationSeconds", "tlsCertFilesRefreshDurationSeconds");
+
+  /** Pulsar's keys of signed tokens, to the gateway's flags. */
+  private static final Map<String, String> TOKEN_KEYS =
+      Map.of(
+          "tokenSecretKey", "token-secret-key",
+          "tokenPublicKey", "token-public-key",
+          "tokenPublicAlg", "token-public-alg",
+          "tokenAuthClaim", "token-auth-claim",
+          "tokenAudienceClaim", "token-audience-claim",
+          "tokenAudience", "token-audience");
+
+  private static final String TOKEN_PROVIDER =
+      "org.apache.pulsar.broker.authentication.AuthenticationProviderToken";
 
   /** What a broker takes where its file says nothing. */
   private static final Map<String, String> TLS_DEFAULTS =
@@ -134,6 +150,28 @@ final class BrokerConf {
   /** The file with settings of ZooKeeper's client; the value is empty where none is named. */
   Given zooKeeperConf() {
     return given("metadataStoreConfigPath", value("metadataStoreConfigPath"));
+  }
+
+  /** The gateway's flags that say how tokens are signed; nothing if brokers ask for none. */
+  Map<String, Other> signedTokens() {
+    Map<String, Other> found = new LinkedHashMap<>();
+    boolean asked =
+        Arrays.stream(value("authenticationProviders").split(","))
+            .anyMatch(provider -> provider.strip().equals(TOKEN_PROVIDER));
+    if (asked) {
+      TOKEN_KEYS.forEach(
+          (key, flag) -> {
+            if (!value(key).isEmpty()) {
+              found.put(flag, new Other(key, value(key)));
+            }
+          });
+    }
+    return found;
+  }
+
+  /** All flags that say how tokens are signed. */
+  static Collection<String> flagsOfSignedTokens() {
+    return TOKEN_KEYS.values();
   }
 
   private boolean yes(String key) {

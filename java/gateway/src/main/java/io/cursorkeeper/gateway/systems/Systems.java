@@ -58,7 +58,8 @@ public final class Systems {
           Flag.text(
               BROKER_CONF,
               "",
-              "a Pulsar broker.conf: its metadata store, and TLS and logins to bookies"),
+              "a Pulsar broker.conf: its metadata store, TLS and logins to bookies, and, with"
+                  + " --identities-file, how tokens are signed"),
           Flag.text(
               BOOKKEEPER_CONF,
               "",
@@ -173,6 +174,19 @@ public final class Systems {
           "give --" + ZOOKEEPER_AUTH + ", a JAAS section Client, or a certificate of its own");
     }
     return systems;
+  }
+
+  /**
+   * The flags, with what `broker.conf` says of signed tokens, where identities say what their
+   * subjects may do and no flag says how tokens are signed. Throws IllegalArgumentException with a
+   * message for people.
+   */
+  public static Flags withBrokersTokens(Flags flags) {
+    String file = flags.text(BROKER_CONF);
+    boolean isTold = BrokerConf.flagsOfSignedTokens().stream().anyMatch(flags::isGiven);
+    return file.isEmpty() || isTold || flags.text("identities-file").isEmpty()
+        ? flags
+        : flags.with(BrokerConf.read(file).signedTokens(), file + ": ");
   }
 
   private static boolean creatorOnly(Flags flags) {

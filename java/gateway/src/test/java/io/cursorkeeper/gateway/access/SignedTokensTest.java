@@ -62,6 +62,8 @@ class SignedTokensTest {
     // Too short a key for what it would have to be.
     refused(secrets, Jwt.mac("HS512", secret, SUBJECT));
     refused(secrets, Jwt.mac("HS256", new byte[32], SUBJECT) + "x");
+    SignedTokens alone = of("--token-secret-key", Base64.getEncoder().encodeToString(secret));
+    assertEquals("s", alone.verified(Jwt.mac("HS256", secret, SUBJECT), NOW).subject());
 
     KeyPairGenerator generator = KeyPairGenerator.getInstance("RSA");
     generator.initialize(2_048);
@@ -171,6 +173,7 @@ class SignedTokensTest {
     assertTrue(wrong("--token-secret-key", data(new byte[16])).contains("16 bytes"));
     assertTrue(wrong("--token-secret-key", "data:,abc").contains("base64"));
     assertTrue(wrong("--token-secret-key", folder + "/none").contains("cannot be read"));
+    assertTrue(wrong("--token-secret-key", "no key").contains("neither a file nor base64"));
     assertTrue(
         wrong(
                 "--token-public-key",

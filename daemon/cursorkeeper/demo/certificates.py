@@ -1,8 +1,13 @@
-"""Certificates of an authority of a test's own."""
+"""Certificates of an authority of one's own: for demos, tests and benchmarks, never for a cluster
+that is to be kept. The secured compose stack runs it as `python -m cursorkeeper.demo.certificates
+FOLDER NAME...`; what is there already stays.
+"""
 
 from __future__ import annotations
 
+import argparse
 import ipaddress
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cursorkeeper_client.tls import TlsFiles
 
-DAY = timedelta(days=1)
+DAY, YEAR = timedelta(days=1), timedelta(days=365)
 SERVER, CLIENT = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
 PEM = serialization.Encoding.PEM
 
@@ -21,7 +26,7 @@ PEM = serialization.Encoding.PEM
 class Authority:
     """Issues certificates into a folder; `trust` is the file of its own."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    def __init__(self, folder: Path, name: str = "authority", ends: timedelta = DAY) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.trust = folder, folder / f"{name}.pem"
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -34,7 +39,7 @@ class Authority:
             .public_key(self._key.public_key())
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - DAY)
-            .not_valid_after(now + DAY)
+            .not_valid_after(now + ends)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .sign(self._key, hashes.SHA256())
         )
@@ -84,3 +89,24 @@ class Authority:
         new.write_bytes(content)
         new.rename(self.folder / name)
         return str(self.folder / name)
+
+
+def main() -> None:
+    """For each name a certificate with it, good for a year."""
+    parser = argparse.ArgumentParser(description="certificates of an authority of a demo's own")
+    parser.add_argument("folder", type=Path, help="gets authority.pem, and NAME.pem, NAME-key.pem")
+    parser.add_argument("name", nargs="+", help="of whoever shows it, as others dial it")
+    parser.add_argument(
+        "--readable", action="store_true", help="for every user; else files are this one's alone"
+    )
+    given = parser.parse_args()
+    if (given.folder / f"{given.name[-1]}.pem").is_file():
+        return
+    os.umask(0o022 if given.readable else 0o077)
+    authority = Authority(given.folder, ends=YEAR)
+    for name in given.name:
+        authority.issue(name, ends=YEAR)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,8 @@
-"""A whole broker on a secured cluster: TLS for everybody, signed tokens for clients, and the plugin
-with TLS and a token of its own. Serves the story of such a broker.
+"""Whole brokers on a secured cluster: TLS for everybody, signed tokens for clients, and the plugin
+with TLS and a token of its own. Serves the demo, and stories of such brokers.
 
-Owns: its lines of broker.conf beside the cluster's. Does not own: the process (`tools.brokers`).
+Owns: their lines of broker.conf beside the cluster's. Does not own: the process
+(`tools.brokers.cluster`).
 """
 
 from __future__ import annotations
@@ -9,28 +10,25 @@ from __future__ import annotations
 import json
 import ssl
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cursorkeeper.demo.stack import QUICK
-from daemon.tests.pulsar_plugin.jar import JAR, LINES
-from daemon.tests.pulsar_plugin.one_topic import CONF
-from daemon.tests.pulsar_plugin.sessions import end_session_of
-from daemon.tests.secured.cluster import NAME
-from daemon.tests.secured.system import TOKEN_OF_CLIENT, System
 from tools.brokers.cluster import PulsarBroker, PulsarCluster
-from tools.brokers.play import plugin_conf
+from tools.brokers.secured.cluster import NAME
+from tools.brokers.secured.system import TOKEN_OF_CLIENT, System
+from tools.brokers.sessions import end_session_of
 
-VERSION = LINES["5.0"]
 CLIENT_ROLE = "client"
 
 
-def cluster_of(system: System, folder: Path) -> PulsarCluster:
+def cluster_of(system: System, folder: Path, version: str) -> PulsarCluster:
     """With Pulsar's metadata, made by its own tool. Blocks."""
     secured = system.cluster
     made = PulsarCluster(
         folder,
         f"{NAME}:{secured.secure}",
-        version=VERSION,
+        version=version,
         java_options=[*QUICK, *secured.dialling],
     )
     made.set_up()
@@ -39,18 +37,31 @@ def cluster_of(system: System, folder: Path) -> PulsarCluster:
     return made
 
 
-class SecuredBroker(PulsarBroker):
-    """Its ports speak TLS only, and want a token."""
+def plugin_link(system: System) -> dict[str, str]:
+    """Lines of broker.conf, beside the daemon's address: how the plugin proves itself to it."""
+    return {
+        "cursorKeeperTlsEnabled": "true",
+        "cursorKeeperTokenFile": system.token_file("broker"),
+    }
 
-    def __init__(self, cluster: PulsarCluster, system: System) -> None:
-        super().__init__(cluster, extra_class_path=[JAR])
+
+class SecuredBroker(PulsarBroker):
+    """Its ports speak TLS only, and want a token. `conf`, `extra_class_path`: as of any broker."""
+
+    def __init__(
+        self,
+        cluster: PulsarCluster,
+        system: System,
+        name: str = "broker",
+        *,
+        conf: Mapping[str, str],
+        extra_class_path: Sequence[Path] = (),
+    ) -> None:
+        super().__init__(cluster, name, extra_class_path=extra_class_path)
         self._system = system
         self.conf = {
             **system.broker_conf(),
-            **CONF,
-            **plugin_conf(VERSION, system.address),
-            "cursorKeeperTlsEnabled": "true",
-            "cursorKeeperTokenFile": system.token_file("broker"),
+            **conf,
             # BookKeeper's own client of ZooKeeper would not read metadataStoreConfigPath
             "bookkeeperMetadataServiceUri": "",
             "brokerServicePort": "",

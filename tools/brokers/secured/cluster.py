@@ -1,7 +1,7 @@
 """A cluster whose ZooKeeper and bookies want certificates and users, as separate processes, and
 what an operator has for a broker of it: broker.conf, the file of ZooKeeper's client, a JAAS file.
 
-Serves the tests of gateways, daemons and whole brokers on secured systems.
+Serves the demo, and the tests of gateways, daemons and whole brokers on secured systems.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from cursorkeeper.demo.certificates import CLIENT, SERVER, Authority
 from cursorkeeper.demo.stack.java_process import JavaProcess
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper_client.tls import TlsFiles
-from daemon.tests.support.certificates import CLIENT, SERVER, Authority
 
 DIGEST = "org.apache.zookeeper.server.auth.DigestLoginModule required"
 NETTY = "org.apache.zookeeper.ClientCnxnSocketNetty"

@@ -1,5 +1,5 @@
 """Ours on a secured cluster: a gateway and a daemon, each by the cluster's broker.conf and with a
-certificate of its own, who knows its callers. Serves the stories of this folder.
+certificate of its own, who knows its callers. Serves the demo, and stories on such a system.
 
 Owns: which certificate is whose, the broker.conf of a broker that speaks TLS and asks for tokens,
 and what a daemon has to be told beside it. Does not own: ZooKeeper and the bookies (`cluster`).
@@ -15,11 +15,11 @@ from collections.abc import Mapping
 
 import jwt
 
+from cursorkeeper.demo.certificates import CLIENT
 from cursorkeeper.demo.processes import LineProcess
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper_client import ClientSettings
-from daemon.tests.secured.cluster import Secured, lines
-from daemon.tests.support.certificates import CLIENT
+from tools.brokers.secured.cluster import Secured, lines
 
 TENANT = "persistent://public/"
 TOKENS = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
@@ -29,10 +29,12 @@ PROGRAM = (sys.executable, "-m", "cursorkeeper.cli.main")
 
 
 class System:
-    """`conf` is the broker.conf of every broker, gateway, daemon and tool."""
+    """`conf` is the broker.conf of every broker, gateway, daemon and tool; `settings` are the
+    daemon's beside it.
+    """
 
-    def __init__(self, cluster: Secured) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: Secured, settings: Mapping[str, object] | None = None) -> None:
+        self.cluster, self._settings = cluster, dict(settings or {})
         issue = cluster.authority.issue
         self.gateway_files, self.daemon_files = issue("gateway"), issue("daemon")
         self.source = issue("source", uses=(CLIENT,))
@@ -128,15 +130,17 @@ class System:
             "audit_log_file": str(self.cluster.folder / "daemon-audit.log"),
             "zookeeper_auth_file": self.cluster.written("user", "sasl:keeper:secret\n"),
             "zookeeper_acl": "creator",
-            "inline_state_max_bytes": 0,
+            **self._settings,
         }
 
     @staticmethod
     def _gateways_callers() -> str:
-        """The daemon's certificate is its tools', too."""
-        one = {"name": "daemons", "certificates": ["CN=daemon"], "deployments": ["*"]}
+        """The daemon's certificate is its tools', too. Operators have tokens of Pulsar's."""
         roles = ["reader", "writer", "migrator"]
-        return json.dumps({"identities": [{**one, "roles": roles, "topics": [TENANT]}]})
+        daemons = {"name": "daemons", "certificates": ["CN=daemon"], "roles": roles}
+        operators = {"name": "operators", "token_subjects": ["operator"], "roles": ["reader"]}
+        both = [{**one, "topics": [TENANT], "deployments": ["*"]} for one in (daemons, operators)]
+        return json.dumps({"identities": both})
 
     @staticmethod
     def _daemons_callers() -> str:
