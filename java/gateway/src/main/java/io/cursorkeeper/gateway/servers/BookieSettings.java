@@ -88,10 +88,10 @@ public record BookieSettings(
   private static final int WRITE_BUFFER_BYTES = 64 << 10;
 
   /**
-   * Each ledger that is appended to wants a page of its index in memory. Where there are fewer pages
-   * than ledgers, a flush looks through all ledgers for one whose page it may write out, once for
-   * each of them: most of the time of a bookie with ten thousand. So an eighth of what the process
-   * may take goes to pages, up to one for each index file that stays open.
+   * Each ledger that is appended to wants a page of its index in memory. Where there are fewer
+   * pages than ledgers, a flush looks through all ledgers for one whose page it may write out, once
+   * for each of them: most of the time of a bookie with ten thousand. So an eighth of what the
+   * process may take goes to pages, up to one for each index file that stays open.
    */
   private static final int INDEX_PAGES_MIN = 512;
 
@@ -247,8 +247,7 @@ public record BookieSettings(
 
   private int indexPages() {
     long mine = PlatformDependent.estimateMaxDirectMemory() / INDEX_SHARE / bookiesOfProcess;
-    return (int)
-        Math.max(INDEX_PAGES_MIN, Math.min(OPEN_INDEX_FILES_MAX, mine / INDEX_PAGE_BYTES));
+    return (int) Math.max(INDEX_PAGES_MIN, Math.min(OPEN_INDEX_FILES_MAX, mine / INDEX_PAGE_BYTES));
   }
 
   private int openIndexFiles() {
