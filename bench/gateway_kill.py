@@ -3,9 +3,9 @@
 Messages of acks are sent by the clock, one of each cursor after the other, also while there is no
 gateway: one a second of each, and 3,000 a second at most. 10,000 cursors are on a daemon of two
 workers, and their bookies are processes of their own. All write handles go with the gateway's
-process, so that every cursor recovers its ledger and continues in a new one: what that costs, and
-how long sources wait. ZooKeeper, the bookies, the daemon and the source keep running on the same
-cores.
+process, so that every cursor leaves its ledger, small ones for their footers, and continues in a
+new one: what that costs, and how long sources wait. ZooKeeper, the bookies, the daemon and the
+source keep running on the same cores.
 """
 
 from __future__ import annotations
@@ -31,9 +31,18 @@ HEAP_MIB = 1536
 LOAD_S = 10.0
 """So long the load runs before the kill."""
 DEAD_S = 2.0
+AFTER_S = 20.0
+"""So long it runs after the kill at least: cursors whose first acks went into their footers need
+ledgers again for those that follow.
+"""
 POLL_S = 1.0
 GAUGES = ("oldest_unconfirmed_seconds", "appends_in_flight", "cursors_paused")
-COUNTERS = ("flushes_total", "rolls_total", "inline_backstops_total")
+COUNTERS = (
+    "flushes_total",
+    "rolls_total",
+    "inline_backstops_total",
+    "lost_handle_states_total",
+)
 
 
 @dataclass(frozen=True)
@@ -156,7 +165,9 @@ async def _killed(
     gateway.kill()
     back = asyncio.ensure_future(_again(gateway))
 
-    await load.at_a_rate(rate, DRAIN_MAX_S, load.is_back)
+    await load.at_a_rate(
+        rate, DRAIN_MAX_S, lambda: load.is_back() and load.now() >= killed_at + AFTER_S
+    )
     if not load.is_back():
         raise RuntimeError(f"only {len(load.back_at):,} cursors were durable again in time")
     ready_s = await back - killed_at
@@ -179,14 +190,18 @@ async def _killed(
         return Row("gateway_kill", of, figure, value, unit, ratio, against, aim)
 
     times = [at - killed_at for at in load.back_at]
+    waits = [wait for at, wait in load.waits if at + wait >= killed_at]
     return [
         row("the new gateway is ready", ready_s, "s"),
         row("half durable again", quantile(times, 0.5), "s"),
         row("all durable again", max(times), "s", "30 s"),
         row("nothing waits any more", settled_s, "s"),
+        row("message to durable p50", quantile(waits, 0.5), "s"),
+        row("message to durable p99", quantile(waits, 0.99), "s"),
         row("ZooKeeper writes", writes, "", "6x", per=True),
         row("ledgers named", did["rolls_total"], "", "1x", per=True),
-        row("states into footers", did["inline_backstops_total"], "", "0x", per=True),
+        row("states into footers at the loss", did["lost_handle_states_total"], "", per=True),
+        row("states into footers later", did["inline_backstops_total"], "", "0x", per=True),
         row("flushes", did["flushes_total"], "", per=True),
         row("pauses told", load.pauses - pauses, "", per=True),
         row("most cursors paused at once", watch.peaks["cursors_paused"], ""),

@@ -26,6 +26,8 @@ from cursorkeeper.bookkeeper.errors import (
 )
 
 Future = asyncio.Future[None]
+LOST_MAX = 100_000
+"""Ledgers whose handles were lost, and of which that is remembered."""
 
 
 class _Ledger:
@@ -58,6 +60,8 @@ class AppendQueue:
         self.entry_bytes_max = batch_bytes_max
         self.entries = self.bytes = 0
         self._ledgers: dict[int, _Ledger] = {}
+        self._lost: set[int] = set()
+        """Ledgers whose handles ended with a stream, and that nobody has fenced or deleted yet."""
         self._unsent: deque[tuple[_Ledger, int, bytes]] = deque()
 
     @property
@@ -87,6 +91,12 @@ class AppendQueue:
             text = f"{self.entries} entries and {self.bytes} bytes are unanswered"
             raise GatewayRetry("WINDOW_FULL", Outcome.NOT_DONE, ledger=ledger, message=text)
         queue = self._ledgers.get(ledger)
+        if queue is None and ledger in self._lost:
+            # to hear the same from the gateway it would have to be there again
+            text = "its handle ended with the stream before"
+            error = GatewayRoll("NO_HANDLE", Outcome.NOT_DONE, ledger=ledger, message=text)
+            future.set_exception(error)
+            return
         if queue is None:  # not created here: the gateway judges
             queue = self._ledgers[ledger] = _Ledger(ledger, entry)
         if queue.died_of or size > self.entry_bytes_max or entry != queue.next_entry:
@@ -180,6 +190,7 @@ class AppendQueue:
         """The ledger is fenced by us: if nothing of it waits, drop what is known of it. What waits
         will be answered.
         """
+        self._lost.discard(ledger)
         queue = self._ledgers.get(ledger)
         if queue and not queue.waiting:
             del self._ledgers[ledger]
@@ -189,6 +200,7 @@ class AppendQueue:
         answered.
         """
         self.acknowledged(ledger, last_entry)
+        self._lost.discard(ledger)
         queue = self._ledgers.pop(ledger, None)
         if queue and queue.waiting:
             queue.died_of = from_status(
@@ -202,6 +214,9 @@ class AppendQueue:
     def fail_all(self, error: GatewayError) -> None:
         """The stream is gone, and with it the write handle of every ledger."""
         ledgers, self._ledgers = self._ledgers, {}
+        if len(self._lost) + len(ledgers) > LOST_MAX:
+            self._lost.clear()  # the gateway judges
+        self._lost.update(one.ledger for one in ledgers.values() if one.next_entry)
         self._unsent.clear()
         for queue in ledgers.values():
             if queue.waiting:

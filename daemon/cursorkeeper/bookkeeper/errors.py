@@ -46,6 +46,13 @@ class GatewayError(Exception):
         self.said = f"{where}{reason}, {outcome}{code}{': ' + message if message else ''}"
         super().__init__(f"{self.said}. What to do: {self.remedy}")
 
+    @property
+    def is_handle_lost(self) -> bool:
+        """Of an append: nothing is wrong with the ledger, but the gateway that had its handle, or
+        the stream that it came on, has ended.
+        """
+        return self.reason in _HANDLE_LOST
+
     def of(self, ledger: int, outcome: Outcome | None = None) -> Self:
         """The same of this ledger, and with this outcome."""
         return type(self)(
@@ -89,6 +96,7 @@ class NoSuchLedger(GatewayRefused):
     """The ledger does not exist (any more)."""
 
 
+_HANDLE_LOST = frozenset({"CONNECTION_LOST", "STREAM_ENDED", "NO_HANDLE"})
 NO_SUCH_LEDGER_REASON = "NO_SUCH_LEDGER"
 # -7 is one bookie's word, not the metadata's: a read that may be repeated
 NO_SUCH_LEDGER_CODES = frozenset({-25})

@@ -145,6 +145,8 @@ class Ending:
             self._drive_close()
         elif self._is_restart:
             self._write_restart_state()
+        elif self._writer.take_lost_handle() and self._write_instead_of_recovery():
+            pass
         elif is_paused:
             at = self._backstop_at_s
             if at is not None and self._turn.now >= at:
@@ -235,6 +237,29 @@ class Ending:
         if base is not None:
             self._turn.counters.restart_states += 1
             self._propose_inline(base, FooterState.OPEN, Purpose.INLINE)
+
+    def _write_instead_of_recovery(self) -> bool:
+        """The handles of all ledgers were lost at once. A small state goes into the footer: one
+        write in place of a recovery, a new ledger, an append, and the footer write that names it;
+        and the ledger goes. True: it was sent. Where something is damaged or left out, recovery
+        goes on as ever.
+        """
+        ownership = self._ownership
+        if (
+            self._life.state not in LIVE
+            or ownership.damaged
+            or ownership.names_pulsar
+            or self._snapshots.wants_ledger
+            or self._form.unfit
+        ):
+            return False
+        self._flow.absorb()
+        base = self._form.restart_base()
+        if base is None:
+            return False
+        self._turn.counters.lost_handle_states += 1
+        self._propose_inline(base, FooterState.OPEN, Purpose.INLINE)
+        return True
 
     # ---- the whole state in the footer
 

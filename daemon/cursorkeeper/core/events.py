@@ -324,11 +324,15 @@ class Appended:
 
 @frozen
 class AppendFailed:
-    """An entry was refused, fenced, or its answer was lost: the ledger is to be left."""
+    """An entry was refused, fenced, or its answer was lost: the ledger is to be left.
+    `is_handle_lost`: not because of this ledger, but because the gateway or its stream ended, and
+    with it the handles of all ledgers of the daemon.
+    """
 
     ledger: int
     entry: int
     reason: str
+    is_handle_lost: bool = False
 
 
 @frozen

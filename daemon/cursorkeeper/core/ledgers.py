@@ -180,7 +180,7 @@ class Ledgers:
         if current is None or current.ledger != event.ledger:
             self._turn.late()
             return
-        self.fail(event.reason)
+        self.fail(event.reason, is_handle_lost=event.is_handle_lost)
 
     # ---- leave
 
@@ -212,13 +212,16 @@ class Ledgers:
         else:
             self._turn.emit(fx.CloseLedger(w.ask(WriterPhase.ENDING), w.current.ledger))
 
-    def fail(self, reason: str) -> None:
+    def fail(self, reason: str, *, is_handle_lost: bool = False) -> None:
         """The ledger is not to be used any more. A snapshot in it is aborted."""
         w = self._writer
         if w.phase not in (WriterPhase.OPEN, WriterPhase.DRAINING):
             return
         assert w.current is not None
-        w.fail(f"BookKeeper: ledger {w.current.ledger}: {reason}")
+        w.fail(
+            f"BookKeeper: ledger {w.current.ledger}: {reason}",
+            is_handle_lost=is_handle_lost and w.current.acked_record is not None,
+        )
         self._turn.emit(fx.Report("ledger failed", {"ledger": w.current.ledger, "reason": reason}))
         self._snapshots.fail()
 

@@ -89,8 +89,9 @@ class CursorLimits:
     )
     restart_state_max_bytes: int = setting(
         8 * KIB,
-        "The first new acks after a restart go with the whole state into the footer, in place of "
-        "a new ledger, if the state is no larger than this (before base64); 0: never.",
+        "The first new acks after a restart, or after the gateway was lost, go with the whole "
+        "state into the footer, in place of a new ledger, if the state is no larger than this "
+        "(before base64); 0: never.",
     )
     chain_ledgers_max: int = setting(32, "A longer chain starts a snapshot.", 1, 10_000)
     chain_ledgers_hard_max: int = setting(

@@ -40,6 +40,8 @@ class Counters:
     inline_backstops: int = 0
     restart_states: int = 0
     """Footer writes sent with the whole state and the first new acks after a restart."""
+    lost_handle_states: int = 0
+    """Footer writes sent with the whole state because the handles of all ledgers were lost."""
     partial_acks_ignored: int = 0
     """Acks of batch indexes while they are not kept."""
     acks_beyond_end: int = 0

@@ -88,6 +88,10 @@ class Writer:
     """
     trouble: str = ""
     """Why the last attempt failed; empty when all is well."""
+    is_handle_lost: bool = False
+    """The ledger failed because the handles of all ledgers were lost, and nothing was done about it
+    yet.
+    """
     outbox: deque[Outgoing] = field(default_factory=deque)
     """Entries that were taken and not sent yet."""
     unconfirmed: dict[int, Outgoing] = field(default_factory=dict)
@@ -167,10 +171,10 @@ class Writer:
         if self.phase is WriterPhase.OPEN:
             self.move(WriterPhase.DRAINING)
 
-    def fail(self, trouble: str) -> None:
+    def fail(self, trouble: str, *, is_handle_lost: bool = False) -> None:
         """The ledger is not to be used any more."""
         self.move(WriterPhase.FAILED)
-        self.trouble, self.retry_at_s = trouble, None
+        self.trouble, self.retry_at_s, self.is_handle_lost = trouble, None, is_handle_lost
         self.failed_at_s = self._turn.now if self.failed_at_s is None else self.failed_at_s
 
     def miss(self) -> None:
@@ -190,6 +194,12 @@ class Writer:
             return False
         self.retry_at_s = None
         return True
+
+    def take_lost_handle(self) -> bool:
+        """Whether the ledger failed because the handles of all ledgers were lost; True once."""
+        lost = self.phase is WriterPhase.FAILED and self.is_handle_lost
+        self.is_handle_lost = False
+        return lost
 
     def forget(self) -> None:
         self.move(WriterPhase.IDLE)

@@ -130,20 +130,20 @@ class Turn:
 
 
 class Calm:
-    """Work that nobody waits for lets everybody who waits for a lane go first, for so long at most.
-    One timer looks for all of it.
+    """Work that nobody waits for lets everybody who waits for one of these lanes go first, for so
+    long at most. One timer looks for all of it.
     """
 
-    def __init__(self, lane: Lane, wait_max_s: float = 30.0, look_s: float = 0.5) -> None:
-        self._lane, self._wait_max_s, self._look_s = lane, wait_max_s, look_s
+    def __init__(self, *lanes: Lane, wait_max_s: float = 30.0, look_s: float = 0.5) -> None:
+        self._lanes, self._wait_max_s, self._look_s = lanes, wait_max_s, look_s
         self._came = asyncio.Event()
         self._ends_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self) -> None:
-        """Until nobody waits for the lane."""
+        """Until nobody waits for the lanes."""
         if self._timer is None:
-            if not len(self._lane):
+            if not any(map(len, self._lanes)):
                 return
             self._came.clear()
             self._ends_at = asyncio.get_running_loop().time() + self._wait_max_s
@@ -159,7 +159,7 @@ class Calm:
 
     def _look(self) -> None:
         self._timer = None
-        if len(self._lane) and asyncio.get_running_loop().time() < self._ends_at:
+        if any(map(len, self._lanes)) and asyncio.get_running_loop().time() < self._ends_at:
             self._arm()
         else:
             self._came.set()

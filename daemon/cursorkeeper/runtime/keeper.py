@@ -141,12 +141,13 @@ class Keeper:
         self.footers = FooterStore(zookeeper, encode, root=root)
         self._clock = PatientClock()
         openings = Lane(keeper_limits.openings_at_once_max)
+        ledger_requests = Lane(keeper_limits.ledger_requests_at_once_max)
         self._lanes = Lanes(
             openings,
-            Lane(keeper_limits.ledger_requests_at_once_max),
+            ledger_requests,
             Lane(keeper_limits.footer_requests_at_once_max),
             Lane(keeper_limits.ledger_requests_at_once_max),
-            Calm(openings),
+            Calm(openings, ledger_requests),
             Pace(keeper_limits.inline_states_per_s_max),
         )
         self._intake, self._spare = Intake(), Spare()

@@ -17,8 +17,10 @@ from cursorkeeper_client.back_off import BackOff
 
 APPLICATION = b"cursorkeeper"
 NOT_ENOUGH_BOOKIES = "NOT_ENOUGH_BOOKIES"
+EVERYBODYS = frozenset({NOT_ENOUGH_BOOKIES, "CONNECTION_LOST"})
+"""Why a ledger is not created, where that is true of every other one, too."""
 ASKED_AGAIN_MIN_S, ASKED_AGAIN_MAX_S = 0.05, 0.8
-"""While there are too few bookies one request asks so often whether there are enough again."""
+"""While none can be created one request asks so often whether that is over."""
 TOLD_MAX_S = 5.0
 """What was said longer ago is told to nobody. A cursor that tries again comes sooner."""
 
@@ -52,9 +54,9 @@ class LedgerPolicy:
 
 
 class Scarcity:
-    """Too few bookies for a new ledger are too few for everybody's. So one cursor asks now and
-    then, and the others are told what it was told: ten thousand that ask every two seconds keep
-    busy what they wait for.
+    """Too few bookies for a new ledger are too few for everybody's, and a gateway that is away is
+    away for all. So one cursor asks now and then, and the others are told what it was told: ten
+    thousand that ask every two seconds keep busy what they wait for.
     """
 
     def __init__(self) -> None:
@@ -81,13 +83,13 @@ class Scarcity:
         """A request failed, for this reason or another one. Of many that were on their way at once
         the first counts.
         """
-        if error.reason == NOT_ENOUGH_BOOKIES and (self._reason is None or self._is_asked):
+        if error.reason in EVERYBODYS and (self._reason is None or self._is_asked):
             self._reason, self._is_asked = str(error), False
             self._said_at_s = asyncio.get_running_loop().time()
             self._ask_at_s = self._said_at_s + self._back_off.next_s()
 
     def created(self) -> None:
-        """There are enough again, or what was said of them is too old."""
+        """Ledgers are created again, or what was said of them is too old."""
         self._reason = None
         self._back_off.reset()
 

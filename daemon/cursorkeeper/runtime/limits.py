@@ -43,7 +43,7 @@ class KeeperLimits:
     )
     """And, counted apart, deleted."""
     footer_requests_at_once_max: int = setting(
-        128,
+        512,
         "Footers of open cursors that are being read or written at once.",
         1,
         1_000_000,

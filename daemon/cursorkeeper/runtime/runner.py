@@ -143,7 +143,7 @@ class Lanes:
     """Reads and writes of footers of cursors that are open."""
     deletions: Lane
     calm: Calm
-    """Nobody waits to be opened."""
+    """Nobody waits to be opened, or for a ledger."""
     inline_states: Pace
 
     def close(self) -> None:
@@ -542,7 +542,7 @@ class CursorRunner:
         return self.machine.counters.inline_backstops > before
 
     async def _delete_in_turn(self, ledger: int) -> None:
-        """When nobody waits to be opened: nobody waits for a deletion."""
+        """When nobody waits to be opened, or for a ledger: nobody waits for a deletion."""
         await self._services.lanes.calm.wait()
         turn = Turn(self._services.lanes.deletions)
         await turn.again((self._services.clock(), self._number))
@@ -569,8 +569,7 @@ class CursorRunner:
         try:
             future = self._services.ledgers.append(effect.ledger, effect.entry, data)
         except bk.GatewayError as e:
-            reason = str(e)
-            loop.call_soon(self._append_failed, effect, reason, place)
+            loop.call_soon(self._append_failed, effect, str(e), e.is_handle_lost, place)
             return
         except BaseException:
             self._services.appended(place)
@@ -586,16 +585,22 @@ class CursorRunner:
                 self._services.telemetry.flushed(kind, size, loop.time() - started)
                 self.dispatch(ev.Appended(effect.ledger, effect.entry, size, crc))
             elif isinstance(error, bk.GatewayError):
-                self._append_failed(effect, str(error))
+                self._append_failed(effect, str(error), error.is_handle_lost)
             else:
                 self._services.failed(self, error)
 
         future.add_done_callback(done)
 
-    def _append_failed(self, effect: fx.Append, reason: str, place: int | None = None) -> None:
+    def _append_failed(
+        self,
+        effect: fx.Append,
+        reason: str,
+        is_handle_lost: bool = False,
+        place: int | None = None,
+    ) -> None:
         if place is not None:
             self._services.appended(place)
-        self.dispatch(ev.AppendFailed(effect.ledger, effect.entry, reason))
+        self.dispatch(ev.AppendFailed(effect.ledger, effect.entry, reason, is_handle_lost))
 
     async def _write(self, effect: fx.WriteFooter, _turn: Turn) -> ev.Event:
         return await self._services.footers.write(

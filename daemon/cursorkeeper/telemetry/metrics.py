@@ -61,6 +61,7 @@ SUMMED = (
     "rolls",
     "inline_backstops",
     "restart_states",
+    "lost_handle_states",
     "partial_acks_ignored",
     "acks_beyond_end",
     "limit_crossings",

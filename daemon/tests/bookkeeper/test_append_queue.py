@@ -181,6 +181,23 @@ def test_a_broken_stream_tells_sent_from_unsent(appends: Appends) -> None:
     assert appends.batch() == [] and appends.held == (0, 0) and not appends.queue.has_unanswered
 
 
+def test_a_handle_that_was_lost_is_told_without_asking_again(appends: Appends) -> None:
+    """Whoever appends next learns it at once, and not when there is a gateway again; until the
+    ledger is fenced, or gone.
+    """
+    appends.queue.created(1)
+    appends.queue.created(2)
+    appends.add(1, 0)
+    appends.batch()
+    appends.queue.fail_all(connection_lost(Operation.APPEND))
+    lost = appends.add(1, 1).exception()
+    assert isinstance(lost, GatewayRoll) and lost.outcome is Outcome.NOT_DONE
+    assert lost.is_handle_lost and not appends.queue.has_unanswered
+    assert not appends.add(2, 0).done(), "it took nothing before: the gateway may have its handle"
+    appends.queue.forget(1)
+    assert not appends.add(1, 2).done(), "somebody else judges"
+
+
 def test_no_wait_is_unlimited(appends: Appends) -> None:
     appends.add(1, 0, now_s=0.0)
     appends.add(1, 1, now_s=9.0)

@@ -170,7 +170,7 @@ async def test_who_comes_while_others_are_let_in_does_not_go_before_them() -> No
 @virtual
 async def test_what_waited_for_calm_goes_on_together_and_waits_again_for_the_next() -> None:
     lane, done = Lane(1), list[float]()
-    calm = Calm(lane, wait_max_s=4.0, look_s=0.5)
+    calm = Calm(Lane(1), lane, wait_max_s=4.0, look_s=0.5)
 
     async def work() -> None:
         await calm.wait()

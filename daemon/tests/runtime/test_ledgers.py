@@ -101,6 +101,17 @@ async def test_who_asked_and_never_answers_is_asked_again_by_another() -> None:
 
 
 @virtual
+async def test_a_gateway_that_is_away_is_asked_by_one_too() -> None:
+    scarcity = Scarcity()
+    scarcity.failed(GatewayRetry("CONNECTION_LOST", Outcome.UNKNOWN))
+    assert "CONNECTION_LOST" in (scarcity.told() or "")
+    await asyncio.sleep(ASKED_AGAIN_MAX_S)
+    assert scarcity.told() is None and scarcity.told() is not None
+    scarcity.created()
+    assert scarcity.told() is None
+
+
+@virtual
 async def test_another_failure_is_of_one_request_alone() -> None:
     scarcity = Scarcity()
     scarcity.failed(GatewayRetry("TIMEOUT", Outcome.UNKNOWN))

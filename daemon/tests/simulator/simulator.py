@@ -65,6 +65,7 @@ COUNTED = (
     "rolls",
     "inline_backstops",
     "restart_states",
+    "lost_handle_states",
     "flushes",
     "dropped_batches",
     "late_events",

@@ -28,6 +28,7 @@ COVERED = (
     "rolls",
     "inline_backstops",
     "restart_states",
+    "lost_handle_states",
     "collected",
     "crashes",
     "dropped_batches",

@@ -372,6 +372,14 @@ class Owner:
                 self.bench.ledgers[effect.ledger].broken = True
             self.step(ev.AppendFailed(effect.ledger, effect.entry, "connection lost"))
 
+    def handle_lost(self, effect: fx.Append) -> None:
+        """The gateway is gone, and with it the handles of all ledgers; what was sent to it may
+        still arrive.
+        """
+        if effect.ledger in self.bench.ledgers:
+            self.bench.ledgers[effect.ledger].broken = True
+        self.step(ev.AppendFailed(effect.ledger, effect.entry, "gateway lost", is_handle_lost=True))
+
     def arrives(self, effect: fx.Effect, *, acknowledged: bool = True) -> ev.Event | None:
         """It happens in ZooKeeper or BookKeeper; returns the answer without giving it."""
         bench = self.bench

@@ -4,6 +4,7 @@ import com.sun.management.UnixOperatingSystemMXBean;
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
 import io.cursorkeeper.gateway.systems.SettingsFile;
+import io.netty.util.internal.PlatformDependent;
 import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.net.NetworkInterface;
@@ -84,7 +85,17 @@ public record BookieSettings(
 
   private static final int INDEX_ROOM_BYTES = MIB;
   private static final int WRITE_BUFFER_BYTES = 64 << 10;
-  private static final int INDEX_PAGES = 512;
+
+  /**
+   * Each ledger that is appended to wants a page of its index in memory. Where there are fewer
+   * pages than ledgers, a flush looks through all ledgers for one whose page it may write out, once
+   * for each of them: most of the time of a bookie with ten thousand. So an eighth of what the
+   * process may take goes to pages, up to one for each index file that stays open.
+   */
+  private static final int INDEX_PAGES_MIN = 512;
+
+  private static final int INDEX_PAGE_BYTES = 8 << 10;
+  private static final int INDEX_SHARE = 8;
 
   /**
    * Each ledger has an index file, and one that is appended to while its file is closed costs its
@@ -171,6 +182,8 @@ public record BookieSettings(
     disk(config);
     small(config);
     config.setOpenFileLimit(openIndexFiles());
+    config.setPageSize(INDEX_PAGE_BYTES);
+    config.setPageLimit(indexPages());
     conf.forEach(config::setProperty);
     return config;
   }
@@ -218,7 +231,6 @@ public record BookieSettings(
     config.setJournalMaxGroupWaitMSec(0);
     config.setJournalFlushWhenQueueEmpty(true);
     config.setWriteBufferBytes(WRITE_BUFFER_BYTES);
-    config.setPageLimit(INDEX_PAGES);
     config.setServerNumIOThreads(1);
     config.setNumAddWorkerThreads(1);
     config.setNumReadWorkerThreads(1);
@@ -227,6 +239,11 @@ public record BookieSettings(
     config.setNumJournalCallbackThreads(1);
     config.setProperty("enableStatistics", false);
     config.setHttpServerEnabled(false);
+  }
+
+  private int indexPages() {
+    long mine = PlatformDependent.estimateMaxDirectMemory() / INDEX_SHARE / bookiesOfProcess;
+    return (int) Math.max(INDEX_PAGES_MIN, Math.min(OPEN_INDEX_FILES_MAX, mine / INDEX_PAGE_BYTES));
   }
 
   private int openIndexFiles() {
