@@ -13,6 +13,7 @@ import sys
 from collections.abc import MutableSequence
 from hashlib import sha256
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -24,6 +25,11 @@ HOT = {
     "stream": ("credits", "outbox", "outstanding", "session"),
 }
 """Modules of other packages, for the same reason."""
+BESIDE = ("access", "zookeeper")
+"""Packages that these use, beside the ones above: what their functions give is known to the machine
+code, so it is made anew when they change. Of the client it uses `CLIENT`.
+"""
+CLIENT = ("ack_stream/groups.py", "back_off.py", "gap.py")
 COMPILED = "_compiled"
 FILES = "files"
 """Names and sizes of what belongs to it, a line each: a copy may have been cut off."""
@@ -31,14 +37,17 @@ VARIABLE = "CURSORKEEPER_COMPILED"
 
 
 def digest(root: Path = HERE) -> str:
-    """Of all that source, and of the interpreter that it is translated for."""
+    """Of all source that counts, and of the interpreter that it is translated for."""
     said = sha256(EXTENSION_SUFFIXES[0].encode())
-    for package in sorted((*WHOLE, *HOT)):
+    for package in sorted((*WHOLE, *HOT, *BESIDE)):
         for path in sorted((root / package).rglob("*.py")):
-            name = path.relative_to(root)
-            if package in WHOLE or is_translated(name):
-                said.update(f"{name.as_posix()}\0".encode())
+            if "_proto" not in path.parts:
+                said.update(f"{path.relative_to(root).as_posix()}\0".encode())
                 said.update(path.read_bytes() + b"\0")
+    client = find_spec("cursorkeeper_client")
+    assert client is not None and client.submodule_search_locations
+    for name in CLIENT:
+        said.update(Path(client.submodule_search_locations[0], name).read_bytes() + b"\0")
     return said.hexdigest()
 
 

@@ -66,7 +66,7 @@ def _kerberos(systems: Systems) -> Kerberos | None:
         read_secret(keytab, "zookeeper_sasl_keytab_file", "key")
     return Kerberos(
         principal=systems.zookeeper_sasl_principal,
-        keytab_file=str(Path(keytab).resolve()) if keytab else "",
+        keytab_file=str(Path(keytab).absolute()) if keytab else "",
         service_name=systems.zookeeper_sasl_service_name,
         user=systems.zookeeper_sasl_user,
     )

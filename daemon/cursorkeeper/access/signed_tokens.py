@@ -110,11 +110,13 @@ def of_settings(
 
 
 def file_of(given: str) -> str:
-    """The file that a key of Pulsar's names; empty if it is the key itself."""
+    """The file that a key of Pulsar's names; empty if it is the key itself: what is no `file:` is a
+    path only if a file is there.
+    """
     if given.startswith("file:"):
         return unquote(urlsplit(given).path)
     try:
-        return given if given.startswith("/") or Path(given).is_file() else ""
+        return given if Path(given).is_file() else ""  # base64 may begin with a slash, too
     except (OSError, ValueError):
         return ""  # no path: it is too long, say
 

@@ -84,10 +84,16 @@ class LedgerAcks:
             holes.discard(entry)
         self._cuts += len(fresh)
         if self._cuts > CUTS_MAX:
-            # each may have cut a run in two, and nobody has looked whether bits are smaller
-            self._cuts = 0
-            holes.run_optimize()
+            self.settle()
         return entries if len(fresh) == len(entries) else BitMap(fresh)
+
+    def settle(self) -> None:
+        """Each entry that was taken out by itself may have cut a run in two, and nobody has looked
+        whether bits are smaller.
+        """
+        if self._cuts:
+            self._cuts = 0
+            self.holes.run_optimize()
 
     def ack_through(self, entry: int) -> None:
         """Acks everything up to an entry."""
@@ -213,6 +219,7 @@ class LedgerTable:
         """Leaves only so many objects, those that were taken last."""
         for ledger in list(islice(self._own, max(0, len(self._own) - own_max))):
             acks, at = self._own.pop(ledger), self._row(ledger)
+            acks.settle()
             self.count(acks)
             holes, is_small = acks.holes, acks.holes.__sizeof__() <= PACKED_BYTES_MAX
             row = holes.serialize() if is_small else acks

@@ -132,5 +132,11 @@ async def _beside(call: Callable[[], T]) -> T:
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(tell, how)
 
-    threading.Thread(target=run, name="kerberos", daemon=True).start()
+    try:
+        threading.Thread(target=run, name="kerberos", daemon=True).start()
+    except BaseException as e:
+        _PLACES.release()
+        raise LoginRefused(
+            f"no thread for the login with Kerberos: {e}", "let the daemon have more threads"
+        ) from None
     return await answer

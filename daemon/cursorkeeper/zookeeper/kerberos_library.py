@@ -8,6 +8,7 @@ sees what is true now.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -46,6 +47,7 @@ _REMEDIES = {
 }
 _NO_KEY = frozenset((141, 181, 193, 195))
 """Neither a key nor a ticket was found."""
+_MEMORY = "/dev/shm"
 _ANY_REMEDY = "KRB5_TRACE=/dev/stderr in the environment makes the library tell more"
 
 
@@ -84,8 +86,13 @@ class LibraryContext:
     def step(self, said: bytes) -> bytes:
         if self._context is not None:
             return self._told(lambda: self._context.step(said)) or b""
-        with tempfile.TemporaryDirectory(prefix="cursorkeeper-kerberos-") as folder:
-            return self._told(lambda: self._first(folder))
+        return self._told(self._first_in_a_folder)
+
+    def _first_in_a_folder(self) -> bytes:
+        # in memory if it can be: where nothing else may be written there is this
+        memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+        with tempfile.TemporaryDirectory(prefix="cursorkeeper-kerberos-", dir=memory) as folder:
+            return self._first(folder)
 
     def _first(self, folder: str) -> bytes:
         import gssapi
@@ -133,3 +140,14 @@ class LibraryContext:
                 f"no login of {self._asked.principal!r} with Kerberos at {self._server!r}: {words}",
                 remedy,
             ) from None
+        except OSError as e:
+            raise LoginRefused(
+                f"no login of {self._asked.principal!r} with Kerberos at {self._server!r}: no "
+                f"folder for its tickets: {e}",
+                f"let the daemon write to {_MEMORY}, or to a folder that TMPDIR names",
+            ) from None
+        except Exception as e:
+            raise LoginRefused(
+                f"no login of {self._asked.principal!r} with Kerberos at {self._server!r}: {e!r}",
+                _ANY_REMEDY,
+            ) from e

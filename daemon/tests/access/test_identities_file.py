@@ -173,11 +173,11 @@ def test_certificates_and_keys_come_from_the_brokers_own_file(tmp_path: Path) ->
     assert table.signed.subject(cast.signed().encode()) == "source"
 
 
-@pytest.mark.parametrize("form", ["file:", "path", "data:", "base64"])
+@pytest.mark.parametrize("form", ["file:", "path", "data:", "base64", "base64 with a slash"])
 def test_a_secret_key_in_every_form_of_pulsars(tmp_path: Path, form: str) -> None:
     import jwt
 
-    secret = bytes(range(32))
+    secret = b"\xff" * 32 if "slash" in form else bytes(range(32))
     file = tmp_path / "secret"
     file.write_bytes(secret)
     encoded = base64.b64encode(secret).decode()
@@ -186,7 +186,9 @@ def test_a_secret_key_in_every_form_of_pulsars(tmp_path: Path, form: str) -> Non
         "path": str(file),
         "data:": f"data:;base64,{encoded}",
         "base64": encoded,
+        "base64 with a slash": encoded,
     }[form]
+    assert ("slash" in form) == encoded.startswith("/")
     found = signed_tokens.of_settings(given, "", "role", "", "")
     assert found is not None
     assert found.subject(jwt.encode({"role": "r"}, secret, "HS256").encode()) == "r"

@@ -98,14 +98,20 @@ def test_an_unknown_ledger_is_a_key_error() -> None:
         LedgerTable()[7]
 
 
+@pytest.mark.parametrize("is_packed", [False, True])
 @pytest.mark.parametrize("at_once", [1, FEW, FEW + 1])
-def test_acks_of_a_few_at_a_time_take_no_more_memory_than_bits(at_once: int) -> None:
+def test_acks_of_a_few_at_a_time_take_no_more_memory_than_bits(
+    at_once: int, is_packed: bool
+) -> None:
     """Each cuts a run in two, which as bits would take 8 KiB and as runs sixteen times as much."""
     table, entries = LedgerTable(), 2 << 16
     mine = table.own(3)
     mine.grow(entries)
     odd = list(range(1, entries, 2))
     for first in range(0, len(odd), at_once):
+        if is_packed:
+            table.pack()
+            mine = table.own(3)
         some = BitMap(odd[first : first + at_once])
         assert mine.ack(some) == some and not mine.ack(some)
         if first % 1000 == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import shutil
@@ -105,6 +106,26 @@ def test_threads_expand_each_with_a_decompressor_of_its_own() -> None:
 def test_a_class_with_a_base_that_is_not_honoured_is_refused() -> None:
     source = "class A(Protocol): ...\nclass B(A): ...\nclass C(threading.local): ...\n"
     assert compile_core.foreign({"x.py": source}) == ["x.py: class C(threading.local)"]
+
+
+def test_machine_code_is_made_anew_when_what_it_uses_changes() -> None:
+    covered = {*compiled.WHOLE, *compiled.HOT, *compiled.BESIDE}
+    used: set[str] = set()
+    for package in (*compiled.WHOLE, *compiled.HOT):
+        for path in (compiled.HERE / package).glob("*.py"):
+            if compiled.is_translated(path.relative_to(compiled.HERE)):
+                used |= {
+                    f"{node.module}.{one.name}"
+                    for node in ast.walk(ast.parse(path.read_text()))
+                    if isinstance(node, ast.ImportFrom) and node.module
+                    for one in node.names
+                }
+    ours = {name.split(".")[1] for name in used if name.startswith("cursorkeeper.")}
+    assert ours - {"compiled"} <= covered
+    theirs = {name for name in used if name.startswith("cursorkeeper_client.")}
+    known = {f"cursorkeeper_client.{name[:-3].replace('/', '.')}" for name in compiled.CLIENT}
+    known.add("cursorkeeper_client._proto")
+    assert not {name for name in theirs if not name.startswith(tuple(known))}
 
 
 def test_a_translated_source_has_the_same_lines() -> None:

@@ -201,7 +201,7 @@ def rule_11_nothing_is_put_back(patch: pytest.MonkeyPatch) -> None:
 
 @mutant
 def rule_11_a_fenced_ledger_is_kept(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Ledgers, "fail", lambda _self, _reason: None)
+    patch.setattr(Ledgers, "fail", lambda _self, _reason, **_why: None)
 
 
 @mutant

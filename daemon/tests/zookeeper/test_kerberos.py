@@ -266,6 +266,22 @@ async def test_a_silent_center_holds_up_neither_the_loop_nor_more_than_some_thre
                 await asyncio.sleep(0.01)
 
 
+async def test_a_login_without_a_thread_keeps_no_place(
+    fake: FakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    asked = Kerberos(CLIENT, fake.keys, "zookeeper", "")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        for _ in range(5):
+            with pytest.raises(LoginRefused, match="no thread for the login"):
+                await KerberosLogin(asked, HOST, 5.0, lambda k, _h: fake.context(k)).answer(b"")
+    login = KerberosLogin(asked, HOST, 5.0, lambda k, _h: fake.context(k))
+    assert await login.answer(b"")
+
+
 def test_who_has_no_library_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gssapi", None)
     with pytest.raises(SettingsError, match="gssapi cannot be used here") as told:
