@@ -319,7 +319,7 @@ def test_broker_and_daemon_find_each_other(values: Object, form: str, daemon: Se
     if form:
         daemons = "cursorkeeper-daemon-tls"
         assert places == {
-            daemon.systems.zookeeper_auth_file: ("cursorkeeper-users", "zookeeper-user"),
+            daemon.systems.zookeeper_auth_file: ("cursorkeeper-users", "zookeeper-user-daemon"),
             **{f"{CERTIFICATES}{key}": (daemons, key) for key in CERTIFICATE_KEYS},
         }
         return

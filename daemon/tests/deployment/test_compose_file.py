@@ -90,8 +90,9 @@ def flag(service: str, name: str) -> str:
 @each_service
 def test_a_service_is_confined(form: str, name: str) -> None:
     service = service_of(form, name)
-    # the volume of certificates is root's at first: who writes there has no capability, either
-    assert set(service) <= KNOWN_TO_BOTH | ({"user"} if name == "certificates" else set())
+    # a volume of certificates is root's at first: who writes there has no capability, either
+    more = {"user", "network_mode"} if name == "certificates" else set()
+    assert set(service) <= KNOWN_TO_BOTH | more
     assert (
         service["read_only"] is True
         and service["cap_drop"] == ["ALL"]
@@ -115,11 +116,14 @@ def test_a_service_is_open_on_loopback_only_and_keeps_its_data_in_named_volumes(
     for volume in service.get("volumes", []):
         source, _, place = volume.partition(":")
         if source in VOLUMES:
-            assert place.endswith(":ro") or source != "certificates" or name == "certificates"
+            assert place.endswith(":ro") or source not in OVER["volumes"] or name in ONCE
         else:
             assert source.startswith(OF_THE_REPOSITORY) and place.endswith(":ro")
             assert (ROOT / "deploy" / source).exists()
-    assert set(service["networks"]) <= set(FILE["networks"])
+    if name == "certificates":
+        assert service["network_mode"] == "none" and "networks" not in service
+    else:
+        assert set(service["networks"]) <= set(FILE["networks"])
 
 
 def test_every_volume_has_one_service() -> None:
@@ -230,13 +234,13 @@ def test_the_secured_form_encrypts_and_knows_who_calls() -> None:
     assert source["command"][: len(begin)] == begin
     words = {word for word in source["command"] if word.startswith("--")}
     assert words <= code_facts.module_flags("demo/steady.py")
-    made = {"authority.pem"} | {
-        f"{name}{end}.pem"
-        for name in SECURED["certificates"]["command"][2:]
-        for end in ("", "-key")
-    }
-    named = [*gateway["command"], *daemon["environment"].values(), *source["command"]]
-    assert {word.rpartition("/")[2] for word in named if word.startswith("/certificates/")} == made
+    _, _, *names = SECURED["certificates"]["command"]
+    assert names == ["gateway", "daemon", "source"]
+    for name in names:
+        words = [*SECURED[name]["command"]] if name != "daemon" else []
+        words += SECURED[name].get("environment", {}).values()
+        shown = {word for word in words if word.startswith("/certificates/")}
+        assert shown == {f"/certificates/{file}.pem" for file in ("authority", name, f"{name}-key")}
     for name, caller in (("gateway", "daemon"), ("daemon", "source")):
         file = ROOT / f"deploy/secured-compose/{name}.json"
         assert len(identities_file.read(str(file)).certificates) == 1
@@ -244,6 +248,25 @@ def test_the_secured_form_encrypts_and_knows_who_calls() -> None:
     for waiting in ("gateway", "daemon", "source", "prometheus"):
         condition = SECURED[waiting]["depends_on"]["certificates"]["condition"]
         assert condition == "service_completed_successfully"
+
+
+def test_nobody_is_given_the_key_of_somebody_else() -> None:
+    """Who makes them puts each into the volume that its owner alone mounts."""
+    mounted = {
+        name: dict(volume.split(":")[:2] for volume in service.get("volumes", []))
+        for name, service in SECURED.items()
+    }
+    made = {place: volume for volume, place in mounted.pop("certificates").items()}
+    assert set(made.values()) == set(OVER["volumes"])
+    got = {
+        name: {made_of: place for made_of, place in of.items() if made_of in OVER["volumes"]}
+        for name, of in mounted.items()
+    }
+    owners = {"gateway": "gateway", "daemon": "daemon", "source": "source"}
+    assert {name: of for name, of in got.items() if of} == {
+        name: {made[f"/certificates/{folder}"]: "/certificates"}
+        for name, folder in (owners | {"prometheus": "authority"}).items()
+    }
 
 
 def test_prometheus_asks_the_same_in_both_forms() -> None:

@@ -16,7 +16,6 @@ LEFT = {
     "secured": {
         "cursorkeeper-gateway-tls",
         "cursorkeeper-daemon-tls",
-        "cursorkeeper-source-tls",
         "cursorkeeper-users",
     },
 }
@@ -45,7 +44,7 @@ def named(body: Object) -> Iterator[tuple[str, str, list[str], bool]]:
                 "Secret",
                 volume["secret"]["secretName"],
                 [item["key"] for item in volume["secret"]["items"]],
-                False,
+                volume["secret"].get("optional", False),
             )
     for one in containers(body):
         for source in one.get("envFrom", []):

@@ -13,9 +13,10 @@ import pytest
 
 from cursorkeeper.access import identities_file
 from cursorkeeper.settings import ENVIRONMENT_PREFIX
-from daemon.tests.deployment.cluster import Cluster, container, mounted_files, probes
-from daemon.tests.deployment.places import ROOT, SECURED
-from daemon.tests.secured.deployed import FORMS, Form
+from daemon.tests.deployment.cluster import Cluster, container, mounted_files, pod, probes
+from daemon.tests.deployment.kustomize import build
+from daemon.tests.deployment.places import ROOT, SECURED, documents
+from daemon.tests.secured.deployed import FORMS, HELM, Form
 
 DEPLOY = ROOT / "deploy"
 IDENTITIES = {"gateway.json": {"reader", "writer"}, "daemon.json": {"source"}}
@@ -109,8 +110,31 @@ def test_what_is_named_is_mounted() -> None:
             assert path in mounted or f"{path.rpartition('/')[0]}/" in mounted, path
 
 
-def test_probes_ask_with_tls() -> None:
+def test_a_daemon_and_a_gateway_are_two_users_of_zookeeper() -> None:
+    """Helm's and systemd's: `test_broker_install`, `test_systemd_units`."""
     cluster = Cluster.of(SECURED)
+    keys = {
+        name: {key for path, _, _, key in mounted_files(body, name) if "/users/" in path}
+        for name, body in (("gateway", cluster.gateway), ("cursorkeeper", cluster.broker))
+    }
+    assert keys["cursorkeeper"] == {"zookeeper-user-daemon"}
+    assert keys["gateway"] == {"zookeeper-user-gateway", "bookkeeper-user"}
+
+
+def test_who_shows_something_else_needs_no_secret_for_it() -> None:
+    (values,) = documents(HELM / "values.yaml")
+    for volumes in (pod(Cluster.of(SECURED).broker)["volumes"], values["broker"]["extraVolumes"]):
+        optional = {
+            volume["name"] for volume in volumes if volume.get("secret", {}).get("optional")
+        }
+        assert optional == {"cursorkeeper-source-tls"}
+
+
+def test_probes_and_prometheus_ask_with_tls() -> None:
+    cluster = Cluster.of(SECURED)
+    for gateway in (cluster.gateway, Cluster(build(HELM / "gateways")).gateway):
+        found = gateway["spec"]["template"]["metadata"]["annotations"]
+        assert (found["prometheus.io/scrape"], found["prometheus.io/scheme"]) == ("true", "https")
     asked = probes(container(cluster.gateway, "gateway"))
     assert {probe["httpGet"]["scheme"] for probe in asked.values()} == {"HTTPS"}
     assert asked["readiness"]["httpGet"]["path"] == "/health"

@@ -155,7 +155,10 @@ def test_every_credential_that_is_used_is_loaded(name: str, form: str) -> None:
         folder = "tokens" if not form else "users"
         if credential.startswith(("tls.", "ca.")):
             folder = "tls/daemon" if name == "cursorkeeper" else "tls/gateway"
-        assert file == f"/etc/cursorkeeper/{folder}/{credential}"
+        # each is a user of its own in ZooKeeper
+        whose = {"cursorkeeper": "-daemon", "cursorkeeper-gateway": "-gateway"}[name]
+        own = whose if credential == "zookeeper-user" else ""
+        assert file == f"/etc/cursorkeeper/{folder}/{credential}{own}"
 
 
 def test_daemon_and_gateway_on_one_machine_share_the_writers_token() -> None:

@@ -22,14 +22,17 @@ from daemon.tests.deployment import cluster as rendered
 from daemon.tests.deployment.kustomize import build
 from daemon.tests.deployment.places import ROOT, SYSTEMD, documents
 from daemon.tests.deployment.units import Unit
-from tools.brokers.secured.cluster import NAME, Secured
+from tools.brokers.secured.cluster import CURSORS_USER, LEDGERS_USER, NAME, Secured
 from tools.brokers.secured.system import PROGRAM
 
 SECURED = "secured"
 HELM = ROOT / "deploy/broker/helm/secured"
 BEGINS = {"cursorkeeper-gateway": "gateway", "cursorkeeper": "run"}
 """The command, after what starts a JVM or Python in a unit's command line."""
-USERS = {"zookeeper-user": "sasl:keeper:secret\n", "bookkeeper-user": "sasl:broker:secret\n"}
+USERS = {
+    "daemon": {"zookeeper-user": f"{CURSORS_USER}\n"},
+    "gateway": {"zookeeper-user": f"{LEDGERS_USER}\n", "bookkeeper-user": "sasl:broker:secret\n"},
+}
 TOOL_MAX_S = 120
 
 
@@ -162,7 +165,7 @@ class Deployed:
         credentials = Path(
             f"/run/credentials/cursorkeeper{'-gateway' * (who == 'gateway')}.service"
         )
-        for name, text in USERS.items():
+        for name, text in USERS[who].items():
             file = folder / "users" / name
             file.parent.mkdir(exist_ok=True)
             file.touch(0o600)
@@ -177,7 +180,9 @@ class Deployed:
         def change(text: str) -> str:
             for old, new in self._addresses().items():
                 text = text.replace(old, new)
-            for path in (f"{credentials}/{name}" for name in (*USERS, *rendered.CERTIFICATE_KEYS)):
+            for path in (
+                f"{credentials}/{name}" for name in (*USERS[who], *rendered.CERTIFICATE_KEYS)
+            ):
                 text = text.replace(path, place(path))
             return text.replace("/etc/cursorkeeper/", f"{folder}/")
 

@@ -33,7 +33,7 @@ from tools.brokers.secured.broker import (
     cluster_of,
     plugin_link,
 )
-from tools.brokers.secured.cluster import NAME, Secured
+from tools.brokers.secured.cluster import LEDGERS_USER, NAME, Secured
 from tools.brokers.secured.system import System, toml
 from tools.brokers.traffic import SUBSCRIPTION, Consumed, Counted, Produced, Topic, compiled
 
@@ -182,7 +182,8 @@ async def test_who_shows_nothing_or_too_little_is_told_what_is_missing(daemon: S
         }
 
     nobody = less("nobody.toml", "zookeeper_auth_file", "zookeeper_acl", **shows(system.stranger))
-    wrong = secured.written("wrong-user", "sasl:keeper:wrong")
+    gateways = secured.written("gateways-user", LEDGERS_USER)
+    wrong = secured.written("wrong-user", "sasl:cursors:wrong")
     of_tls = ["--tls", "--tls-trust-certs-file-path", system.source.trust_certs]
     shown = ["--tls-certificate-file-path", system.source.certificate]
     shown += ["--tls-key-file-path", system.source.key]
@@ -193,10 +194,17 @@ async def test_who_shows_nothing_or_too_little_is_told_what_is_missing(daemon: S
             less("wrong.toml", zookeeper_auth_file=wrong),
             ("ls",),
             3,
-            "refuses the login of 'keeper'",
+            "refuses the login of 'cursors'",
         ),
         (less("foreign.toml", **shows(secured.other)), ("ls",), 3, wants),
         (nobody, ("ls",), 1, "AccessDenied .*zookeeper_auth_file"),
+        (
+            # a gateway's user has the ledgers' metadata, and no footer
+            less("gateways.toml", zookeeper_auth_file=gateways, **shows(system.gateway_files)),
+            ("ls",),
+            1,
+            "AccessDenied .*zookeeper_auth_file",
+        ),
         (less("plain.toml", "gateway_tls_enabled"), ("gc",), 3, "other side may expect TLS"),
         (less("stranger.toml", **shows(system.stranger)), ("gc",), 1, "UNKNOWN_CERTIFICATE"),
         *(

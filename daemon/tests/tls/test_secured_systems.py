@@ -25,7 +25,7 @@ from cursorkeeper.zookeeper.client import ZooKeeperClient
 from cursorkeeper.zookeeper.errors import AccessDenied
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from cursorkeeper_client.tls import TlsFiles
-from tools.brokers.secured.cluster import DIGEST, NAME, Secured, lines
+from tools.brokers.secured.cluster import CURSORS_USER, DIGEST, NAME, Secured, lines
 
 pytestmark = pytest.mark.jvm
 
@@ -80,13 +80,15 @@ async def test_a_broker_conf_is_enough(secured: Secured) -> None:
     gateway = secured.gateway("gateway", "--broker-conf", conf, java=(secured.log_in,))
     with gateway:
         ledger = await lives(gateway)
-    # what it made is its user's alone
+    # what it made is its user's alone, and not a daemon's
+    scheme, _, cursors = CURSORS_USER.partition(":")
     stranger = secured.authority.issue("neighbour", uses=(CLIENT,))
     client = ZooKeeperClient(
         ZooKeeperSettings(
             servers=(("127.0.0.1", secured.secure),),
             tls=stranger,
             tls_server_name=NAME,
+            authentication=(scheme, cursors.encode()),
             start_timeout_s=30,
         )
     )

@@ -42,8 +42,10 @@ tlsTrustStore={trust}
 bookieAuthProviderFactoryClass=org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory
 saslJaasClientAllowedIds=broker
 """
+LEDGERS_USER, CURSORS_USER = "sasl:keeper:secret", "sasl:cursors:secret too"
+"""At ZooKeeper: bookies, brokers and gateways, who share the metadata of ledgers, and daemons."""
 LOGINS = """
-Server {{ {digest} user_keeper="secret"; }};
+Server {{ {digest} user_keeper="secret" user_cursors="secret too"; }};
 Client {{ {digest} username="keeper" password="{zookeeper}"; }};
 Bookie {{ {digest} user_broker="secret"; }};
 BookKeeper {{ {digest} username="broker" password="{bookies}"; }};

@@ -19,7 +19,7 @@ from cursorkeeper.demo.certificates import CLIENT
 from cursorkeeper.demo.processes import LineProcess
 from cursorkeeper.demo.stack.ports import free_port
 from cursorkeeper_client import ClientSettings
-from tools.brokers.secured.cluster import Secured, lines
+from tools.brokers.secured.cluster import CURSORS_USER, Secured, lines
 
 TENANT = "persistent://public/"
 TOKENS = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
@@ -128,7 +128,7 @@ class System:
             "tls_require_trusted_client_cert_on_connect": True,
             "identities_file": self.cluster.written("daemon.json", self._daemons_callers()),
             "audit_log_file": str(self.cluster.folder / "daemon-audit.log"),
-            "zookeeper_auth_file": self.cluster.written("user", "sasl:keeper:secret\n"),
+            "zookeeper_auth_file": self.cluster.written("user", f"{CURSORS_USER}\n"),
             "zookeeper_acl": "creator",
             **self._settings,
         }
