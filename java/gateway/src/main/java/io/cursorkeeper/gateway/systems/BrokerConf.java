@@ -48,8 +48,7 @@ final class BrokerConf {
       Map.of(
           "bookkeeperTLSKeyFileType", "PEM",
           "bookkeeperTLSProviderFactoryClass", ClientSettings.TLS_FACTORY,
-          "bookkeeperTLSTrustCertTypes", "PEM",
-          "bookkeeperTlsCertFilesRefreshDurationSeconds", "300");
+          "bookkeeperTLSTrustCertTypes", "PEM");
 
   private final String file;
   private final Map<String, String> lines;
