@@ -115,7 +115,8 @@ class BrokersTokensTest {
   @Test
   void aWrongLineIsToldByItsNameInTheFile() {
     String file = folder + "/broker.conf: ";
-    assertTrue(wrong(PROVIDERS + "tokenSecretKey=/none").contains(file + "tokenSecretKey /none"));
+    assertTrue(
+        wrong(PROVIDERS + "tokenSecretKey=file:///none").contains(file + "tokenSecretKey /none"));
     assertTrue(wrong(PROVIDERS + "tokenSecretKey=c2hvcnQ=").contains("tokenSecretKey has 5 bytes"));
     assertTrue(
         wrong(PROVIDERS + "tokenSecretKey=" + BASE64 + "\ntokenPublicKey=" + BASE64)

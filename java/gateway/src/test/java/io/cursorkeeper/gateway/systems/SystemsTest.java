@@ -170,8 +170,7 @@ class SystemsTest {
     assertEquals(300, refreshSeconds(brokers + seconds));
     assertEquals(
         9,
-        refreshSeconds(
-            brokers + seconds + "9", "--bookkeeper-conf", file("bk", files).toString()));
+        refreshSeconds(brokers + seconds + "9", "--bookkeeper-conf", file("bk", files).toString()));
     assertEquals(0, refreshSeconds(store), "there is nothing to look at");
   }
 
