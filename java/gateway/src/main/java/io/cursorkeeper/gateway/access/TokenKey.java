@@ -224,6 +224,11 @@ final class TokenKey {
     }
   }
 
+  /** Whether a secret key is in a file of its own, and not said here. */
+  static boolean isFile(String where) {
+    return isFile(where, true);
+  }
+
   // A secret key in base64 may begin with a slash, a public one never does.
   private static boolean isFile(String where, boolean isSecret) {
     return where.startsWith("file:")
@@ -264,7 +269,8 @@ final class TokenKey {
     try {
       return Base64.getDecoder().decode(text.trim());
     } catch (IllegalArgumentException wrong) {
-      throw new IllegalArgumentException(said + " " + otherwise, wrong);
+      // Without the cause, which has characters of the text.
+      throw new IllegalArgumentException(said + " " + otherwise);
     }
   }
 

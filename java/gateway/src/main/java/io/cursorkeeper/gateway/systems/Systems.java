@@ -187,7 +187,7 @@ public final class Systems {
     boolean isTold = BrokerConf.flagsOfSignedTokens().stream().anyMatch(flags::isGiven);
     return file.isEmpty() || isTold || flags.text("identities-file").isEmpty()
         ? flags
-        : flags.with(BrokerConf.read(file).signedTokens(), file + ": ");
+        : flags.with(BrokerConf.read(file).signedTokens(), file);
   }
 
   private static boolean creatorOnly(Flags flags) {

@@ -2,6 +2,7 @@ package io.cursorkeeper.gateway.access;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -217,8 +218,10 @@ class SignedTokensTest {
             {"--token-secret-key", text, "--token-public-key", text},
             {"--token-secret-key", text, "--token-audience", "us"}
           }) {
-        String said = assertThrows(IllegalArgumentException.class, () -> of(args)).getMessage();
+        Throwable wrong = assertThrows(IllegalArgumentException.class, () -> of(args));
+        String said = wrong.getMessage();
         assertTrue(said.contains("--token-"), said);
+        assertNull(wrong.getCause(), said);
         assertFalse(said.contains(text.substring(1, 12)), said);
       }
     }
