@@ -8,11 +8,13 @@ import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.util.Base64;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Supplier;
 
 /**
  * Tokens that Pulsar's key has signed (JWT in its compact form), under Pulsar's names: whoever has
@@ -120,16 +122,52 @@ public final class SignedTokens {
             + " and "
             + flags.said(TOKEN_PUBLIC_KEY)
             + ": name one of them");
-    TokenKey key =
-        secret.isEmpty()
-            ? TokenKey.published(
-                flags.said(TOKEN_PUBLIC_KEY),
-                published,
-                flags.said(TOKEN_PUBLIC_ALG),
-                flags.text(TOKEN_PUBLIC_ALG))
-            : TokenKey.secret(flags.said(TOKEN_SECRET_KEY), secret);
     return Optional.of(
-        new SignedTokens(key, flags.text(TOKEN_AUTH_CLAIM), audienceClaim, audience));
+        new SignedTokens(
+            secret.isEmpty() ? published(flags) : secret(flags),
+            flags.text(TOKEN_AUTH_CLAIM),
+            audienceClaim,
+            audience));
+  }
+
+  private static TokenKey secret(Flags flags) {
+    String said = flags.said(TOKEN_SECRET_KEY);
+    String secret = flags.text(TOKEN_SECRET_KEY);
+    if (!TokenKey.isFile(secret)) {
+      flags
+          .file(TOKEN_SECRET_KEY)
+          .ifPresent(file -> Secrets.warnIfOthersRead(said + " is the key itself, and", file));
+    }
+    return orWayOut(flags, TOKEN_SECRET_KEY, () -> TokenKey.secret(said, secret));
+  }
+
+  private static TokenKey published(Flags flags) {
+    return orWayOut(
+        flags,
+        TOKEN_PUBLIC_KEY,
+        () ->
+            TokenKey.published(
+                flags.said(TOKEN_PUBLIC_KEY),
+                flags.text(TOKEN_PUBLIC_KEY),
+                flags.said(TOKEN_PUBLIC_ALG),
+                flags.text(TOKEN_PUBLIC_ALG)));
+  }
+
+  // A key that nobody named here is perhaps of no use here, and its file on brokers' hosts only.
+  private static TokenKey orWayOut(Flags flags, String name, Supplier<TokenKey> reading) {
+    try {
+      return reading.get();
+    } catch (IllegalArgumentException wrong) {
+      throw flags.isGiven(name)
+          ? wrong
+          : new IllegalArgumentException(
+              wrong.getMessage()
+                  + "; where callers of this gateway have certificates or tokens of its own, give"
+                  + " --"
+                  + TOKEN_PUBLIC_KEY
+                  + "= (empty): then no key of signed tokens is taken from "
+                  + flags.file(name).map(Path::toString).orElse("elsewhere"));
+    }
   }
 
   /** Whether it looks like one that is signed: three parts, by dots. */

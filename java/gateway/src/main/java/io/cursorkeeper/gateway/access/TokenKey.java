@@ -18,6 +18,7 @@ import java.security.spec.PSSParameterSpec;
 import java.security.spec.X509EncodedKeySpec;
 import java.util.Base64;
 import java.util.List;
+import java.util.Optional;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
@@ -90,8 +91,7 @@ final class TokenKey {
     }
     throw new IllegalArgumentException(
         said
-            + " "
-            + where
+            + (isFile(where, false) ? " " + where : "")
             + " is no public key of "
             + String.join(" or ", families)
             + " in X.509's form (DER, as Pulsar's, or PEM); name the file that `pulsar tokens"
@@ -191,7 +191,8 @@ final class TokenKey {
     return 0;
   }
 
-  // As Pulsar's: a URL of a file, its path, the content as data:;base64,... or the content alone.
+  // As Pulsar's: a URL of a file, its path, the content as data:;base64,... or the content alone. A
+  // text that may be a secret key is in no message.
   private static byte[] bytes(String said, String where, boolean isSecret) {
     if (where.startsWith("data:")) {
       int comma = where.indexOf(',');
@@ -200,12 +201,10 @@ final class TokenKey {
           said + " must be data:;base64, and the key in base64");
       return base64(said, where.substring(comma + 1), "holds no base64 after its comma");
     }
-    boolean isUrl = where.startsWith("file:");
-    if (!isUrl && !where.startsWith("/") && !isFile(where)) {
-      return base64(
-          said, where, "is neither a file nor base64: write file:///PATH, or data:;base64,KEY");
+    if (!isFile(where, isSecret)) {
+      return content(said, where.strip());
     }
-    Path path = Path.of(isUrl ? where.replaceFirst("^file:(//)?", "") : where);
+    Path path = Path.of(where.replaceFirst("^file:(//)?", ""));
     try (InputStream file = Files.newInputStream(path)) {
       if (isSecret) {
         Secrets.warnIfOthersRead(said, path);
@@ -225,11 +224,44 @@ final class TokenKey {
     }
   }
 
-  private static boolean isFile(String where) {
+  /** Whether a secret key is in a file of its own, and not said here. */
+  static boolean isFile(String where) {
+    return isFile(where, true);
+  }
+
+  // A secret key in base64 may begin with a slash, a public one never does.
+  private static boolean isFile(String where, boolean isSecret) {
+    return where.startsWith("file:")
+        || (!isSecret && where.startsWith("/"))
+        || path(where).map(Files::exists).orElse(false);
+  }
+
+  // Java's own decoder does without padding: a path would be the key.
+  private static byte[] content(String said, String text) {
+    String otherwise =
+        "has "
+            + text.length()
+            + " characters, and is neither a file that is there for this user nor a key in base64"
+            + " (of which four characters are three bytes, with = at the end): write file:///PATH,"
+            + " or data:;base64,KEY";
+    require(text.length() % 4 == 0 && !isBelowFolder(text), said + " " + otherwise);
+    return base64(said, text, otherwise);
+  }
+
+  // The path of a file that is not there can be base64 throughout.
+  private static boolean isBelowFolder(String text) {
+    return path(text)
+        .filter(path -> path.getNameCount() > 1)
+        .map(path -> path.isAbsolute() ? path.getRoot().resolve(path.getName(0)) : path.getName(0))
+        .map(Files::isDirectory)
+        .orElse(false);
+  }
+
+  private static Optional<Path> path(String text) {
     try {
-      return Files.isRegularFile(Path.of(where));
+      return Optional.of(Path.of(text));
     } catch (InvalidPathException noPath) {
-      return false;
+      return Optional.empty();
     }
   }
 
@@ -237,7 +269,8 @@ final class TokenKey {
     try {
       return Base64.getDecoder().decode(text.trim());
     } catch (IllegalArgumentException wrong) {
-      throw new IllegalArgumentException(said + " " + otherwise, wrong);
+      // Without the cause, which has characters of the text.
+      throw new IllegalArgumentException(said + " " + otherwise);
     }
   }
 

@@ -8,6 +8,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
 
@@ -29,12 +30,16 @@ public final class Flags {
   /** Flags whose values are of another file, and how it names them. */
   private final Map<String, String> elsewhere = new HashMap<>();
 
+  /** Flags whose values are of a file, and which. */
+  private final Map<String, Path> files = new HashMap<>();
+
   private Flags() {}
 
   /** Values for these flags; throws IllegalArgumentException with a message for people. */
   public static Flags parse(List<Flag> known, String... args) {
     Map<String, String> given = commandLine(known, args);
-    Map<String, String> file = properties(given.get(CONFIG.name()));
+    String config = given.get(CONFIG.name());
+    Map<String, String> file = properties(config);
     Flags flags = new Flags();
     for (Flag flag : known) {
       String fromFile = file.remove(flag.name());
@@ -46,6 +51,9 @@ public final class Flags {
       flags.values.put(flag.name(), value);
       if (fromLine != null || fromFile != null) {
         flags.given.add(flag.name());
+      }
+      if (fromLine == null && fromFile != null) {
+        flags.files.put(flag.name(), Path.of(config));
       }
     }
     given.putAll(file);
@@ -61,19 +69,23 @@ public final class Flags {
     return given.contains(name);
   }
 
-  /**
-   * The same, with values of another file; {@code saidBy}: what the file's own name of a flag comes
-   * after in messages.
-   */
-  public Flags with(Map<String, Other> others, String saidBy) {
+  /** The file that says its value; empty: the command line does, or nobody. */
+  public Optional<Path> file(String name) {
+    return Optional.ofNullable(files.get(name));
+  }
+
+  /** The same, with values of another file. */
+  public Flags with(Map<String, Other> others, String file) {
     Flags flags = new Flags();
     flags.values.putAll(values);
     flags.given.addAll(given);
     flags.elsewhere.putAll(elsewhere);
+    flags.files.putAll(files);
     others.forEach(
         (name, other) -> {
           flags.values.put(name, other.value());
-          flags.elsewhere.put(name, saidBy + other.name());
+          flags.elsewhere.put(name, file + ": " + other.name());
+          flags.files.put(name, Path.of(file));
         });
     return flags;
   }

@@ -30,15 +30,26 @@ final class BrokerConf {
           "bookkeeperTLSTrustStorePasswordPath", "tlsTrustStorePasswordPath",
           "bookkeeperTlsCertFilesRefreshDurationSeconds", "tlsCertFilesRefreshDurationSeconds");
 
+  private static final String SECRET_KEY = "tokenSecretKey";
+  private static final String PUBLIC_KEY = "tokenPublicKey";
+  private static final String AUDIENCE_CLAIM = "tokenAudienceClaim";
+  private static final String AUDIENCE = "tokenAudience";
+
   /** Pulsar's keys of signed tokens, to the gateway's flags. */
   private static final Map<String, String> TOKEN_KEYS =
       Map.of(
-          "tokenSecretKey", "token-secret-key",
-          "tokenPublicKey", "token-public-key",
-          "tokenPublicAlg", "token-public-alg",
-          "tokenAuthClaim", "token-auth-claim",
-          "tokenAudienceClaim", "token-audience-claim",
-          "tokenAudience", "token-audience");
+          SECRET_KEY,
+          "token-secret-key",
+          PUBLIC_KEY,
+          "token-public-key",
+          "tokenPublicAlg",
+          "token-public-alg",
+          "tokenAuthClaim",
+          "token-auth-claim",
+          AUDIENCE_CLAIM,
+          "token-audience-claim",
+          AUDIENCE,
+          "token-audience");
 
   private static final String TOKEN_PROVIDER =
       "org.apache.pulsar.broker.authentication.AuthenticationProviderToken";
@@ -48,8 +59,7 @@ final class BrokerConf {
       Map.of(
           "bookkeeperTLSKeyFileType", "PEM",
           "bookkeeperTLSProviderFactoryClass", ClientSettings.TLS_FACTORY,
-          "bookkeeperTLSTrustCertTypes", "PEM",
-          "bookkeeperTlsCertFilesRefreshDurationSeconds", "300");
+          "bookkeeperTLSTrustCertTypes", "PEM");
 
   private final String file;
   private final Map<String, String> lines;
@@ -152,19 +162,36 @@ final class BrokerConf {
     return given("metadataStoreConfigPath", value("metadataStoreConfigPath"));
   }
 
-  /** The gateway's flags that say how tokens are signed; nothing if brokers ask for none. */
+  /**
+   * The gateway's flags that say how tokens are signed; nothing if brokers ask for none. Of two
+   * keys the secret one counts, and an audience counts with its claim only.
+   */
   Map<String, Other> signedTokens() {
     Map<String, Other> found = new LinkedHashMap<>();
     boolean asked =
-        Arrays.stream(value("authenticationProviders").split(","))
-            .anyMatch(provider -> provider.strip().equals(TOKEN_PROVIDER));
-    if (asked) {
-      TOKEN_KEYS.forEach(
-          (key, flag) -> {
-            if (!value(key).isEmpty()) {
-              found.put(flag, new Other(key, value(key)));
-            }
-          });
+        yes("authenticationEnabled")
+            && Arrays.stream(value("authenticationProviders").split(","))
+                .anyMatch(provider -> provider.strip().equals(TOKEN_PROVIDER));
+    if (!asked) {
+      return found;
+    }
+    String prefix = value("tokenSettingPrefix");
+    TOKEN_KEYS.forEach(
+        (key, flag) -> {
+          String name = prefix + key;
+          if (!value(name).isEmpty()) {
+            found.put(flag, new Other(name, value(name)));
+          }
+        });
+    if (found.containsKey(TOKEN_KEYS.get(SECRET_KEY))) {
+      found.remove(TOKEN_KEYS.get(PUBLIC_KEY));
+    }
+    String audience = TOKEN_KEYS.get(AUDIENCE);
+    if (found.containsKey(TOKEN_KEYS.get(AUDIENCE_CLAIM))) {
+      // A claim without an audience is wrong in a broker, too: it is told by these names.
+      found.putIfAbsent(audience, new Other(prefix + AUDIENCE, ""));
+    } else {
+      found.remove(audience);
     }
     return found;
   }

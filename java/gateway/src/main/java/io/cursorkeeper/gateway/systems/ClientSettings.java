@@ -2,6 +2,7 @@ package io.cursorkeeper.gateway.systems;
 
 import java.util.Collections;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import org.apache.bookkeeper.conf.ClientConfiguration;
 
@@ -15,6 +16,13 @@ final class ClientSettings {
   static final String TLS_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory";
   static final String TLS_FACTORY_CLASS = "tlsProviderFactoryClass";
   static final String TLS_PROVIDER = "tlsProvider";
+  private static final String TLS_REFRESH_SECONDS = "tlsCertFilesRefreshDurationSeconds";
+
+  /** What a broker tells its client; BookKeeper's own would never read a renewed certificate. */
+  private static final String TLS_REFRESH_SECONDS_DEFAULT = "300";
+
+  private static final List<String> TLS_FILES =
+      List.of("tlsKeyStore", "tlsCertificatePath", "tlsTrustStore");
   static final String ZOOKEEPER_ACLS = "zkEnableSecurity";
 
   /** The section of a JAAS file that BookKeeper's client logs in with. */
@@ -46,6 +54,13 @@ final class ClientSettings {
 
   boolean has(String name) {
     return !value(name).isEmpty();
+  }
+
+  /** Files of TLS are looked at again, whoever named them, unless somebody said how often. */
+  void renewTlsFiles() {
+    if (TLS_FILES.stream().anyMatch(this::has) && !has(TLS_REFRESH_SECONDS)) {
+      add(TLS_REFRESH_SECONDS, "BookKeeper's " + TLS_REFRESH_SECONDS, TLS_REFRESH_SECONDS_DEFAULT);
+    }
   }
 
   /** Empty: not given. */

@@ -143,6 +143,7 @@ public final class Systems {
     ClientSettings settings = new ClientSettings();
     broker.ifPresent(conf -> settings.add(conf.clientSettings()));
     ofFile(flags.text(BOOKKEEPER_CONF)).forEach((name, given) -> settings.add(Map.of(name, given)));
+    settings.renewTlsFiles();
     if (creatorOnly(flags)) {
       settings.add(ClientSettings.ZOOKEEPER_ACLS, "--" + ZOOKEEPER_ACL, "true");
     }
@@ -186,7 +187,7 @@ public final class Systems {
     boolean isTold = BrokerConf.flagsOfSignedTokens().stream().anyMatch(flags::isGiven);
     return file.isEmpty() || isTold || flags.text("identities-file").isEmpty()
         ? flags
-        : flags.with(BrokerConf.read(file).signedTokens(), file + ": ");
+        : flags.with(BrokerConf.read(file).signedTokens(), file);
   }
 
   private static boolean creatorOnly(Flags flags) {

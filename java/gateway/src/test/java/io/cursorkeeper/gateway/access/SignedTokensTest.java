@@ -2,6 +2,7 @@ package io.cursorkeeper.gateway.access;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -16,6 +17,7 @@ import java.security.spec.ECGenParameterSpec;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
+import java.util.Random;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -169,11 +171,71 @@ class SignedTokensTest {
   }
 
   @Test
+  void aSecretInBase64ThatBeginsWithASlashIsNoPath() throws Exception {
+    byte[] secret = new byte[32];
+    secret[0] = (byte) 0xff;
+    String text = Base64.getEncoder().encodeToString(secret);
+    assertTrue(text.startsWith("/"));
+    SignedTokens tokens = of("--token-secret-key", text);
+    assertEquals("s", tokens.verified(Jwt.mac("HS256", secret, SUBJECT), NOW).subject());
+  }
+
+  @Test
+  void aPathOfNoFileIsNoSecret() {
+    // All characters are base64's, and Java's decoder takes 46 of them, too.
+    List<String> paths = new ArrayList<>(List.of("etc/pulsar/keys/of/this/cluster/tokensecretkey"));
+    String path = "/" + folder.getName(0) + "/a/folder/of/the/keys/of/this/cluster/key";
+    for (int more = 0; more < 4; more++) {
+      paths.add(path + "k".repeat(more));
+    }
+    for (String one : paths) {
+      String said = wrong("--token-secret-key", one);
+      assertTrue(
+          said.startsWith(
+              "--token-secret-key has " + one.length() + " characters, and is neither a file"),
+          said);
+    }
+  }
+
+  @Test
+  void noMessageHasASecret() throws Exception {
+    Random random = new Random(7);
+    for (int run = 0; run < 300; run++) {
+      byte[] secret = new byte[32 + 16 * (run % 3)];
+      random.nextBytes(secret);
+      secret[0] = (byte) (run % 2 == 0 ? 0xff : secret[0]);
+      String text = Base64.getEncoder().encodeToString(secret);
+      // Cut off, mistyped, or in the place of the public one.
+      for (String[] args :
+          new String[][] {
+            {"--token-secret-key", text.substring(0, 41)},
+            {"--token-secret-key", text.substring(0, 40)},
+            {"--token-secret-key", text.substring(0, 20) + "-" + text.substring(21)},
+            {"--token-secret-key", "data:;base64," + text.substring(0, 41)},
+            {"--token-secret-key", "data:" + text},
+            {"--token-public-key", "M" + text.substring(1)},
+            {"--token-public-key", "data:;base64," + text},
+            {"--token-secret-key", text, "--token-public-key", text},
+            {"--token-secret-key", text, "--token-audience", "us"}
+          }) {
+        Throwable wrong = assertThrows(IllegalArgumentException.class, () -> of(args));
+        String said = wrong.getMessage();
+        assertTrue(said.contains("--token-"), said);
+        assertNull(wrong.getCause(), said);
+        assertFalse(said.contains(text.substring(1, 12)), said);
+      }
+    }
+  }
+
+  @Test
   void aKeyThatCannotBeUsedEndsTheStart() throws Exception {
     assertTrue(wrong("--token-secret-key", data(new byte[16])).contains("16 bytes"));
     assertTrue(wrong("--token-secret-key", "data:,abc").contains("base64"));
-    assertTrue(wrong("--token-secret-key", folder + "/none").contains("cannot be read"));
-    assertTrue(wrong("--token-secret-key", "no key").contains("neither a file nor base64"));
+    assertTrue(wrong("--token-secret-key", "file://" + folder + "/n").contains("cannot be read"));
+    assertTrue(wrong("--token-public-key", folder + "/none").contains("/none cannot be read"));
+    assertTrue(
+        wrong("--token-secret-key", "no key")
+            .startsWith("--token-secret-key has 6 characters, and is neither a file"));
     assertTrue(
         wrong(
                 "--token-public-key",

@@ -148,6 +148,39 @@ class SystemsTest {
   }
 
   @Test
+  void filesOfTlsAreLookedAtAgainWhoeverNamesThem() throws Exception {
+    String files =
+        "tlsClientAuthentication=true\ntlsProviderFactoryClass="
+            + ClientSettings.TLS_FACTORY
+            + "\ntlsKeyStoreType=PEM\ntlsKeyStore="
+            + good.key()
+            + "\ntlsCertificatePath="
+            + good.certificate()
+            + "\ntlsTrustStoreType=PEM\ntlsTrustStore="
+            + good.certificate()
+            + "\n";
+    String never = "tlsCertFilesRefreshDurationSeconds=0\n";
+    String store = "metadataStoreUrl=zk:z:2181\n";
+    assertEquals(300, refreshSeconds(store, "--bookkeeper-conf", file("bk", files).toString()));
+    assertEquals(
+        0, refreshSeconds(store, "--bookkeeper-conf", file("bk", files + never).toString()));
+    String brokers = tls(good.key(), good.certificate(), good.certificate());
+    assertEquals(300, refreshSeconds(brokers));
+    String seconds = "bookkeeperTlsCertFilesRefreshDurationSeconds=";
+    assertEquals(300, refreshSeconds(brokers + seconds));
+    assertEquals(
+        9,
+        refreshSeconds(brokers + seconds + "9", "--bookkeeper-conf", file("bk", files).toString()));
+    assertEquals(0, refreshSeconds(store), "there is nothing to look at");
+  }
+
+  private long refreshSeconds(String conf, String... more) throws Exception {
+    ClientConfiguration config = new ClientConfiguration();
+    of(conf, more).configure(config);
+    return config.getTLSCertFilesRefreshDurationSeconds();
+  }
+
+  @Test
   void keyStoresWithPasswordsAreTaken() throws Exception {
     String stores =
         tls(good.store(), Path.of(""), good.store())
