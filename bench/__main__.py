@@ -27,7 +27,7 @@ GROUPS: list[tuple[list[str], dict[str, Any] | None]] = [
         ["latency", "receipt_latency", "throughput", "loads"],
         {"heap_mib": 512, "java_options": BOTH_COMPILERS},
     ),
-    (["many_cursors", "idle_cursors"], {"heap_mib": 1536}),
+    (["in_turn", "many_cursors", "idle_cursors"], {"heap_mib": 1536}),
     (["footers"], {"bookies": 1, "heap_mib": 768, "java_options": BOTH_COMPILERS}),
     (["recovery"], {"heap_mib": 1024, "java_options": BOTH_COMPILERS}),
     (["report"], {"bookies": 1, "heap_mib": 768}),

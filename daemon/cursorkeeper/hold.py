@@ -27,7 +27,7 @@ from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.problems import Kind, ProblemError
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.listener import Listener
-from cursorkeeper.runtime.runner import Telemetry
+from cursorkeeper.runtime.telemetry import Telemetry
 from cursorkeeper.settings import Settings
 
 DELETE_MAX_S = 10.0

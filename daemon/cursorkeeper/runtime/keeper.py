@@ -49,10 +49,10 @@ from cursorkeeper.runtime.runner import (
     Lanes,
     Proof,
     Services,
-    Telemetry,
     Unknown,
 )
 from cursorkeeper.runtime.supervised import supervised
+from cursorkeeper.runtime.telemetry import Telemetry
 from cursorkeeper.runtime.timers import Timers
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper

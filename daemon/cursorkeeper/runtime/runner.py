@@ -19,7 +19,7 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
-from cursorkeeper.core.shape import extended, frozen
+from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.table import LIVE, OPENING, State
 from cursorkeeper.core.values import Delta, OpenRecord, RawEntry, Segment, SnapshotEnd
 from cursorkeeper.format import record
@@ -32,6 +32,7 @@ from cursorkeeper.runtime.kept_entries import LEDGER_BYTES_MAX, KeptEntries
 from cursorkeeper.runtime.ledgers import LedgerPolicy, Scarcity
 from cursorkeeper.runtime.listener import NOBODY, Listener
 from cursorkeeper.runtime.patience import PatientClock
+from cursorkeeper.runtime.telemetry import Telemetry
 from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper_client.back_off import BackOff
 
@@ -71,29 +72,6 @@ class OpenResult(StrEnum):
     DELETED = "DELETED"
     GONE = "GONE"
     """The source did not wait for the answer."""
-
-
-@extended
-class Telemetry:
-    """Numbers that a runner reports. What is not counted is nothing to whoever counts."""
-
-    def flushed(self, kind: str, stored_bytes: int, seconds: float) -> None:
-        """One record ("delta", "segment", ...) is acknowledged, `seconds` after it was sent."""
-
-    def log(self, event: str, **fields: Any) -> None:
-        """Something an operator may want to know."""
-
-    def moved(self) -> None:
-        """Entries were read, or a ledger was created, recovered or closed."""
-
-    def opened(self, result: str) -> None:
-        """A source's Open was answered: an `OpenResult`, or the code of its refusal."""
-
-    def recovered(self, seconds: float) -> None:
-        """A cursor that was not held here can be worked with, so long after it was asked for."""
-
-    def refused(self, code: str) -> None:
-        """A source was told Refused."""
 
 
 class Attempt(Protocol):

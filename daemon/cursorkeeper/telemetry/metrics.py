@@ -21,7 +21,8 @@ from prometheus_client.registry import Collector
 from cursorkeeper.compiled import IS_COMPILED
 from cursorkeeper.core.errors import Refusal
 from cursorkeeper.core.table import ENDED, State
-from cursorkeeper.runtime.runner import KINDS, OpenResult, Telemetry
+from cursorkeeper.runtime.runner import KINDS, OpenResult
+from cursorkeeper.runtime.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from cursorkeeper.runtime.keeper import Keeper

@@ -33,7 +33,8 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.runtime.listener import Listener
-from cursorkeeper.runtime.runner import CursorRunner, Telemetry
+from cursorkeeper.runtime.runner import CursorRunner
+from cursorkeeper.runtime.telemetry import Telemetry
 from cursorkeeper.zookeeper import errors as zk_errors
 from cursorkeeper.zookeeper.settings import ZooKeeperSettings
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper, FakeGateway, Fault

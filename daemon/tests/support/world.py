@@ -27,7 +27,7 @@ from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.runtime.ledgers import LedgerPolicy
 from cursorkeeper.runtime.limits import KeeperLimits
 from cursorkeeper.runtime.listener import Listener
-from cursorkeeper.runtime.runner import Telemetry
+from cursorkeeper.runtime.telemetry import Telemetry
 from daemon.tests.fakes.bookkeeper.fake import FakeBookKeeper
 from daemon.tests.fakes.zookeeper.fake import FakeZooKeeperServer
 
