@@ -50,6 +50,7 @@ SPEC = LedgerSpec(2, 2, 2)
 LAYOUT = ((7, 100), (9, 50), (12, 0))
 """Ledgers of `TOPIC`, the last one open."""
 HASTY = Patience(wait_s=0.2)
+PATIENT = Patience(wait_s=30.0)
 BEFORE_ALL = Position(7, -1)
 
 
@@ -259,12 +260,12 @@ class PulsarWorld(CliWorld):
         return Import(ports, theirs, **given)  # type: ignore[arg-type]
 
     async def found(
-        self, selection: Selection | None = None
+        self, selection: Selection | None = None, patience: Patience = HASTY
     ) -> tuple[list[str], list[SkippedPath]]:
         """Cursors and skipped paths."""
         skipped: list[SkippedPath] = []
         chosen = selection or Selection.everything()
-        walk = iter_cursors(await self.zk(), chosen, skipped=skipped.append, patience=HASTY)
+        walk = iter_cursors(await self.zk(), chosen, skipped=skipped.append, patience=patience)
         return [str(ref) async for ref in walk], skipped
 
 

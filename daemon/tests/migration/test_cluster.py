@@ -17,7 +17,7 @@ from cursorkeeper.migration.cluster import (
 from cursorkeeper.migration.errors import MigrationError
 from cursorkeeper.problems import Kind
 from daemon.tests.fakes.zookeeper.faults import NotNow, UnknownNotDone
-from daemon.tests.migration.pulsar_world import HASTY, PulsarWorld
+from daemon.tests.migration.pulsar_world import HASTY, PATIENT, PulsarWorld
 
 CURSORS = [
     ("persistent://a/ns/plain", "s"),
@@ -124,7 +124,7 @@ async def test_a_short_absence_of_zookeeper_is_waited_for(world: PulsarWorld) ->
     await populated(world)
     world.zookeeper.faults.next("children", NotNow())
     world.zookeeper.faults.next("children", UnknownNotDone())
-    assert len((await world.found())[0]) == 8
+    assert len((await world.found(patience=PATIENT))[0]) == 8
     world.zookeeper.faults.chance("children", 1.0, NotNow())
     with pytest.raises(MigrationError) as error:
         await world.found()
