@@ -33,7 +33,7 @@ providers._get_local_constants = lambda: providers._local_constants
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests of a file stay together. Those that need the source run where it is not compiled."""
     if IS_COMPILED:
-        why = pytest.mark.skip(f"core and format are compiled; {VARIABLE}=no runs it")
+        why = pytest.mark.skip(f"the daemon is compiled; {VARIABLE}=no runs it")
         for item in items:
             if item.get_closest_marker("interpreted"):
                 item.add_marker(why)

@@ -55,7 +55,6 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 
 
 def settings(system: System) -> Settings:
-    """As its daemon has them."""
     return settings_of(config=Path(system.config), broker_conf=Path(system.conf))
 
 

@@ -124,7 +124,7 @@ class Pulsar:
         await self.broker.ready()
 
     async def traffic(self, command: str, messages: int, shape: type[T]) -> T:
-        """What a client says last."""
+        """Runs a client to its end; the last line that it says, as a `shape`."""
         client = self.client(command, messages)
         try:
             client.start()

@@ -23,7 +23,7 @@ from testcontainers_tests.cluster.secrets import LEDGERS_USER, Credentials, Secr
 REALM = "CURSORS.TEST"
 CENTER, CENTER_PORT = "center", 8888
 CURSORS = f"cursors@{REALM}"
-"""Daemons, at ZooKeeper."""
+"""The principal by which daemons log in to ZooKeeper."""
 CENTER_IMAGE, DAEMON_IMAGE = "cursorkeeper-center:test", "cursorkeeper-kerberos:test"
 KEYTABS = {
     "servers": ["zookeeper/zk-1", *(f"bookkeeper/bookie-{n}" for n in (1, 2, 3)), LEDGERS_USER],

@@ -75,7 +75,7 @@ class LedgerAcks:
         return fresh
 
     def _ack_few(self, entries: BitMap) -> BitMap:
-        """One by one: a set operation copies the container, which costs as much as a hundred of
+        """One by one: a set operation copies the container, which costs as much as some thirty of
         these.
         """
         holes = self.holes

@@ -106,6 +106,19 @@ class Waiting:
         return self.waited_s + (0.0 if self.since_s is None else now - self.since_s)
 
 
+def _lanes(limits: KeeperLimits) -> Lanes:
+    openings = Lane(limits.openings_at_once_max)
+    ledgers = Lane(limits.ledger_requests_at_once_max)
+    return Lanes(
+        openings,
+        ledgers,
+        footers=Lane(limits.footer_requests_at_once_max),
+        deletions=Lane(limits.ledger_requests_at_once_max),
+        calm=Calm(openings, ledgers),
+        inline_states=Pace(limits.inline_states_per_s_max),
+    )
+
+
 @extended
 class Keeper:
     """See the module. `identity` goes into every footer; `rng` makes nonces and jitter;
@@ -140,16 +153,7 @@ class Keeper:
         self.state_writer = state_writer
         self.footers = FooterStore(zookeeper, encode, root=root)
         self._clock = PatientClock()
-        openings = Lane(keeper_limits.openings_at_once_max)
-        ledger_requests = Lane(keeper_limits.ledger_requests_at_once_max)
-        self._lanes = Lanes(
-            openings,
-            ledger_requests,
-            Lane(keeper_limits.footer_requests_at_once_max),
-            Lane(keeper_limits.ledger_requests_at_once_max),
-            Calm(openings, ledger_requests),
-            Pace(keeper_limits.inline_states_per_s_max),
-        )
+        self._lanes = _lanes(keeper_limits)
         self._intake, self._spare = Intake(), Spare()
         self._services = Services(
             ledgers,

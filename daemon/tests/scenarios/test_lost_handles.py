@@ -10,21 +10,12 @@ from cursorkeeper.core.footer import InlineBase, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.table import State
 from cursorkeeper.core.values import Record, Segment
-from daemon.tests.support.machine_bench import DATA, Bench, Owner
-
-
-def _working(bench: Bench, entries: range = range(0, 10, 2)) -> Owner:
-    """An owner that writes a ledger."""
-    a = bench.opened("A")
-    a.ack(*entries)
-    a.go()
-    assert bench.chain and a.durable == a.seq
-    return a
+from daemon.tests.support.machine_bench import DATA, Bench, working
 
 
 def test_the_state_goes_into_the_footer_and_the_ledger_goes() -> None:
     bench = Bench()
-    a = _working(bench)
+    a = working(bench)
     old = bench.chain
     seq = a.ack(1)
     a.handle_lost(a.hold(fx.Append))
@@ -36,52 +27,9 @@ def test_the_state_goes_into_the_footer_and_the_ledger_goes() -> None:
     bench.ask()
 
 
-def test_the_next_acks_get_a_ledger_beside_the_state() -> None:
-    bench = Bench()
-    a = _working(bench)
-    a.ack(1)
-    a.handle_lost(a.hold(fx.Append))
-    a.go()
-    seq = a.ack(3)
-    a.go()
-    assert a.durable == seq and len(bench.chain) == 1 and a.state is State.READY
-    assert isinstance(bench.footer.base, InlineBase)
-    state = bench.ask()
-    assert all(state.is_acked(DATA, entry) for entry in (0, 1, 2, 3, 4, 6, 8))
-
-
-def test_acks_that_come_meanwhile_are_not_confirmed_by_it() -> None:
-    bench = Bench()
-    a = _working(bench)
-    first = a.ack(1)
-    a.handle_lost(a.hold(fx.Append))
-    write = a.hold(fx.WriteFooter)
-    second = a.ack(3)
-    a.go()
-    assert a.durable < first, "its outcome is waited for"
-    a.do(write)
-    assert a.durable == first
-    a.go()
-    assert a.durable == second
-    bench.ask()
-
-
-def test_one_whose_answer_is_lost_is_decided_and_holds_what_it_holds() -> None:
-    bench = Bench()
-    a = _working(bench)
-    before = a.durable
-    seq = a.ack(1)
-    a.handle_lost(a.hold(fx.Append))
-    a.applied_but_unknown(a.hold(fx.WriteFooter))
-    assert a.durable == before and not a.deletions(), "nothing goes before the answer is known"
-    a.go()
-    assert a.durable == seq
-    bench.ask()
-
-
 def test_an_append_that_arrives_all_the_same_changes_nothing() -> None:
     bench = Bench()
-    a = _working(bench)
+    a = working(bench)
     seq = a.ack(1)
     append = a.hold(fx.Append)
     a.arrives(append, acknowledged=False)
@@ -93,7 +41,7 @@ def test_an_append_that_arrives_all_the_same_changes_nothing() -> None:
 
 def test_a_new_owner_that_came_before_it_keeps_the_cursor() -> None:
     bench = Bench()
-    a = _working(bench)
+    a = working(bench)
     confirmed = a.durable
     a.ack(1)
     append = a.hold(fx.Append)
@@ -126,7 +74,7 @@ def test_a_footer_write_that_is_not_decided_is_waited_for() -> None:
 
 def test_a_state_that_is_too_large_for_it_is_recovered() -> None:
     bench = Bench(Limits(restart_state_max_bytes=2_000))
-    a = _working(bench, range(0, 60_000, 3))
+    a = working(bench, range(0, 60_000, 3))
     seq = a.ack(1)
     a.handle_lost(a.hold(fx.Append))
     a.go()
@@ -149,7 +97,7 @@ def test_a_ledger_that_took_nothing_is_recovered_and_the_next_one_waits() -> Non
 
 def test_a_ledger_that_fails_by_itself_is_recovered() -> None:
     bench = Bench()
-    a = _working(bench)
+    a = working(bench)
     seq = a.ack(1)
     a.unknown(a.hold(fx.Append))
     a.go()

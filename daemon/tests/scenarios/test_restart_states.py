@@ -9,21 +9,12 @@ from cursorkeeper.core import events as ev
 from cursorkeeper.core.footer import InlineBase, SnapshotBase
 from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.table import State
-from daemon.tests.support.machine_bench import DATA, Bench, Owner
-
-
-def _restarted(bench: Bench, entries: range = range(0, 10, 2)) -> Owner:
-    """An owner before it has acked some entries and was killed."""
-    a = bench.opened("A")
-    a.ack(*entries)
-    a.go()
-    assert bench.chain and a.durable == a.seq
-    return bench.opened("B")
+from daemon.tests.support.machine_bench import DATA, Bench, restarted
 
 
 def test_the_first_new_acks_go_into_the_footer_and_the_old_ledgers_go() -> None:
     bench = Bench()
-    b = _restarted(bench)
+    b = restarted(bench)
     old = bench.chain
     seq = b.ack(1)
     b.go()
@@ -33,48 +24,9 @@ def test_the_first_new_acks_go_into_the_footer_and_the_old_ledgers_go() -> None:
     bench.ask()
 
 
-def test_the_next_acks_get_a_ledger_beside_the_state() -> None:
-    bench = Bench()
-    b = _restarted(bench)
-    b.ack(1)
-    b.go()
-    seq = b.ack(3)
-    b.go()
-    assert b.durable == seq and len(bench.chain) == 1
-    assert isinstance(bench.footer.base, InlineBase) and b.machine.counters.restart_states == 1
-    state = bench.ask()
-    assert all(state.is_acked(DATA, entry) for entry in (0, 1, 2, 3, 4, 6, 8))
-
-
-def test_acks_that_come_meanwhile_are_not_confirmed_by_it() -> None:
-    bench = Bench()
-    b = _restarted(bench)
-    first = b.ack(1)
-    write = b.hold(fx.WriteFooter)
-    second = b.ack(3)
-    b.go()
-    assert b.durable < first and not b.did(fx.CreateLedger), "its outcome is waited for"
-    b.do(write)
-    assert b.durable == first
-    b.go()
-    assert b.durable == second
-    bench.ask()
-
-
-def test_one_whose_answer_is_lost_is_decided_and_holds_what_it_holds() -> None:
-    bench = Bench()
-    b = _restarted(bench)
-    seq = b.ack(1)
-    b.applied_but_unknown(b.hold(fx.WriteFooter))
-    assert b.durable < seq and not b.deletions(), "nothing goes before the answer is known"
-    b.go()
-    assert b.durable == seq
-    bench.ask()
-
-
 def test_one_that_comes_too_late_confirms_nothing_and_deletes_nothing() -> None:
     bench = Bench()
-    b = _restarted(bench)
+    b = restarted(bench)
     b.ack(1)
     write = b.hold(fx.WriteFooter)
     c = bench.opened("C")
@@ -89,7 +41,7 @@ def test_one_that_comes_too_late_confirms_nothing_and_deletes_nothing() -> None:
 
 def test_acks_that_were_recovered_cost_nothing() -> None:
     bench = Bench()
-    b = _restarted(bench)
+    b = restarted(bench)
     before = bench.footer
     seq = b.ack(0, 2)
     b.go()
@@ -98,7 +50,7 @@ def test_acks_that_were_recovered_cost_nothing() -> None:
 
 def test_a_state_that_is_too_large_for_it_gets_a_ledger() -> None:
     bench = Bench(Limits(restart_state_max_bytes=2_000))
-    b = _restarted(bench, range(0, 60_000, 3))
+    b = restarted(bench, range(0, 60_000, 3))
     seq = b.ack(1)
     b.go()
     assert b.durable == seq and not b.machine.counters.restart_states
@@ -138,7 +90,7 @@ def test_what_is_damaged_stays_where_it_is() -> None:
 
 def test_acks_that_come_while_a_ledger_is_created_wait_for_it() -> None:
     bench = Bench()
-    b = _restarted(bench)
+    b = restarted(bench)
     b.machine.snapshots.start("test")
     b.step(ev.Tick(0))
     create = b.hold(fx.CreateLedger)

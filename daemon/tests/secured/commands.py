@@ -47,7 +47,7 @@ SMALL = """\
 {"type":"acks","ledger":7,"ranges":[[5,6],[9,9]]}
 {"type":"end","acked":3,"partials":0,"lines":2}
 """
-"""What `export` writes."""
+"""A whole file as `export` writes it, of one small cursor."""
 
 
 def said(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:

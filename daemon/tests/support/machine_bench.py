@@ -453,3 +453,18 @@ class Owner:
         return ev.Appended(
             effect.ledger, effect.entry, len(data), record.peek(data).crc32c if raw is None else 0
         )
+
+
+def working(bench: Bench, entries: range = range(0, 10, 2)) -> Owner:
+    """An owner that writes a ledger: these entries are durable."""
+    a = bench.opened("A")
+    a.ack(*entries)
+    a.go()
+    assert bench.chain and a.durable == a.seq
+    return a
+
+
+def restarted(bench: Bench, entries: range = range(0, 10, 2)) -> Owner:
+    """The owner after one that was killed with these entries durable."""
+    working(bench, entries)
+    return bench.opened("B")

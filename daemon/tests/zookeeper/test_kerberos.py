@@ -62,8 +62,6 @@ class FakeWorld:
 
 
 class RealAcceptor:
-    """The library's own."""
-
     def __init__(self, keytab: str) -> None:
         import gssapi
 

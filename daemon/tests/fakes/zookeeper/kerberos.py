@@ -40,7 +40,7 @@ class FakeCenter:
 
 
 class FakeContext:
-    """The client's end."""
+    """A client's context with the one server of the fake center."""
 
     def __init__(self, center: FakeCenter, asked: Kerberos, host: str) -> None:
         self._center, self._asked, self._host = center, asked, host
@@ -86,7 +86,7 @@ def _realm(principal: str) -> str:
 
 
 class FakeAcceptor:
-    """The server's end."""
+    """The server's context for whoever comes."""
 
     def __init__(self, center: FakeCenter, principal: str) -> None:
         self._key = center.keys[principal].encode()
