@@ -4,13 +4,19 @@ Properties are checked with the same examples everywhere, whatever else was impo
 --hypothesis-profile new-examples` looks for more (`PYTEST_ADDOPTS` for make). How long an example
 or its making takes says how busy a machine is, not whether a property holds.
 
+Tracebacks in logs are plain: with the values of local variables one takes as long as those are
+large, and the event loop waits.
+
 The order is: first the files that start processes or are slow, then all others. Beside each other,
 workers then end together: the last files are short.
 """
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
@@ -25,9 +31,30 @@ settings.register_profile(
 settings.load_profile("same-examples")
 _LONG = ("jvm", "slow")
 
+structlog.configure(
+    processors=[
+        structlog.processors.add_log_level,
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]
+)
+
 # Hypothesis mixes numbers and texts into the examples that it finds in modules of ours, whichever
 # are imported by then.
 providers._get_local_constants = lambda: providers._local_constants
+_left_over: list[BaseException | None] = [None]
+
+
+@pytest.fixture(autouse=True)
+def no_exception_is_left_over() -> Iterator[None]:
+    """Machine code that leaves the thread in the middle of handling one keeps it for ever, and with
+    it whatever is caught afterwards.
+    """
+    yield
+    now = sys.exception()
+    before, _left_over[0] = _left_over[0], now
+    assert now is None or now is before, f"still being handled: {now!r}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

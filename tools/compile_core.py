@@ -11,6 +11,10 @@ spelled out as the dataclasses that they are: in a copy, line by line. Their con
 spelled out, too, in the blank line after each class, or they would be Python. Values that never
 change are pickled and copied by their fields, because compiled ones cannot be filled in later.
 What cannot be translated is in `AS_IT_IS`, with its reason.
+
+A coroutine of mypyc's has no exception of its own that is being handled, as one of Python's has:
+where it waits inside an `except`, whatever else runs meanwhile is inside it, too, and what that
+catches keeps this one, and this one the next, for ever. So waiting there is refused.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -122,6 +126,35 @@ def foreign(sources: Mapping[str, str]) -> list[str]:
     ]
 
 
+def pauses(sources: Mapping[str, str]) -> list[str]:
+    """Where something is waited for while an exception is handled, by file and line."""
+    return [
+        f"{name}:{at.lineno}"
+        for name, text in sources.items()
+        for node in ast.walk(ast.parse(text))
+        for at in _handled(node)
+        if isinstance(at, ast.Await | ast.Yield | ast.YieldFrom | ast.AsyncFor | ast.AsyncWith)
+    ]
+
+
+def _handled(node: ast.AST) -> list[ast.AST]:
+    """What runs while an exception is handled, of this statement. A context is left by waiting."""
+    if isinstance(node, ast.AsyncWith):
+        return [node]
+    if not isinstance(node, ast.Try):
+        return []
+    return [
+        inner for part in (*node.handlers, *node.finalbody) for inner in _of_this_function(part)
+    ]
+
+
+def _of_this_function(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        for child in ast.iter_child_nodes(node):
+            yield from _of_this_function(child)
+
+
 def copy(is_translated: Callable[[Path], bool]) -> list[str]:
     """Writes the copies; returns the files to translate. Nothing of an earlier run is left: modules
     that were translated at different times do not fit together.
@@ -139,6 +172,8 @@ def copy(is_translated: Callable[[Path], bool]) -> list[str]:
         copied.write_text(text)
     if strangers := foreign(found):
         raise SystemExit("not translated: " + ", ".join(strangers))
+    if waiting := pauses(found):
+        raise SystemExit("waits while an exception is handled: " + ", ".join(waiting))
     return list(found)
 
 

@@ -35,6 +35,7 @@ from cursorkeeper.core.turn import Counters
 from cursorkeeper.core.whole_form import StateWriter
 from cursorkeeper.format.record import EncodeSettings
 from cursorkeeper.runtime.admission import Calm, Lane, Pace
+from cursorkeeper.runtime.closing import close_all
 from cursorkeeper.runtime.footers import FooterStore
 from cursorkeeper.runtime.intake import Intake, Spare
 from cursorkeeper.runtime.kept_entries import KeptEntries
@@ -228,41 +229,13 @@ class Keeper:
         self.draining = True
         limit = self.keeper_limits.close_timeout_s if timeout_s is None else timeout_s
         ends = self._loop.time() + limit
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(ends):
-                await self._close_all()
+        runners = [runner for runner in self.cursors.values() if not runner.is_ended]
+        await close_all(runners, self.keeper_limits.closings_at_once_max, ends)
         left = [r.name for r in self.cursors.values() if not r.is_ended]
         if not left:
             await self.wait_tasks(min(DELETES_WAIT_MAX_S, ends - self._loop.time()))
         self.abandon()
         return left
-
-    async def _close_all(self) -> None:
-        """Claims that were not sent are given up first. Of the others, those with acks that are not
-        durable go first; one that is being opened closes when it is open, and keeps nobody else
-        from closing meanwhile.
-        """
-        runners = [r for r in self.cursors.values() if not r.is_ended]
-        live = [r for r in runners if r.machine.state not in OPENING]
-        opening = [r for r in runners if r.machine.state in OPENING]
-        places = asyncio.Semaphore(self.keeper_limits.closings_at_once_max)
-
-        async def close(runner: CursorRunner) -> None:
-            async with places:
-                runner.dispatch(ev.Close())
-                await runner.wait_ended()
-
-        for number, runner in enumerate(opening):
-            runner.dispatch(ev.Close())
-            if number % TURNS_MAX == 0:
-                await asyncio.sleep(0)
-        live.sort(key=lambda runner: runner.machine.progress.is_clear)
-        async with asyncio.TaskGroup() as closing:
-            for runner in live:
-                closing.create_task(close(runner))
-                await asyncio.sleep(0)  # what is written of one cursor leaves before the next one's
-            for runner in opening:
-                closing.create_task(runner.wait_ended())
 
     async def wait_tasks(self, limit_s: float) -> None:
         """Until what runners do beside the protocol (deleting dropped ledgers) is done, at most so

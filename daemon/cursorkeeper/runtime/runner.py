@@ -710,16 +710,21 @@ class CursorRunner:
     async def _delete(self, ledger: int) -> None:
         back_off = BackOff(0.1, 12.8)
         for _ in range(8):
-            try:
-                await (await self._services.own_ledgers()).delete(ledger)
+            if await self._is_delete_over(ledger):
                 return
-            except bk.GatewayRefused as e:
-                self._log("ledger not deleted", ledger=ledger, problem=str(e))
-                return
-            except (bk.GatewayError, zk.ZooKeeperError):
-                await asyncio.sleep(back_off.next_s())
+            await asyncio.sleep(back_off.next_s())
         # garbage collection takes it: no footer names it any more
         self._log("ledger left to garbage collection", ledger=ledger)
+
+    async def _is_delete_over(self, ledger: int) -> bool:
+        """It is deleted, or never will be."""
+        try:
+            await (await self._services.own_ledgers()).delete(ledger)
+        except bk.GatewayRefused as e:
+            self._log("ledger not deleted", ledger=ledger, problem=str(e))
+        except (bk.GatewayError, zk.ZooKeeperError):
+            return False
+        return True
 
     def _footer_changed(self, _path: str) -> None:
         if not self.is_ended:

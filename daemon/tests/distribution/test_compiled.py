@@ -108,6 +108,30 @@ def test_a_class_with_a_base_that_is_not_honoured_is_refused() -> None:
     assert compile_core.foreign({"x.py": source}) == ["x.py: class C(threading.local)"]
 
 
+WAITS = """
+async def f():
+    try:
+        await a()
+    except E:
+        await b()
+    finally:
+        await c()
+    try:
+        pass
+    except E:
+        async def g():
+            await d()
+    else:
+        await e()
+    async with h():
+        pass
+"""
+
+
+def test_waiting_while_an_exception_is_handled_is_refused() -> None:
+    assert compile_core.pauses({"x.py": WAITS}) == ["x.py:6", "x.py:8", "x.py:16"]
+
+
 def test_machine_code_is_made_anew_when_what_it_uses_changes() -> None:
     covered = {*compiled.WHOLE, *compiled.HOT, *compiled.BESIDE}
     used: set[str] = set()

@@ -5,11 +5,19 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from cursorkeeper.telemetry import logs
+
+
+@pytest.fixture(autouse=True)
+def other_tests_log_as_before() -> Iterator[None]:
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 def test_lines_go_to_the_standard_error_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
