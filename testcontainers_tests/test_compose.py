@@ -1,6 +1,6 @@
 """deploy/compose.yaml as a user runs it: one command brings it up healthy, acks flow, Prometheus
-sees both, a crash heals, data outlives the containers, and in the end nothing is left. The tests
-are one story, in this order, on one project.
+sees both, a crash heals, data outlives the containers, the same with TLS goes on with it, and in
+the end nothing is left. The tests are one story, in this order, on one project.
 """
 
 from __future__ import annotations
@@ -181,6 +181,47 @@ async def test_everything_stops_in_order_and_the_data_stays(project: ComposeProj
     assert set(after) == {*CURSORS, f"{CHECK_TOPIC}|steady"} and all(
         after[name] > before[name] for name in CURSORS
     ), (before, after)
+
+
+async def test_the_secured_one_goes_on_where_the_plain_one_was(project: ComposeProject) -> None:
+    before = epochs(project)
+    project.run("down")
+    project.secure()
+    project.run("up")
+    made = project.containers()["certificates"].attrs["State"]
+    assert (made["Status"], made["ExitCode"]) == ("exited", 0)
+    project.trust_its_authority()
+    await progress(project)
+    after = epochs(project)
+    assert all(after[name] > before[name] for name in before), (before, after)
+
+    def up() -> bool:
+        targets = project.prometheus("targets")["activeTargets"]
+        return len(targets) == 2 and all(
+            one["health"] == "up" and one["scrapeUrl"].startswith("https://") for one in targets
+        )
+
+    await until(up, "Prometheus reaches daemon and gateway with TLS")
+
+
+def test_in_the_secured_one_nobody_has_the_key_of_another(project: ComposeProject) -> None:
+    found = {
+        name: project.inside(name, "ls", "/certificates").split()
+        for name in ("gateway", "daemon", "source", "prometheus")
+    }
+    assert found.pop("prometheus") == ["authority.pem"]
+    for name, files in found.items():
+        assert set(files) == {"authority.pem", f"{name}.pem", f"{name}-key.pem"}
+
+
+def test_in_the_secured_one_strangers_are_told_what_is_missing(project: ComposeProject) -> None:
+    check = ("--daemon", "daemon:7650", "--topic", CHECK_TOPIC, "--batches", "1")
+    python = ("timeout", "20", "/opt/cursorkeeper/bin/python3", "-m", "cursorkeeper.demo.steady")
+    assert "TLS" in project.refused("source", *python, *check)
+    trust = ("--trust-certs", "/certificates/authority.pem")
+    assert "certificate" in project.refused("source", *python, *check, *trust)
+    own = ("--certificate", "/certificates/source.pem", "--key", "/certificates/source-key.pem")
+    assert "topic" in project.refused("source", *python, *check, *trust, *own)
 
 
 def test_down_with_volumes_leaves_nothing(project: ComposeProject) -> None:

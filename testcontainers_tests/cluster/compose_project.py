@@ -3,14 +3,15 @@ down with its volumes.
 
 Owns: the project's name, its free ports on 127.0.0.1, and the labels by which a killed run is
 swept; these are laid over deploy/compose.yaml by one more file, which changes nothing else but what
-makes a start quicker: how often health is asked, and JVMs without their second compiler. Blocks for
-as long as Compose takes.
+makes a start quicker: how often health is asked, and JVMs without their second compiler. Secured,
+deploy/compose.secured.yaml is part of that file. Blocks for as long as Compose takes.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -28,6 +29,7 @@ from testcontainers_tests.cluster.workers import own_port
 
 SCRIPT = ROOT / "deploy/compose.sh"
 FILE = ROOT / "deploy/compose.yaml"
+SECURED = ROOT / "deploy/compose.secured.yaml"
 TAG = "compose-test"
 PORTS = {
     "CURSORKEEPER_PORT": 7650,
@@ -50,33 +52,44 @@ class ComposeProject:
         self.name = f"{PREFIX}-compose"
         self._docker = client
         self._ports = {name: own_port() for name in PORTS}
-        extra = folder / "extra.yaml"
-        extra.write_text(yaml.safe_dump(self._extra()))
+        self._extra_file = folder / "extra.yaml"
+        self._tls: ssl.SSLContext | None = None
+        self._lay_over({})
         self._environment = {
             **os.environ,
             **{name: str(port) for name, port in self._ports.items()},
             "COMPOSE_PROJECT_NAME": self.name,
-            "COMPOSE_EXTRA": str(extra),
+            "COMPOSE_EXTRA": str(self._extra_file),
             "CURSORKEEPER_VERSION": TAG,
             "BASE_IMAGE": BASE_IMAGE,
         }
 
-    @staticmethod
-    def _extra() -> dict[str, Any]:
+    def _lay_over(self, more: dict[str, Any]) -> None:
+        """With `more`, another file to lay over."""
         file = yaml.safe_load(FILE.read_text())
-        services: dict[str, dict[str, Any]] = {
-            name: {"labels": LABELS} for name in file["services"]
-        }
-        for name, service in file["services"].items():
-            if not service.get("healthcheck", {}).get("disable"):
-                services[name]["healthcheck"] = {"interval": "1s" if name != "daemon" else "2s"}
-            if service["image"].startswith(JVM_IMAGES):
-                services[name]["environment"] = QUICK_JVM
+        services: dict[str, dict[str, Any]] = {}
+        for name in {*file["services"], *more.get("services", {})}:
+            service = file["services"].get(name, {})
+            over = {**more.get("services", {}).get(name, {}), "labels": LABELS}
+            if service and not service.get("healthcheck", {}).get("disable"):
+                over["healthcheck"] = {"interval": "1s" if name != "daemon" else "2s"}
+            if service.get("image", "").startswith(JVM_IMAGES):
+                over["environment"] = over.get("environment", {}) | QUICK_JVM
+            services[name] = over
         parts = {
-            part: {name: {"labels": LABELS} for name in file[part]}
+            part: {name: {"labels": LABELS} for name in (*file[part], *more.get(part, ()))}
             for part in ("networks", "volumes")
         }
-        return {"services": services, **parts}
+        self._extra_file.write_text(yaml.safe_dump({"services": services, **parts}))
+
+    def secure(self) -> None:
+        """From the next `up` on, gateway, daemon, source and Prometheus speak TLS."""
+        self._lay_over(yaml.safe_load(SECURED.read_text()))
+
+    def trust_its_authority(self) -> None:
+        """Pages are asked with TLS from now on."""
+        text = self.inside("prometheus", "cat", "/certificates/authority.pem")
+        self._tls = ssl.create_default_context(cadata=text)
 
     def run(self, *command: str, check: bool = True) -> str:
         """A command of deploy/compose.sh; its standard output. AssertionError with everything it
@@ -101,6 +114,12 @@ class ComposeProject:
         """A command in a container; its output. AssertionError if it fails."""
         code, output = self.containers()[service].exec_run(list(command))
         assert code == 0, f"{' '.join(command)}: {code}\n{output.decode()}"
+        return str(output.decode())
+
+    def refused(self, service: str, *command: str) -> str:
+        """What a command in a container says that fails. AssertionError if it does not."""
+        code, output = self.containers()[service].exec_run(list(command))
+        assert code != 0, f"{' '.join(command)}: 0\n{output.decode()}"
         return str(output.decode())
 
     # --- looking at it ---
@@ -132,8 +151,10 @@ class ComposeProject:
 
     def page(self, port: str, path: str) -> str:
         """What a published port answers to GET; `port`: its variable's name."""
+        tls = None if port == "PROMETHEUS_PORT" else self._tls
+        scheme = "http" if tls is None else "https"
         with urllib.request.urlopen(
-            f"http://127.0.0.1:{self._ports[port]}{path}", timeout=10
+            f"{scheme}://127.0.0.1:{self._ports[port]}{path}", timeout=10, context=tls
         ) as answer:
             return str(answer.read().decode())
 
