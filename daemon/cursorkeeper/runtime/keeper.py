@@ -1,23 +1,21 @@
 """All cursors of one daemon: who holds what, whose turn it is, and the limits they share.
 
-Owns the cursors by name, the daemon-wide append window, the one timer, and the slow poll of
-footers. A bug in one cursor's machine ends that cursor (its source is told) and no other.
+Owns the cursors by name, the daemon-wide append window and the one timer. A bug in one cursor's
+machine ends that cursor (its source is told) and no other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
 import itertools
 import random
 import threading
 from collections import defaultdict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import events as ev
 from cursorkeeper.core import fencing
@@ -52,12 +50,11 @@ from cursorkeeper.runtime.runner import (
     Services,
     Unknown,
 )
+from cursorkeeper.runtime.slow_poll import SlowPoll
 from cursorkeeper.runtime.supervised import supervised
 from cursorkeeper.runtime.telemetry import Telemetry
 from cursorkeeper.runtime.timers import Timers
-from cursorkeeper.zookeeper import errors as zk
 from cursorkeeper.zookeeper.port import ZooKeeper
-from cursorkeeper.zookeeper.values import Stat
 
 DELETES_WAIT_MAX_S = 2.0
 """How long a close waits for deletions of dropped ledgers; what is left then is garbage
@@ -71,14 +68,6 @@ END_LOOKS = 8
 """So often in `answer_wait_max_ms` somebody who waits for the end of a cursor is looked at."""
 TURNS_MAX = 32
 """Cursors that get their turn before the loop looks at everything else."""
-POLL_GAP_S, POLL_GAPS_MIN, POLL_LOOKS_MAX = 0.5, 16, 500
-"""The slow poll looks at those whose time has come: every so many seconds, or so many times in its
-period where that is shorter. It looks at so many at most each time.
-"""
-POLL_SPREAD = 0.618
-"""Of a period, times the number of the cursor: those that open together are looked at apart."""
-NEVER = -1
-"""No znode was last changed then."""
 
 
 @component
@@ -204,11 +193,8 @@ class Keeper:
         self._attachments = 0
         self._waiting: defaultdict[CursorName, dict[int, Waiting]] = defaultdict(dict)
         """By the number of who waits."""
-        self._poll: asyncio.Task[None] | None = None
-        self._polling: list[tuple[float, int, int, CursorRunner]] = []
-        """A heap: when the slow poll looks at each cursor, its number, and the zxid of the last
-        change that it saw; those that have ended are dropped when it comes to them.
-        """
+        self._poll = SlowPoll(self.footers, ledgers, policy.ensemble, keeper_limits.footer_poll_s)
+        self._polling: asyncio.Task[None] | None = None
         self.draining = False
         self.failures: list[BaseException] = []
 
@@ -216,8 +202,8 @@ class Keeper:
 
     async def start(self) -> None:
         """Begin the slow poll. Clients must be started by whoever owns them."""
-        self._poll = self._loop.create_task(
-            supervised("the poll of footers", self._poll_footers, self.task_ended)
+        self._polling = self._loop.create_task(
+            supervised("the poll of footers", self._poll.run, self.task_ended)
         )
 
     async def close(self, timeout_s: float | None = None) -> list[CursorName]:
@@ -255,8 +241,8 @@ class Keeper:
         for timer in (self._no_room, self._pause):
             if timer is not None:
                 timer.cancel()
-        if self._poll is not None:
-            self._poll.cancel()
+        if self._polling is not None:
+            self._polling.cancel()
         for runner in self.cursors.values():
             runner.stop()
         for task in list(self._tasks):
@@ -541,8 +527,7 @@ class Keeper:
         if name in self.cursors:
             self._forget(self.cursors[name])
         self.cursors[name], runner.is_held = runner, True
-        first_s = self.keeper_limits.footer_poll_s * (POLL_SPREAD * self._claims % 1.0)
-        self._look_again(first_s, runner, NEVER)
+        self._poll.begin(runner)
         return runner
 
     def _machine(self, name: CursorName, writer: str, jitter: float) -> CursorMachine:
@@ -808,69 +793,3 @@ class Keeper:
         self.telemetry.log(
             "bug: a task ended, and begins again", task=what, error=repr(error), exc_info=error
         )
-
-    # ---- the slow poll
-
-    async def _poll_footers(self) -> None:
-        """Watches can be lost; an idle deposed owner must learn it. Every cursor once in a period,
-        and spread over it: 10,000 reads at once would hold up everybody's acks. Also rolls back to
-        the full ensemble.
-        """
-        loop, period_s = self._loop, self.keeper_limits.footer_poll_s
-        unshrink_at = loop.time() + period_s
-        while True:
-            await asyncio.sleep(min(POLL_GAP_S, period_s / POLL_GAPS_MIN))
-            await self._look()
-            if loop.time() >= unshrink_at:
-                unshrink_at = loop.time() + period_s
-                if any(r.shrunk_ledger for r in self.cursors.values()):
-                    await self._unshrink()
-
-    def _look_again(self, in_s: float, runner: CursorRunner, seen: int) -> None:
-        at = self._loop.time() + in_s
-        heapq.heappush(self._polling, (at, runner.number, seen, runner))
-
-    async def _look(self) -> None:
-        """Looks when the footers of those whose time has come were last changed. One that was
-        changed since the last look, that could not be read then, or that is looked at for the first
-        time, is its machine's to read; the others share an answer.
-        """
-        due: list[tuple[CursorRunner, int]] = []
-        now, period_s = self._loop.time(), self.keeper_limits.footer_poll_s
-        while self._polling and self._polling[0][0] <= now and len(due) < POLL_LOOKS_MAX:
-            _, _, seen, runner = heapq.heappop(self._polling)
-            if runner.is_held:
-                due.append((runner, seen))
-        if not due:
-            return
-        stats: Sequence[Stat | None]
-        try:
-            stats = await self.footers.stats([runner.name for runner, _ in due])
-        except zk.Refused:
-            # for what one of them is: each asks for itself, and nobody is passed over for it
-            stats = [None] * len(due)
-        except BaseException as e:
-            for runner, seen in due:
-                self._look_again(POLL_GAP_S, runner, seen)
-            if not isinstance(e, zk.ZooKeeperError):
-                raise
-            return
-        news: list[CursorRunner] = []
-        for (runner, seen), stat in zip(due, stats, strict=True):
-            changed = NEVER if stat is None else stat.mzxid
-            self._look_again(period_s, runner, changed)
-            if stat is None or changed != seen or runner.machine.has_failed_to_look:
-                news.append(runner)
-        for runner in news:
-            runner.dispatch(ev.FooterChanged())
-
-    async def _unshrink(self) -> None:
-        try:
-            info = await self.ledgers.describe()
-        except bk.GatewayError:
-            return
-        if info.writable_bookies >= self.policy.ensemble:
-            for runner in list(self.cursors.values()):
-                # until a full one was created: a roll may come at a bad time
-                if runner.shrunk_ledger:
-                    runner.dispatch(ev.Roll())

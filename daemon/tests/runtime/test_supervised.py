@@ -5,9 +5,8 @@ what ended it.
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
-from cursorkeeper.bookkeeper.port import GatewayInfo, LedgerStore
+from cursorkeeper.bookkeeper.port import GatewayInfo
 from cursorkeeper.runtime.supervised import PAUSE_MAX_S, PAUSE_MIN_S, supervised
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.world import SilentTelemetry, Source, World
@@ -52,18 +51,6 @@ async def test_it_begins_again_with_growing_pauses_and_tells_why() -> None:
     assert task.cancelled()
 
 
-class Surprising:
-    """A ledger store that answers one question with what nobody foresaw; only that question is
-    asked of it.
-    """
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    async def describe(self) -> GatewayInfo:
-        raise self._error
-
-
 @virtual
 async def test_the_poll_of_footers_goes_on_after_a_bug_and_the_daemon_says_so() -> None:
     """Without it an owner that was deposed, and whose watch was lost, never learns it."""
@@ -71,8 +58,12 @@ async def test_the_poll_of_footers_goes_on_after_a_bug_and_the_daemon_says_so() 
     world.zookeeper.faults.watch_drop_probability = 1.0
     first = Source(await world.keeper("first", telemetry))
     await first.open()
-    runner, healthy = first.keeper.cursors[first.name], first.keeper.ledgers
-    runner.shrunk_ledger, first.keeper.ledgers = True, cast(LedgerStore, Surprising(broken))
+
+    async def surprise() -> GatewayInfo:
+        raise broken
+
+    runner, gateway = first.keeper.cursors[first.name], first.keeper.ledgers
+    runner.shrunk_ledger, gateway.describe = True, surprise  # type: ignore[method-assign]
     await until(
         lambda: any(event.startswith("bug: a task ended") for event, _ in telemetry.events), 200
     )
@@ -82,6 +73,6 @@ async def test_the_poll_of_footers_goes_on_after_a_bug_and_the_daemon_says_so() 
         and fields["exc_info"] is broken
         and first.keeper.failures == [broken]
     )
-    runner.shrunk_ledger, first.keeper.ledgers = False, healthy
+    runner.shrunk_ledger = False
     await Source(await world.keeper("other")).open()
     await first.told.until(lambda: first.told.ended == "deposed", limit_s=200)
