@@ -28,7 +28,7 @@ import numpy as np
 
 from bench.rows import Row, quantile
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import LocalCluster, Standalone
+from cursorkeeper.demo.stack import BOTH_COMPILERS, LocalCluster, Standalone
 from cursorkeeper_client import Acks, LedgerAcks
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import ack_batch, encode_acks, source_message_of
@@ -101,7 +101,12 @@ def _systems(folder: Path, stack: Standalone, cursors: int) -> Iterator[tuple[st
     if cursors <= ONE_PROCESS_MAX:
         yield stack.gateway, stack.zookeeper
     else:
-        with LocalCluster(folder / "cluster", session_ms=30_000, heap_mib=HEAP_MIB) as apart:
+        with LocalCluster(
+            folder / "cluster",
+            session_ms=30_000,
+            heap_mib=HEAP_MIB,
+            java_options=BOTH_COMPILERS,
+        ) as apart:
             yield apart.gateway, apart.zookeeper_address
 
 

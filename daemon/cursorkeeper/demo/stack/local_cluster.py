@@ -8,6 +8,7 @@ of starting.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,8 +32,10 @@ class LocalCluster:
         session_ms: int = 4_000,
         start_max_s: float = 180.0,
         heap_mib: int = 128,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.data_dir, self._start_max_s = data_dir, start_max_s
+        self._java_options = java_options
         self._heap_mib = heap_mib
         """What ZooKeeper, each bookie and each gateway may take."""
         self._session = ["--zookeeper-timeout-ms", str(session_ms)]
@@ -119,5 +122,10 @@ class LocalCluster:
     def _process(self, name: str, command: str, arguments: list[str], heap_mib: int) -> JavaProcess:
         log = self.data_dir / f"{name}.log"
         return JavaProcess(
-            command, arguments, log, heap_mib=heap_mib, start_max_s=self._start_max_s
+            command,
+            arguments,
+            log,
+            heap_mib=heap_mib,
+            start_max_s=self._start_max_s,
+            java_options=self._java_options,
         )
