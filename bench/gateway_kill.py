@@ -22,7 +22,7 @@ from pathlib import Path
 from bench.many_cursors import DRAIN_MAX_S, ONE_PROCESS_MAX, OPEN_MAX_S, Cursor, Load, cpu_s
 from bench.rows import Row, quantile, show
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import JavaProcess, LocalCluster, Standalone
+from cursorkeeper.demo.stack import BOTH_COMPILERS, JavaProcess, LocalCluster, Standalone
 from cursorkeeper.demo.stack.ports import free_port
 
 CASES = (1_000, 3_000, 10_000)
@@ -62,7 +62,11 @@ def systems_for(cursors: int, folder: Path) -> Iterator[Systems]:
             yield Systems(stack.zookeeper, stack.metadata_service_uri, (stack.pid,))
         return
     with LocalCluster(
-        folder / "cluster", gateways=0, session_ms=30_000, heap_mib=HEAP_MIB
+        folder / "cluster",
+        gateways=0,
+        session_ms=30_000,
+        heap_mib=HEAP_MIB,
+        java_options=BOTH_COMPILERS,
     ) as apart:
         pids = tuple(one.pid for one in (apart.zookeeper, *apart.bookies))
         yield Systems(apart.zookeeper_address, apart.metadata_service_uri, pids, workers=2)
