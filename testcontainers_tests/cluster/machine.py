@@ -1,17 +1,20 @@
 """A machine with systemd in a container, and the units of deploy/systemd on it, installed as their
 page says.
 
-Owns: the image, what the container must be allowed so that systemd can run in it, installing,
-asking systemd. Does not own: what the units must do (`test_systemd_units`). Invariant: of the units
-under test nothing is changed; only addresses are set, in the files that are there for that.
+Owns: the image, what the container must be allowed so that systemd can run in it, installing, plain
+or secured, asking systemd. Does not own: what the units must do (`test_systemd_units`,
+`test_systemd_secured`). Invariant: of the units under test nothing is changed; only addresses are
+set, in the files that are there for that.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import re
 import tarfile
 from collections.abc import Mapping
+from pathlib import Path
 
 import docker.errors
 from testcontainers.core.image import DockerImage
@@ -21,9 +24,19 @@ from testcontainers_tests.cluster.conditions import until
 from testcontainers_tests.cluster.images import BASE_IMAGE, ROOT, ImageError, Images
 from testcontainers_tests.cluster.node import Node
 from testcontainers_tests.cluster.nodes import GATEWAY_PORT, METRICS_PORT, STREAM_PORT
+from testcontainers_tests.cluster.secrets import Secrets
 
 UNITS = ROOT / "deploy/systemd"
+SECURED = UNITS / "secured"
 DAEMON, GATEWAY = "cursorkeeper.service", "cursorkeeper-gateway.service"
+CREDENTIALS = "/run/credentials/cursorkeeper.service"
+ASKED_WITH = (
+    f"--tls --tls-server-name {{name}} --tls-trust-certs-file-path {CREDENTIALS}/ca.crt "
+    f"--tls-certificate-file-path {CREDENTIALS}/tls.crt --tls-key-file-path {CREDENTIALS}/tls.key"
+)
+"""`cursorkeeper health` of the secured ones, as root with the daemon's own certificate."""
+DAEMONS_NAME, GATEWAYS_NAME = "cursorkeeper-daemon", "gateway.example.com"
+"""In their certificates, as the forms have them."""
 TOKENS = {
     "writer-token": "a-writers-token",
     "reader-token": "a-readers-token",
@@ -79,7 +92,7 @@ class Machine(Node):
             security_opt=["seccomp=unconfined", "apparmor=unconfined"],
             cgroupns="private",
         )
-        self._zookeeper = zookeeper
+        self._zookeeper, self.is_secured = zookeeper, False
 
     # --- asking ---
 
@@ -114,6 +127,12 @@ class Machine(Node):
 
         def look() -> bool:
             asked = ("", f"--address 127.0.0.1:{GATEWAY_PORT}")
+            if self.is_secured:
+                names = (DAEMONS_NAME, GATEWAYS_NAME)
+                asked = tuple(
+                    f"{where} {ASKED_WITH.format(name=name)}"
+                    for where, name in zip(asked, names, strict=True)
+                )
             return all(
                 self.run("sh", "-c", f"/opt/cursorkeeper/bin/cursorkeeper health {where}")[0] == 0
                 for where in asked
@@ -151,6 +170,37 @@ class Machine(Node):
         self.put(files)
         self.must("chmod 0700 /etc/cursorkeeper/tokens && systemctl daemon-reload")
 
+    def install_secured(self, secrets: Secrets) -> None:
+        """The drop-ins and settings of the secured form over the plain one, without its tokens;
+        certificates of the cluster's authority, and its users.
+        """
+        self.install()
+        self.must("rm -r /etc/cursorkeeper/tokens")
+        where = {
+            "cursorkeeper.conf": f"etc/systemd/system/{DAEMON}.d/secured.conf",
+            "cursorkeeper-gateway.conf": f"etc/systemd/system/{GATEWAY}.d/secured.conf",
+        }
+        files = {
+            where.get(f.name, f"etc/cursorkeeper/{f.name}"): self._addressed(f.read_text())
+            for f in SECURED.iterdir()
+        }
+        for part, name in (("daemon", DAEMONS_NAME), ("gateway", GATEWAYS_NAME)):
+            issued, folder = secrets.issued(name), f"etc/cursorkeeper/tls/{part}"
+            files |= {
+                f"{folder}/tls.crt": Path(issued.certificate).read_text(),
+                f"{folder}/tls.key": Path(issued.key).read_text(),
+                f"{folder}/ca.crt": Path(issued.trust_certs).read_text(),
+            }
+        users = secrets.users()
+        files |= {f"etc/cursorkeeper/users/{name}": text for name, text in users.items()}
+        self.put(files)
+        self.must(
+            f"chmod 0700 /etc/cursorkeeper/tls/* /etc/cursorkeeper/users; "
+            f"grep -q {GATEWAYS_NAME} /etc/hosts || echo 127.0.0.1 {GATEWAYS_NAME} >> /etc/hosts; "
+            "systemctl daemon-reload"
+        )
+        self.is_secured = True
+
     def put(self, files: Mapping[str, str]) -> None:
         """Files by their path from the root."""
         archive = io.BytesIO()
@@ -159,7 +209,9 @@ class Machine(Node):
                 entry = tarfile.TarInfo(name)
                 entry.size, entry.mode = (
                     len(text.encode()),
-                    0o600 if "/tokens/" in name or name.endswith(".env") else 0o644,
+                    0o600
+                    if "/tokens/" in name or "/users/" in name or name.endswith((".env", ".key"))
+                    else 0o644,
                 )
                 tar.addfile(entry, io.BytesIO(text.encode()))
         assert self.docker.put_archive("/", archive.getvalue())
@@ -168,11 +220,9 @@ class Machine(Node):
         """With this network's ZooKeeper, and the stream where this machine's ports are
         published.
         """
-        for number in (2, 3):
-            text = text.replace(f";zk{number}.example.com:2181", "").replace(
-                f",zk{number}.example.com:2181", ""
-            )
-        text = text.replace("zk1.example.com:2181", self._zookeeper)
+        text = re.sub(r"[;,]zk[23]\.example\.com:\d+", "", text)
+        text = re.sub(r"zk1\.example\.com:\d+", self._zookeeper, text)
+        insecure = "" if "tls_enabled = true" in text else "\ninsecure = true"
         return text.replace(
-            f'"127.0.0.1:{STREAM_PORT}"', f'"0.0.0.0:{STREAM_PORT}"\ninsecure = true'
+            f'"127.0.0.1:{STREAM_PORT}"', f'"0.0.0.0:{STREAM_PORT}"{insecure}'
         ).replace(f'"127.0.0.1:{METRICS_PORT}"', '""')

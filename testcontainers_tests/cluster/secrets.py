@@ -276,6 +276,15 @@ class Secrets:
         dialling = self.zookeeper_client(self.client("broker")).items()
         return (*self.of_pulsars_login(), *(f"-D{key}={value}" for key, value in dialling))
 
+    @staticmethod
+    def users() -> dict[str, str]:
+        """What the secured forms want of a gateway and a daemon, by the names of their files."""
+        return {
+            "zookeeper-user-daemon": f"sasl:{CURSORS_USER}:secret too\n",
+            "zookeeper-user-gateway": f"sasl:{LEDGERS_USER}:secret\n",
+            "bookkeeper-user": "sasl:broker:secret\n",
+        }
+
     def of_daemon(self, name: str, *, password: str = "secret too") -> dict[str, object]:
         """A daemon's settings."""
         files = self.issued(name)

@@ -1,7 +1,7 @@
 """Serves the end of a daemon: every cursor of it is closed, in the order that loses least time.
 
-Not machine code, as the modules around it: who is closed late is left by an exception, and that is
-waited for.
+It is no machine code, as the modules beside it are: at the end of its `async with` an exception may
+be handled while others run (CONTRIBUTING, source and machine code).
 """
 
 from __future__ import annotations
