@@ -148,10 +148,13 @@ class Pulsar:
         return self.node(f"pulsar-{command}", main, [every_second, *java], stdin_open=True)
 
     async def last_line(self, client: Node, shape: type[T]) -> T:
+        """What it says when it is done; Pulsar's client may say more behind that."""
+
         def look() -> Mapping[str, object] | None:
-            if lines := client.json_lines("done", tail=5):
+            has_ended = client.status != "running"
+            if lines := client.json_lines("done"):
                 return lines[-1]
-            if client.status != "running":
+            if has_ended:
                 raise Hopeless(f"{client.name} ended\n{client.log_tail()}")
             return None
 
