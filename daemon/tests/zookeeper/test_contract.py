@@ -638,7 +638,11 @@ async def test_expiry_is_said_and_takes_ephemerals_and_watches(world: World) -> 
     session_id, states = zk.session_id, _recorded(zk)
     await world.expire(zk)
     await until(lambda: SessionState.EXPIRED in states and states[-1] is SessionState.CONNECTED)
-    assert states == [SessionState.SUSPENDED, SessionState.EXPIRED, SessionState.CONNECTED]
+    # another server of the ensemble may still take it back before it hears of the end
+    *before, expired, connected = states
+    assert (expired, connected) == (SessionState.EXPIRED, SessionState.CONNECTED)
+    assert before and set(before) <= {SessionState.SUSPENDED, SessionState.CONNECTED}
+    assert before[0] is before[-1] is SessionState.SUSPENDED
     assert zk.session_id not in (0, session_id)
     assert fired == ["/n"]
     await other.sync("/")
