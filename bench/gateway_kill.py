@@ -58,7 +58,7 @@ class Systems:
 @contextlib.contextmanager
 def systems_for(cursors: int, folder: Path) -> Iterator[Systems]:
     if cursors <= ONE_PROCESS_MAX:
-        with Standalone(folder / "stack", heap_mib=HEAP_MIB) as stack:
+        with Standalone(folder / "stack", heap_mib=HEAP_MIB, java_options=BOTH_COMPILERS) as stack:
             yield Systems(stack.zookeeper, stack.metadata_service_uri, (stack.pid,))
         return
     with LocalCluster(
@@ -79,6 +79,7 @@ def gateway_of(stack: Systems, folder: Path) -> JavaProcess:
         ["--port", str(free_port()), "--metadata-service-uri", stack.metadata_service_uri],
         folder / "gateway.log",
         heap_mib=HEAP_MIB,
+        java_options=BOTH_COMPILERS,
     )
 
 

@@ -48,7 +48,6 @@ class SlowPoll:
         self._look_again(self._period_s * (SPREAD * runner.number % 1.0), runner, NEVER)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
         unshrink_at_s = self._now_s() + self._period_s
         while True:
             await asyncio.sleep(min(GAP_S, self._period_s / GAPS_MIN))
