@@ -1,11 +1,9 @@
 package io.cursorkeeper.gateway.servers;
 
-import com.sun.management.UnixOperatingSystemMXBean;
 import io.cursorkeeper.gateway.process.Flag;
 import io.cursorkeeper.gateway.process.Flags;
 import io.cursorkeeper.gateway.systems.SettingsFile;
 import io.netty.util.internal.PlatformDependent;
-import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.net.NetworkInterface;
 import java.nio.file.Path;
@@ -75,47 +73,12 @@ public record BookieSettings(
           Flag.text("bookie-conf", "", "file of BookKeeper's own settings, over all of these"));
 
   private static final int MIB = 1 << 20;
-  private static final int SKIP_LIST_BYTES = 8 * MIB;
 
-  /**
-   * Room in which a full bookie still writes out what it has taken: both halves of its memory
-   * table.
-   */
-  private static final int FLUSH_ROOM_BYTES = 2 * SKIP_LIST_BYTES;
+  /** Room in which a full bookie still writes out what it has taken. */
+  private static final int FLUSH_ROOM_BYTES = 16 * MIB;
 
   private static final int INDEX_ROOM_BYTES = MIB;
   private static final int WRITE_BUFFER_BYTES = 64 << 10;
-
-  /**
-   * Each ledger that is appended to wants a page of its index in memory. Where there are fewer
-   * pages than ledgers, a flush looks through all ledgers for one whose page it may write out, once
-   * for each of them: most of the time of a bookie with ten thousand. So an eighth of what the
-   * process may take goes to pages, up to one for each index file that stays open.
-   */
-  private static final int INDEX_PAGES_MIN = 512;
-
-  private static final int INDEX_PAGE_BYTES = 8 << 10;
-  private static final int INDEX_SHARE = 8;
-
-  /**
-   * Each ledger has an index file, and one that is appended to while its file is closed costs its
-   * bookie an open and a close at every append. So as many stay open as leave a quarter of what the
-   * system allows the process, up to BookKeeper's own 20,000. A bookie that finds no file left to
-   * open turns read-only for good.
-   */
-  private static final int OPEN_INDEX_FILES_MIN = 16;
-
-  private static final int OPEN_INDEX_FILES_MAX = 20_000;
-
-  /** This many where the system does not say how many files it allows. */
-  private static final int OPEN_INDEX_FILES_UNKNOWN = 1_000;
-
-  /**
-   * BookKeeper keeps this many for each that it is allowed: as many for writes, and twice as many
-   * for reads, which may be of other ledgers.
-   */
-  static final int FILES_FOR_ONE_ALLOWED = 3;
-
   private static final int JOURNAL_STEP_MIB = 4;
 
   /** The settings of a command line; throws IllegalArgumentException with a message for people. */
@@ -181,10 +144,16 @@ public record BookieSettings(
     address(config);
     disk(config);
     small(config);
-    config.setOpenFileLimit(openIndexFiles());
-    config.setPageSize(INDEX_PAGE_BYTES);
-    config.setPageLimit(indexPages());
+    long memory = PlatformDependent.estimateMaxDirectMemory() / bookiesOfProcess;
+    if (SortedStorage.isIn(folder.resolve("ledgers"))) {
+      SortedStorage.configure(config, memory, bookiesOfProcess);
+    } else {
+      TableStorage.configure(config, memory);
+    }
     conf.forEach(config::setProperty);
+    if (TableStorage.isSet(config)) {
+      TableStorage.load(folder);
+    }
     return config;
   }
 
@@ -226,8 +195,6 @@ public record BookieSettings(
   }
 
   private static void small(ServerConfiguration config) {
-    config.setLedgerStorageClass(LedgerStorage.class.getName());
-    config.setSkipListSizeLimit(SKIP_LIST_BYTES);
     config.setJournalMaxGroupWaitMSec(0);
     config.setJournalFlushWhenQueueEmpty(true);
     config.setWriteBufferBytes(WRITE_BUFFER_BYTES);
@@ -239,25 +206,5 @@ public record BookieSettings(
     config.setNumJournalCallbackThreads(1);
     config.setProperty("enableStatistics", false);
     config.setHttpServerEnabled(false);
-  }
-
-  private int indexPages() {
-    long mine = PlatformDependent.estimateMaxDirectMemory() / INDEX_SHARE / bookiesOfProcess;
-    return (int) Math.max(INDEX_PAGES_MIN, Math.min(OPEN_INDEX_FILES_MAX, mine / INDEX_PAGE_BYTES));
-  }
-
-  private int openIndexFiles() {
-    if (!(ManagementFactory.getOperatingSystemMXBean()
-        instanceof UnixOperatingSystemMXBean system)) {
-      return OPEN_INDEX_FILES_UNKNOWN;
-    }
-    long allowed = system.getMaxFileDescriptorCount();
-    if (allowed <= 0) {
-      return OPEN_INDEX_FILES_UNKNOWN;
-    }
-    long mine = allowed / 4 * 3 / bookiesOfProcess;
-    return (int)
-        Math.max(
-            OPEN_INDEX_FILES_MIN, Math.min(OPEN_INDEX_FILES_MAX, mine / FILES_FOR_ONE_ALLOWED));
   }
 }

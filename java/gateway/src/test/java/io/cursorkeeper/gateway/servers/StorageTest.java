@@ -14,18 +14,21 @@ import java.lang.management.ManagementFactory;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Map;
+import java.util.stream.Stream;
 import org.apache.bookkeeper.bookie.Bookie;
 import org.apache.bookkeeper.bookie.BookieResources;
 import org.apache.bookkeeper.bookie.CheckpointSource;
 import org.apache.bookkeeper.bookie.Checkpointer;
 import org.apache.bookkeeper.bookie.LedgerDirsManager;
 import org.apache.bookkeeper.bookie.SortedLedgerStorage;
+import org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage;
 import org.apache.bookkeeper.conf.ServerConfiguration;
 import org.apache.bookkeeper.stats.NullStatsLogger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-class LedgerStorageTest {
+class StorageTest {
   private static final int LEDGERS = 20;
   private static final int ALLOWED = 3;
 
@@ -33,7 +36,7 @@ class LedgerStorageTest {
 
   @Test
   void whatIsInMemoryOnlyIsReadAfterItsIndexFileWasClosed() throws Exception {
-    SortedLedgerStorage storage = withOneIndexFileOpen(new LedgerStorage());
+    SortedLedgerStorage storage = withOneIndexFileOpen(new SortedStorage());
     for (long ledger = 0; ledger < LEDGERS; ledger++) {
       assertEquals(1, storage.getLastAddConfirmed(ledger));
       ByteBuf entry = storage.getEntry(ledger, 2);
@@ -55,13 +58,13 @@ class LedgerStorageTest {
   /** What the number of index files of a bookie is divided by. */
   @Test
   void threeIndexFilesAreOpenForEachThatIsAllowed() throws Exception {
-    SortedLedgerStorage storage = withIndexFilesOpen(new LedgerStorage(), ALLOWED);
+    SortedLedgerStorage storage = withIndexFilesOpen(new SortedStorage(), ALLOWED);
     storage.flush();
     for (long ledger = 0; ledger < LEDGERS / 2; ledger++) {
       storage.getEntry(ledger, 2).release();
     }
     assertTrue(openIndexFiles() > ALLOWED, "reads keep files of their own");
-    assertTrue(openIndexFiles() <= BookieSettings.FILES_FOR_ONE_ALLOWED * ALLOWED);
+    assertTrue(openIndexFiles() <= SortedStorage.FILES_FOR_ONE_ALLOWED * ALLOWED);
     storage.shutdown();
   }
 
@@ -70,12 +73,58 @@ class LedgerStorageTest {
     UnixOperatingSystemMXBean system =
         assertInstanceOf(
             UnixOperatingSystemMXBean.class, ManagementFactory.getOperatingSystemMXBean());
-    int allowed =
-        BookieSettings.local(folder, 1, "zk+hierarchical://127.0.0.1:1/ledgers", 10_000, 3)
-            .configuration()
-            .getOpenFileLimit();
-    long open = 3L * BookieSettings.FILES_FOR_ONE_ALLOWED * allowed;
+    withAnIndexFile();
+    int allowed = configuration(Map.of()).getOpenFileLimit();
+    long open = 3L * SortedStorage.FILES_FOR_ONE_ALLOWED * allowed;
     assertTrue(open <= system.getMaxFileDescriptorCount() / 4 * 3);
+  }
+
+  /** Else a bookie of an older release would not find what it has confirmed. */
+  @Test
+  void aFolderWithIndexFilesStaysWithThem() throws Exception {
+    assertEquals(DbLedgerStorage.class.getName(), configuration(Map.of()).getLedgerStorageClass());
+    withAnIndexFile();
+    assertEquals(SortedStorage.class.getName(), configuration(Map.of()).getLedgerStorageClass());
+  }
+
+  @Test
+  void aPersonsChoiceIsTaken() throws Exception {
+    String other = "org.apache.bookkeeper.bookie.InterleavedLedgerStorage";
+    ServerConfiguration chosen = configuration(Map.of("ledgerStorageClass", other));
+    assertEquals(other, chosen.getLedgerStorageClass());
+  }
+
+  @Test
+  void theLibraryLeavesNoFile() throws Exception {
+    configuration(Map.of());
+    try (Stream<Path> temporary = Files.list(Path.of(System.getProperty("java.io.tmpdir")))) {
+      assertTrue(temporary.noneMatch(file -> file.getFileName().toString().startsWith("rocksdb")));
+    }
+  }
+
+  private void withAnIndexFile() throws IOException {
+    Path file = folder.resolve("ledgers/current/0/a0/a0.idx");
+    Files.createDirectories(file.getParent());
+    Files.createFile(file);
+  }
+
+  private ServerConfiguration configuration(Map<String, String> chosen) throws Exception {
+    return new BookieSettings(
+            folder,
+            1,
+            "127.0.0.1",
+            "",
+            "zk+hierarchical://127.0.0.1:1/ledgers",
+            10_000,
+            99,
+            10_000,
+            128,
+            64,
+            600_000,
+            false,
+            3,
+            chosen)
+        .configuration();
   }
 
   private long openIndexFiles() throws IOException {
