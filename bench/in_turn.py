@@ -108,8 +108,8 @@ class InTurn(Load):
         )
 
     def send(self, cursor: Cursor) -> None:
-        self._send(cursor, self._bodies[cursor.next_entry % BODIES])
-        cursor.next_entry += 1
+        self._send(cursor, self._bodies[cursor.step % BODIES])
+        cursor.step += 1
 
     def send_all(self) -> None:
         """One message of each cursor, together."""

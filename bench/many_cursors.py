@@ -39,6 +39,9 @@ ACKS = 100
 ENTRIES = 1_000_000
 LEDGER_ENTRIES = 50_000
 WINDOW = 2_000
+VARIANTS = 16
+"""Cursors at the same step send one of so many messages: the source shall not be what is measured.
+"""
 NORMAL_MS = 500.0
 OPEN_MAX_S = 120.0
 DRAIN_MAX_S = 120.0
@@ -95,8 +98,8 @@ def _pace_s() -> float:
 
 @contextmanager
 def _systems(folder: Path, stack: Standalone, cursors: int) -> Iterator[tuple[str, str]]:
-    """Yields the addresses of gateway and ZooKeeper. A bookie keeps a file open for each ledger:
-    those of ten thousand cursors do not find room in one process for three of them.
+    """Yields the addresses of gateway and ZooKeeper. Ten thousand cursors have them as processes of
+    their own.
     """
     if cursors <= ONE_PROCESS_MAX:
         yield stack.gateway, stack.zookeeper
@@ -302,7 +305,8 @@ class Cursor:
         self.opened_at = 0.0
         self.settled_ms: float | None = None
         """From Opened to the first message of this stream durable."""
-        self.next_entry = 0
+        self.step = 0
+        """Messages of acks that it was given to send."""
         self.longest_ms = 0.0
 
 
@@ -313,6 +317,8 @@ class Load:
         self.pattern, self.topic = pattern, topic
         self.cursors = [Cursor(number) for number in range(cursors)]
         self.rng = np.random.default_rng(11)
+        self._made: dict[tuple[int, int], bytes] = {}
+        """By step and variant."""
         self.waits: list[tuple[float, float]] = []
         """When sent, and how long until durable."""
         self.durable_at: list[float] = []
@@ -399,26 +405,30 @@ class Load:
 
     def send(self, cursor: Cursor) -> None:
         """The next message of a cursor."""
+        at = (cursor.step, cursor.number % VARIANTS)
+        cursor.step += 1
+        body = self._made.get(at)
+        if body is None:
+            body = self._made[at] = self._body(cursor.step - 1)
+        self._send(cursor, body)
+
+    def _body(self, step: int) -> bytes:
         if self.pattern == "uniform":
             at = self.rng.integers(0, ENTRIES, ACKS)
         else:
-            at = cursor.next_entry + self.rng.choice(WINDOW, ACKS, replace=False)
-            cursor.next_entry += ACKS
+            at = step * ACKS + self.rng.choice(WINDOW, ACKS, replace=False)
         at = np.unique(at)
         numbers, firsts = np.unique(at // LEDGER_ENTRIES, return_index=True)
         entries = (at % LEDGER_ENTRIES).astype(np.uint32)
         bounds = [*firsts.tolist(), len(at)]
         columns = [entries[first:end] for first, end in pairwise(bounds)]
-        self._send(
-            cursor,
-            encode_acks(
-                Acks(
-                    [
-                        LedgerAcks(n + 1, column)
-                        for n, column in zip(numbers.tolist(), columns, strict=True)
-                    ]
-                )
-            ),
+        return encode_acks(
+            Acks(
+                [
+                    LedgerAcks(n + 1, column)
+                    for n, column in zip(numbers.tolist(), columns, strict=True)
+                ]
+            )
         )
 
     def _send(self, cursor: Cursor, body: bytes) -> None:

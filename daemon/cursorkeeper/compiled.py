@@ -22,7 +22,15 @@ WHOLE = ("core", "format")
 HOT = {
     "bookkeeper": ("append_queue",),
     "runtime": ("admission", "intake", "keeper", "listener", "patience", "runner", "timers"),
-    "stream": ("credits", "outbox", "outstanding", "session"),
+    "stream": (
+        "codec",
+        "credits",
+        "early_parts",
+        "outbox",
+        "outstanding",
+        "session",
+        "state_parts",
+    ),
 }
 """Modules of other packages, for the same reason."""
 BESIDE = ("access", "zookeeper")
@@ -39,6 +47,7 @@ VARIABLE = "CURSORKEEPER_COMPILED"
 def digest(root: Path = HERE) -> str:
     """Of all source that counts, and of the interpreter that it is translated for."""
     said = sha256(EXTENSION_SUFFIXES[0].encode())
+    said.update(repr(HOT).encode())
     for package in sorted((*WHOLE, *HOT, *BESIDE)):
         for path in sorted((root / package).rglob("*.py")):
             if "_proto" not in path.parts:

@@ -69,6 +69,13 @@ def test_a_copy_that_was_cut_off_is_not_used(tmp_path: Path) -> None:
     assert run(WHERE, tmp_path) == (0, str(copied / "core/state.py"))
 
 
+def test_machine_code_of_other_modules_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be used for ever, with fewer modules than this release translates."""
+    before = compiled.digest()
+    monkeypatch.setitem(compiled.HOT, "stream", ("session",))
+    assert compiled.digest() != before
+
+
 def test_values_are_exchanged_with_who_runs_the_source() -> None:
     """As between a Spark driver and its workers."""
     value = "Partial(9, BitMap([3]))"
