@@ -54,6 +54,7 @@ CASES = (
     ("uniform", 3_000, 1),
     ("window", 3_000, 1),
     ("uniform", 3_000, 2),
+    ("window", 10_000, 2),
     ("uniform", 10_000, 2),
 )
 """Pattern, cursors, workers of the daemon."""
