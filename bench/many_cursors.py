@@ -319,7 +319,7 @@ class Load:
         self.cursors = [Cursor(number) for number in range(cursors)]
         self.rng = np.random.default_rng(11)
         self._made: dict[tuple[int, int], bytes] = {}
-        """By step and variant."""
+        """What was made to be sent, by step and variant; cursors share it."""
         self.waits: list[tuple[float, float]] = []
         """When sent, and how long until durable."""
         self.durable_at: list[float] = []

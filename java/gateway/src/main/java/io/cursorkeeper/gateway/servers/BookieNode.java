@@ -7,6 +7,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import org.apache.bookkeeper.bookie.ExitCode;
 import org.apache.bookkeeper.common.component.LifecycleComponentStack;
+import org.apache.bookkeeper.conf.ServerConfiguration;
 import org.apache.bookkeeper.proto.BookieServer;
 import org.apache.bookkeeper.server.EmbeddedServer;
 import org.apache.bookkeeper.server.conf.BookieConfiguration;
@@ -30,8 +31,11 @@ public final class BookieNode {
   /** Starts and returns once the bookie is registered and serves. */
   public static BookieNode start(BookieSettings settings, Consumer<String> died) throws Exception {
     awaitName(settings.advertisedAddress());
-    EmbeddedServer server =
-        EmbeddedServer.builder(new BookieConfiguration(settings.configuration())).build();
+    ServerConfiguration config = settings.configuration();
+    if (TableStorage.isSet(config)) {
+      TableStorage.load(settings.folder());
+    }
+    EmbeddedServer server = EmbeddedServer.builder(new BookieConfiguration(config)).build();
     BookieServer bookie = server.getBookieService().getServer();
     LifecycleComponentStack stack = server.getLifecycleComponentStack();
     stack.setExceptionHandler(

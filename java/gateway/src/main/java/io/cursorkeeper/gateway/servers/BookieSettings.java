@@ -74,8 +74,9 @@ public record BookieSettings(
 
   private static final int MIB = 1 << 20;
 
-  /** Room in which a full bookie still writes out what it has taken. */
-  private static final int FLUSH_ROOM_BYTES = 16 * MIB;
+  /** Room in which a full bookie still writes out what it has taken, in either storage. */
+  private static final int FLUSH_ROOM_BYTES =
+      Math.max(TableStorage.WRITE_CACHE_MIB * MIB, 2 * SortedStorage.SKIP_LIST_BYTES);
 
   private static final int INDEX_ROOM_BYTES = MIB;
   private static final int WRITE_BUFFER_BYTES = 64 << 10;
@@ -144,16 +145,15 @@ public record BookieSettings(
     address(config);
     disk(config);
     small(config);
-    long memory = PlatformDependent.estimateMaxDirectMemory() / bookiesOfProcess;
-    if (SortedStorage.isIn(folder.resolve("ledgers"))) {
+    // Where the ledgers are may be said there, too.
+    conf.forEach(config::setProperty);
+    if (SortedStorage.isInOneOf(config.getLedgerDirNames())) {
+      long memory = PlatformDependent.estimateMaxDirectMemory() / bookiesOfProcess;
       SortedStorage.configure(config, memory, bookiesOfProcess);
     } else {
-      TableStorage.configure(config, memory);
+      TableStorage.configure(config);
     }
     conf.forEach(config::setProperty);
-    if (TableStorage.isSet(config)) {
-      TableStorage.load(folder);
-    }
     return config;
   }
 

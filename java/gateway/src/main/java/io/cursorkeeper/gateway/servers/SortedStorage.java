@@ -23,7 +23,8 @@ import org.apache.bookkeeper.proto.BookieProtocol;
  * memory only, the bookie answers that the entry read does not exist.
  */
 public final class SortedStorage extends SortedLedgerStorage {
-  private static final int SKIP_LIST_BYTES = 8 << 20;
+  /** Of its table in memory, of which it has two. */
+  static final int SKIP_LIST_BYTES = 8 << 20;
 
   /**
    * Each ledger that is appended to wants a page of its index in memory. Where there are fewer
@@ -61,9 +62,17 @@ public final class SortedStorage extends SortedLedgerStorage {
   /** An entry begins with its ledger's id, its own and the last add confirmed when it was sent. */
   private static final int LAST_ADD_CONFIRMED_AT = 2 * Long.BYTES;
 
-  /** Whether the ledgers of this folder have index files. */
-  static boolean isIn(Path ledgers) throws IOException {
-    Path current = ledgers.resolve("current");
+  /** Whether ledgers in one of these folders have index files. */
+  static boolean isInOneOf(String... folders) throws IOException {
+    for (String folder : folders) {
+      if (isIn(Path.of(folder, "current"))) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  private static boolean isIn(Path current) throws IOException {
     if (!Files.isDirectory(current)) {
       return false;
     }

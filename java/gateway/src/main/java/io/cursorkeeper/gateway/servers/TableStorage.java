@@ -17,11 +17,9 @@ final class TableStorage {
   private static final String NAME = DbLedgerStorage.class.getName();
   private static final int MIB = 1 << 20;
 
-  /** Half of it is filled while the other is written out, and has room for the largest entry. */
-  private static final int WRITE_CACHE_MIB_MIN = 16;
+  /** Half of it is filled while the other is written out; a half has room for the largest entry. */
+  static final int WRITE_CACHE_MIB = 16;
 
-  private static final int WRITE_CACHE_MIB_MAX = 64;
-  private static final int WRITE_CACHE_SHARE = 8;
   private static final int READ_AHEAD_MIB = 8;
   private static final int BLOCK_CACHE_BYTES = 8 * MIB;
 
@@ -30,13 +28,9 @@ final class TableStorage {
 
   private TableStorage() {}
 
-  /** With so many bytes of memory for this bookie. */
-  static void configure(ServerConfiguration config, long memoryBytes) {
+  static void configure(ServerConfiguration config) {
     config.setLedgerStorageClass(NAME);
-    long writeMib = memoryBytes / WRITE_CACHE_SHARE / MIB;
-    config.setProperty(
-        "dbStorage_writeCacheMaxSizeMb",
-        Math.max(WRITE_CACHE_MIB_MIN, Math.min(WRITE_CACHE_MIB_MAX, writeMib)));
+    config.setProperty("dbStorage_writeCacheMaxSizeMb", WRITE_CACHE_MIB);
     config.setProperty("dbStorage_readAheadCacheMaxSizeMb", READ_AHEAD_MIB);
     config.setProperty("dbStorage_rocksDB_blockCacheSize", BLOCK_CACHE_BYTES);
     config.setProperty("dbStorage_rocksDB_writeBufferSizeMB", TABLE_BUFFER_MIB);

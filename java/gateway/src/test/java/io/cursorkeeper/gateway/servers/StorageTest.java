@@ -95,10 +95,37 @@ class StorageTest {
   }
 
   @Test
-  void theLibraryLeavesNoFile() throws Exception {
-    configuration(Map.of());
-    try (Stream<Path> temporary = Files.list(Path.of(System.getProperty("java.io.tmpdir")))) {
-      assertTrue(temporary.noneMatch(file -> file.getFileName().toString().startsWith("rocksdb")));
+  void soItIsWhereAPersonSaysThatItsLedgersAre() throws Exception {
+    withAnIndexFile();
+    Path elsewhere = Files.move(folder.resolve("ledgers"), folder.resolve("elsewhere"));
+    ServerConfiguration config = configuration(Map.of("ledgerDirectories", elsewhere.toString()));
+    assertEquals(SortedStorage.class.getName(), config.getLedgerStorageClass());
+  }
+
+  /** As where the folder of temporary files allows no code. */
+  @Test
+  void theLibraryIsLoadedFromBesideTheDataAndLeavesNoFile() throws Exception {
+    String before = System.setProperty("java.io.tmpdir", folder.resolve("missing").toString());
+    try {
+      TableStorage.load(folder);
+    } finally {
+      System.setProperty("java.io.tmpdir", before);
+    }
+    try (Stream<Path> inside = Files.list(folder)) {
+      assertEquals(0, inside.count());
+    }
+  }
+
+  @Test
+  void withoutAPlaceForTheLibraryItSaysWhatToDo() {
+    Path missing = folder.resolve("missing");
+    String before = System.setProperty("java.io.tmpdir", missing.toString());
+    try {
+      IllegalStateException refused =
+          assertThrows(IllegalStateException.class, () -> TableStorage.load(Path.of("/proc/none")));
+      assertTrue(refused.getMessage().contains("-Djava.io.tmpdir"), refused.getMessage());
+    } finally {
+      System.setProperty("java.io.tmpdir", before);
     }
   }
 
