@@ -25,9 +25,8 @@ from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.format import record
-from cursorkeeper.stream import codec
+from cursorkeeper.stream import codec, received, wire
 from cursorkeeper_client import Acks, LedgerAcks
-from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import ack_batch, encode_acks, source_message_of
 
 MACHINES = 1_000
@@ -94,8 +93,8 @@ class Cursor:
     def message(self, data: bytes) -> None:
         """One message, until it is confirmed."""
         at = time.thread_time()
-        message = pb.SourceMessage.FromString(data)
-        batch = codec.batch_of(message.ack_batch)
+        message = wire.source_message(data).ack_batch
+        batch = codec.batch_of(received.AckBatch.FromString(message), message)
         self._spent["decode"] += time.thread_time() - at
         self._step("accept", ev.Acks(1, batch))
         self._do()

@@ -11,11 +11,11 @@ import numpy as np
 from pyroaring import BitMap
 
 from cursorkeeper.core.bitmaps import U32
+from cursorkeeper.core.entries import NONE, Entries
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import Partial
 
-NO_ENTRIES = BitMap()
 NO_RANGES: U32 = np.empty(0, dtype=np.uint32)
 
 
@@ -26,7 +26,7 @@ class LedgerColumns:
     """
 
     ledger: int
-    entries: BitMap = field(default_factory=lambda: NO_ENTRIES)
+    entries: Entries = NONE
     ranges: U32 = field(default_factory=lambda: NO_RANGES)
     partials: tuple[tuple[int, Partial], ...] = ()
     bitmap: BitMap | None = None

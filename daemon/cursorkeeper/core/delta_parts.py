@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import field, replace
 from typing import NamedTuple
 
-from pyroaring import BitMap
-
 from cursorkeeper.core.bitmaps import between
+from cursorkeeper.core.entries import Entries, as_set
 from cursorkeeper.core.join import join
 from cursorkeeper.core.shape import component
 from cursorkeeper.core.sizes import (
@@ -118,9 +117,9 @@ def _pieces(delta: Delta, body_bytes_max: int) -> Iterator[_Piece]:
         yield _Piece("partials", Delta(partials={key: partial}), partial_bytes_max(partial))
 
 
-def _ack_pieces(ledger: int, entries: BitMap, body_bytes_max: int) -> Iterator[_Piece]:
+def _ack_pieces(ledger: int, entries: Entries, body_bytes_max: int) -> Iterator[_Piece]:
     """Halves of halves, ascending. A single ack takes twenty bytes at most, so this ends."""
-    todo = [entries]
+    todo = [as_set(entries)]
     while todo:
         some = todo.pop()
         size = LEDGER_BYTES_MAX + set_bytes_max(some)

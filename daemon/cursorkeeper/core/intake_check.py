@@ -21,6 +21,7 @@ from cursorkeeper.core.budget import (
     growth_bytes,
     mixed_bytes,
 )
+from cursorkeeper.core.entries import last_of
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.layout import Layout, LayoutContradiction
 from cursorkeeper.core.ledger_acks import LedgerAcks
@@ -139,7 +140,7 @@ class IntakeCheck:
             )
 
     def _highest(self, columns: LedgerColumns) -> int:
-        highest = columns.entries.max() if columns.entries else -1
+        highest = last_of(columns.entries) if columns.entries else -1
         if columns.ranges.size:
             if columns.ranges.size % 2:
                 raise self._refuse(

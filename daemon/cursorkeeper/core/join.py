@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyroaring import BitMap
-
+from cursorkeeper.core.entries import NONE, Entries, union
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.values import Delta, LayoutItem, Partial, PartialKey, above, newer
 
@@ -27,7 +26,7 @@ def join(deltas: Iterable[Delta]) -> Delta:
     mark_delete = max((d.mark_delete for d in parts if d.mark_delete is not None), default=None)
     md_properties = cursor_properties = None
     layout: dict[int, LayoutItem] = {}
-    acks: dict[int, BitMap] = {}
+    acks: dict[int, Entries] = {}
     partials: dict[PartialKey, Partial] = {}
     for delta in parts:
         md_properties = newer(md_properties, delta.mark_delete_properties)
@@ -37,13 +36,13 @@ def join(deltas: Iterable[Delta]) -> Delta:
                 layout[item.ledger] = item
         for ledger, entries in delta.acks.items():
             before = acks.get(ledger)
-            acks[ledger] = entries if before is None else before | entries
+            acks[ledger] = entries if before is None else union([before, entries])
         for key, partial in delta.partials.items():
             before_partial = partials.get(key)
             partials[key] = partial if before_partial is None else before_partial.joined(partial)
     completed = [k for k, p in partials.items() if not p.missing]
     for key in completed:
-        acks[key.ledger] = acks.get(key.ledger, BitMap()) | BitMap([key.entry])
+        acks[key.ledger] = union([acks.get(key.ledger, NONE), (key.entry,)])
     return Delta(
         mark_delete,
         md_properties,
@@ -58,7 +57,7 @@ def join(deltas: Iterable[Delta]) -> Delta:
     )
 
 
-def _is_acked(key: PartialKey, mark_delete: Position | None, acks: dict[int, BitMap]) -> bool:
+def _is_acked(key: PartialKey, mark_delete: Position | None, acks: dict[int, Entries]) -> bool:
     return (mark_delete is not None and Position(*key) <= mark_delete) or key.entry in acks.get(
-        key.ledger, ()
+        key.ledger, NONE
     )

@@ -18,10 +18,9 @@ from typing import Final
 from pyroaring import BitMap
 
 from cursorkeeper.core.budget import CONTAINER_BYTES, LEDGER_BYTES, containers_below
+from cursorkeeper.core.entries import FEW, Entries, last_of
 from cursorkeeper.core.shape import component
 
-FEW: Final = 16
-"""So many acks are taken out of the holes faster one by one."""
 CUTS_MAX: Final = 512
 """A run takes 4 bytes: so many more of them are 2 KiB."""
 PACKED_BYTES_MAX: Final = 16_384
@@ -59,22 +58,24 @@ class LedgerAcks:
         self.holes |= holes
         self.high_water = high_water
 
-    def ack(self, entries: BitMap) -> BitMap:
+    def ack(self, entries: Entries) -> Entries:
         """Returns the newly acked ones, which may be the same set: it must not be changed."""
         if not entries:
             return entries
-        high_water = entries.max() + 1
+        high_water = last_of(entries) + 1
         if high_water > self.high_water:
             self.grow(high_water)
-        if len(entries) <= FEW:
+        if isinstance(entries, tuple):
             return self._ack_few(entries)
+        if len(entries) <= FEW:
+            return self._ack_few(tuple(entries))
         fresh = entries & self.holes
         # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB
         # of bits
         self.holes ^= fresh
         return fresh
 
-    def _ack_few(self, entries: BitMap) -> BitMap:
+    def _ack_few(self, entries: tuple[int, ...]) -> tuple[int, ...]:
         """One by one: a set operation copies the container, which costs as much as some thirty of
         these.
         """
@@ -85,7 +86,7 @@ class LedgerAcks:
         self._cuts += len(fresh)
         if self._cuts > CUTS_MAX:
             self.settle()
-        return entries if len(fresh) == len(entries) else BitMap(fresh)
+        return entries if len(fresh) == len(entries) else tuple(fresh)
 
     def settle(self) -> None:
         """Each entry that was taken out by itself may have cut a run in two, and nobody has looked

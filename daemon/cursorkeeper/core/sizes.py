@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyroaring import BitMap
 
+from cursorkeeper.core.entries import Entries, first_of, last_of
 from cursorkeeper.core.positions import ENTRY_ID_MAX, LEDGER_ID_MAX, Position
 from cursorkeeper.core.values import (
     CursorProperties,
@@ -53,7 +54,9 @@ _LEB_STEPS: Final = (1 << 7, 1 << 14, 1 << 21, 1 << 28)
 
 def leb_size(n: int) -> int:
     """Bytes of the minimal unsigned LEB128 of `n`."""
-    return max(1, (n.bit_length() + 6) // 7)
+    if n < 0x80:
+        return 1
+    return (n.bit_length() + 6) // 7
 
 
 def record_body_bytes_max(max_entry_bytes: int) -> int:
@@ -80,11 +83,11 @@ def containers_per_segment(max_entry_bytes: int) -> int:
     )
 
 
-def set_containers_max(values: BitMap) -> int:
+def set_containers_max(values: Entries) -> int:
     """A bound for the containers of a set that is not empty: its members, or the containers from
     its first to its last.
     """
-    return min(len(values), (values.max() >> 16) - (values.min() >> 16) + 1)
+    return min(len(values), (last_of(values) >> 16) - (first_of(values) >> 16) + 1)
 
 
 def slice_containers_max(first: int, last: int, bitmap: BitMap) -> int:
@@ -130,11 +133,11 @@ def leb_sizes_total(numbers: NDArray[np.integer]) -> int:
     return total
 
 
-def set_bytes_max(values: BitMap) -> int:
+def set_bytes_max(values: Entries) -> int:
     """A bound for one set (head `leb(body_len << 2 | mode) leb(first)` and body), from its size and
     its ends alone.
     """
-    return range_set_bytes_max(len(values), values.min(), values.max())
+    return range_set_bytes_max(len(values), first_of(values), last_of(values))
 
 
 def range_set_bytes_max(count: int, first: int, last: int) -> int:
@@ -220,7 +223,7 @@ def partials_bytes_max(partials: Iterable[Partial]) -> int:
     return COUNT_BYTES_MAX + total if total else 0
 
 
-def acks_bytes_max(acks: Mapping[int, BitMap]) -> int:
+def acks_bytes_max(acks: Mapping[int, Entries]) -> int:
     """All sections and their count."""
     if not acks:
         return 0

@@ -34,6 +34,7 @@ from cursorkeeper.core.budget import (
     growth_bytes,
     mixed_bytes,
 )
+from cursorkeeper.core.entries import Entries, as_set, last_of, union
 from cursorkeeper.core.errors import OverBudgetError
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.ledger_acks import LedgerAcks, LedgerTable
@@ -179,7 +180,7 @@ class AckState:
         for batch in batches:
             for part in batch.ledgers:
                 columns.setdefault(part.ledger, []).append(part)
-        acks: dict[int, BitMap] = {}
+        acks: dict[int, Entries] = {}
         partials: dict[PartialKey, Partial] = {}
         for ledger in sorted(columns):
             if ledger < self.mark_delete.ledger or self.layout.is_trimmed(ledger):
@@ -193,14 +194,14 @@ class AckState:
         self,
         ledger: int,
         parts: list[LedgerColumns],
-        acks: dict[int, BitMap],
+        acks: dict[int, Entries],
         partials: dict[PartialKey, Partial],
     ) -> None:
         new = _entries_of(parts)
         if any(part.partials for part in parts):
             completed = self._apply_partials(ledger, parts, partials)
             if completed:
-                new = new | completed
+                new = union([new, completed])
         if not new:
             return
         mine = self.ledgers.own(ledger)
@@ -240,7 +241,7 @@ class AckState:
         return None if joined == known else joined
 
     def _trimmed_delta(
-        self, before: Position, acks: dict[int, BitMap], partials: dict[PartialKey, Partial]
+        self, before: Position, acks: dict[int, Entries], partials: dict[PartialKey, Partial]
     ) -> Delta:
         """What mark-delete implies is not written twice."""
         moved = self.mark_delete != before
@@ -309,7 +310,7 @@ class AckState:
             (ledger, entries) for ledger, entries in delta.acks.items() if self._counts(ledger)
         ]
         self._make_room(
-            self._growth((ledger, entries.max() + 1) for ledger, entries in counted if entries)
+            self._growth((ledger, last_of(entries) + 1) for ledger, entries in counted if entries)
         )
         for ledger, entries in counted:
             self._join_acks(ledger, entries)
@@ -349,22 +350,22 @@ class AckState:
         """Whether acks of this ledger still say something."""
         return ledger >= self.mark_delete.ledger and not self.layout.is_trimmed(ledger)
 
-    def _join_acks(self, ledger: int, entries: BitMap) -> None:
+    def _join_acks(self, ledger: int, entries: Entries) -> None:
         mine = self.ledgers.own(ledger)
-        high_water = max(mine.high_water, entries.max() + 1) if entries else mine.high_water
+        high_water = max(mine.high_water, last_of(entries) + 1) if entries else mine.high_water
         for piece in self._pieces(mine, high_water, entries):
             self._ack(ledger, mine, piece)
 
-    def _pieces(self, acks: LedgerAcks, high_water: int, entries: BitMap) -> Iterable[BitMap]:
+    def _pieces(self, acks: LedgerAcks, high_water: int, entries: Entries) -> Iterable[Entries]:
         """The entries at once, or in pieces where acking them at once may exceed the budget."""
         worst = min(ACK_BYTES * len(entries), mixed_bytes(high_water) - acks.counted_bytes)
         return (
-            bitmaps.pieces(entries, _PIECE_ENTRIES)
+            bitmaps.pieces(as_set(entries), _PIECE_ENTRIES)
             if self.memory_bytes + worst > self.budget.bytes_max
             else (entries,)
         )
 
-    def _ack(self, ledger: int, acks: LedgerAcks, entries: BitMap) -> None:
+    def _ack(self, ledger: int, acks: LedgerAcks, entries: Entries) -> None:
         fresh = acks.ack(entries)
         self._count_compact(acks)
         if fresh:
@@ -398,7 +399,7 @@ class AckState:
         top = acks.high_water
         holes = bitmaps.between(acks.holes, part.first, part.last)
         for piece in self._pieces(acks, top, holes):
-            self._ack(part.ledger, acks, piece - part.bitmap)
+            self._ack(part.ledger, acks, as_set(piece) - part.bitmap)
         if part.last >= top:
             acks.extend(bitmaps.between(part.bitmap, top, part.last), part.last + 1)
             self._count_compact(acks)
@@ -431,15 +432,16 @@ class AckState:
             self._partial_entries.setdefault(ledger, BitMap()).add(entry)
         mine[entry] = partial
 
-    def _drop_partials(self, ledger: int, acked: BitMap) -> list[int]:
+    def _drop_partials(self, ledger: int, acked: Entries) -> list[int]:
         if ledger not in self.partials:
             return []
-        gone = list(self._partial_entries[ledger] & acked)
+        acked_set = as_set(acked)
+        gone = list(self._partial_entries[ledger] & acked_set)
         mine = self.partials[ledger]
         for entry in gone:
             del mine[entry]
         self._partial_count -= len(gone)
-        self._partial_entries[ledger] -= acked
+        self._partial_entries[ledger] -= acked_set
         if not mine:
             self._forget_partials(ledger)
         return gone
@@ -486,15 +488,15 @@ class AckState:
         self._move_mark_delete(best)
 
 
-def _entries_of(parts: list[LedgerColumns]) -> BitMap:
+def _entries_of(parts: list[LedgerColumns]) -> Entries:
     """The union, which may be the set of a part: it must not be changed."""
     first = parts[0]
     if len(parts) == 1 and first.bitmap is None and not first.ranges.size:
         return first.entries
-    sets = [part.entries for part in parts]
+    sets: list[Entries] = [part.entries for part in parts]
     sets += [part.bitmap for part in parts if part.bitmap is not None]
     ranges = [part.ranges for part in parts if part.ranges.size]
     if ranges:
         pairs = np.concatenate(ranges).astype(np.int64)
         sets.append(containers.from_runs(pairs[0::2], pairs[1::2]))
-    return BitMap.union(*sets)
+    return union(sets)

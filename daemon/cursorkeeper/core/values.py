@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from pyroaring import BitMap
 
+from cursorkeeper.core.entries import Entries, beyond, first_of
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.shape import direct, frozen
 
@@ -95,14 +96,14 @@ class Partial:
 class Delta:
     """What changed since the last one. Nothing in it depends on order.
 
-    `acks` holds no empty bitmap. An entry is never in both `acks` and `partials`.
+    `acks` holds no empty entries. An entry is never in both `acks` and `partials`.
     """
 
     mark_delete: Position | None = None
     mark_delete_properties: MarkDeleteProperties | None = None
     cursor_properties: CursorProperties | None = None
     layout: tuple[LayoutItem, ...] = ()
-    acks: Mapping[int, BitMap] = field(default_factory=dict)
+    acks: Mapping[int, Entries] = field(default_factory=dict)
     partials: Mapping[PartialKey, Partial] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -197,15 +198,14 @@ class Record:
     body: RecordBody
 
 
-def above(mark_delete: Position | None, acks: dict[int, BitMap]) -> dict[int, BitMap]:
+def above(mark_delete: Position | None, acks: dict[int, Entries]) -> dict[int, Entries]:
     """What of these acks, by ledger, a mark-delete does not say too. No set is changed."""
     if mark_delete is None:
         return acks
     out = {ledger: entries for ledger, entries in acks.items() if ledger >= mark_delete.ledger}
     own = out.get(mark_delete.ledger)
-    if own is not None and mark_delete.entry >= 0 and own.min() <= mark_delete.entry:
-        rest = own.copy()
-        rest.remove_range(0, mark_delete.entry + 1)
+    if own is not None and mark_delete.entry >= 0 and first_of(own) <= mark_delete.entry:
+        rest = beyond(own, mark_delete.entry)
         if rest:
             out[mark_delete.ledger] = rest
         else:

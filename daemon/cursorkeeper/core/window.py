@@ -23,6 +23,7 @@ from typing import NamedTuple
 from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps
+from cursorkeeper.core.entries import Entries, as_set, last_of
 from cursorkeeper.core.footer import EntryAddress, SnapshotBase
 from cursorkeeper.core.positions import ENTRY_ID_MAX, FIRST, Position
 from cursorkeeper.core.shape import frozen
@@ -117,7 +118,7 @@ class StateWindow:
                 acks[ledger] = inside
         partials = {key: p for key, p in delta.partials.items() if self._has(Position(*key))}
         state.join_delta(replace(delta, acks=acks, partials=partials))
-        tops = [(ledger, entries.max()) for ledger, entries in delta.acks.items() if entries]
+        tops = [(ledger, last_of(entries)) for ledger, entries in delta.acks.items() if entries]
         self._reach(state, [*tops, *delta.partials])
 
     def join_segment(self, state: AckState, segment: Segment) -> None:
@@ -140,11 +141,11 @@ class StateWindow:
     def _has(self, position: Position) -> bool:
         return position >= self.first and (self.end is None or position < self.end)
 
-    def _clip(self, ledger: int, entries: BitMap) -> BitMap | None:
+    def _clip(self, ledger: int, entries: Entries) -> Entries | None:
         span = self.span(ledger)
         if span is None:
             return None
-        inside = entries if span == EVERY else bitmaps.between(entries, *span)
+        inside = entries if span == EVERY else bitmaps.between(as_set(entries), *span)
         return inside or None
 
     def _slice(self, one: Slice) -> Slice | None:

@@ -1,9 +1,9 @@
 """Compression of record bodies: none, zstd or lz4.
 
-Owns when a body is compressed (never below 64 bytes, never when it does not become smaller, a
-snapshot segment only when it saves an eighth) and that expanding never makes more than was
-announced. Compressed bytes differ between library versions: compare and hash uncompressed bodies
-only.
+Owns when a body is compressed (never below 64 bytes, a small one only where it repeats itself,
+never when it does not become smaller, a snapshot segment only when it saves an eighth) and that
+expanding never makes more than was announced. Compressed bytes differ between library versions:
+compare and hash uncompressed bodies only.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.shape import direct
 
 COMPRESS_FROM_BYTES: Final = 64
+SMALL_BYTES: Final = 320
+"""Of acks here and there a body below this saves nothing, or a few bytes, and trying takes as long
+as encoding them. Of acks at equal distances it saves most.
+"""
+_SAMPLE_BYTES: Final = 4
 SEGMENT_SAVING: Final = 8
 """A segment is stored compressed only if that saves one part in this many."""
 _WINDOW_BYTES_MAX: Final = 8 << 20
@@ -53,7 +58,10 @@ def compress(body: bytes, codec: Codec, level: int, saving: int = 0) -> tuple[Co
     """The stored form and its codec. `saving`: keep it only if it saves 1/saving; 0: if it is
     smaller at all.
     """
-    if codec is Codec.NONE or len(body) < COMPRESS_FROM_BYTES:
+    size = len(body)
+    if codec is Codec.NONE or size < COMPRESS_FROM_BYTES:
+        return Codec.NONE, body
+    if size < SMALL_BYTES and not _repeats(body):
         return Codec.NONE, body
     packed = (
         _coders.compressor(level).compress(body)
@@ -62,6 +70,12 @@ def compress(body: bytes, codec: Codec, level: int, saving: int = 0) -> tuple[Co
     )
     allowed = len(body) - len(body) // saving if saving else len(body) - 1
     return (codec, packed) if len(packed) <= allowed else (Codec.NONE, body)
+
+
+def _repeats(body: bytes) -> bool:
+    """Whether what is in the middle stands anywhere else."""
+    middle = len(body) // 2
+    return body.count(body[middle : middle + _SAMPLE_BYTES]) > 1
 
 
 def expand(stored: bytes, codec: Codec, body_bytes: int) -> bytes:

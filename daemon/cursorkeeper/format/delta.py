@@ -12,6 +12,7 @@ from typing import Final
 
 from pyroaring import BitMap
 
+from cursorkeeper.core.entries import Entries
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.sizes import EXPANSION_MAX, set_containers_max
 from cursorkeeper.core.values import Delta, Partial, PartialKey
@@ -64,7 +65,7 @@ def decode(body: bytes) -> Delta:
     return Delta(*head.common, acks, partials)
 
 
-def _append_acks(out: bytearray, acks: Mapping[int, BitMap]) -> None:
+def _append_acks(out: bytearray, acks: Mapping[int, Entries]) -> None:
     leb.append(out, len(acks))
     previous = 0
     for ledger in sorted(acks):

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cursorkeeper.core import containers
+from cursorkeeper.core.entries import Entries
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.shape import direct
 from cursorkeeper.core.sizes import leb_sizes_total, run_lengths, section_sizes
@@ -52,7 +53,7 @@ class Mode(IntEnum):
 Members = NDArray[np.uint32]
 
 
-def append(out: bytearray, values: BitMap) -> None:
+def append(out: bytearray, values: Entries) -> None:
     """Write the set, which must not be empty (ValueError)."""
     if not values:
         raise ValueError("an empty set has no section")
@@ -62,8 +63,10 @@ def append(out: bytearray, values: BitMap) -> None:
     out += body
 
 
-def encode(values: BitMap) -> tuple[Mode, int, bytes]:
+def encode(values: Entries) -> tuple[Mode, int, bytes]:
     """The smallest form: mode, first member, body."""
+    if isinstance(values, tuple):
+        return _encode_short(list(values))
     count = len(values)
     if count <= SHORT:
         return _encode_short(list(values))

@@ -14,6 +14,7 @@ from typing import Any
 
 from cursorkeeper.bookkeeper.errors import GatewayError
 from cursorkeeper.core.bitmaps import count_runs
+from cursorkeeper.core.entries import as_set
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.values import Delta, OpenRecord, Record, Segment, SnapshotEnd
 from cursorkeeper.format import record
@@ -181,7 +182,7 @@ def _content_of_record(value: Record) -> dict[str, Any]:
         case Delta() as d:
             return _common(d) | {
                 "acks": sum(map(len, d.acks.values())),
-                "ranges": sum(map(count_runs, d.acks.values())),
+                "ranges": sum(count_runs(as_set(entries)) for entries in d.acks.values()),
                 "ledgers": len(d.acks),
             }
         case Segment() as s:

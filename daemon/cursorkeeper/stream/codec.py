@@ -1,11 +1,12 @@
 """Messages of the ack stream to values of the core, and back. Pure; every malformed field is a
 RefusedError.
 
-Columns stay columns: packed fixed32 becomes a numpy array without a Python loop over its values.
+Columns stay columns: packed fixed32 becomes a set without a Python loop over its values.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps, containers
-from cursorkeeper.core.batch import NO_ENTRIES, NO_RANGES, AckBatch, LedgerColumns, count_acks
+from cursorkeeper.core.batch import NO_RANGES, AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.bitmaps import U32
+from cursorkeeper.core.entries import FEW, NONE, Entries, of_few
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.limits import (
     ACK_LEDGERS_MAX,
@@ -23,6 +25,7 @@ from cursorkeeper.core.limits import (
     LAYOUT_RUN_LEDGERS_MAX,
 )
 from cursorkeeper.core.positions import LEDGER_ID_MAX, Position
+from cursorkeeper.core.sizes import leb_size
 from cursorkeeper.core.values import (
     CursorProperties,
     LayoutItem,
@@ -44,7 +47,9 @@ RANGES_PER_PARTIAL, WORDS_PER_PARTIAL = 64, 128
 _PART_BYTES_MIN = 2
 """Of a partly acked batch, a range or a word in a message: its tag and one byte more."""
 _SHORT = 128
-"""Up to so many numbers become a set faster from a list than from an array."""
+"""Up to so many numbers become a set faster from a tuple than from an array."""
+_U32_BYTES = 4
+_UNPACKED = [struct.Struct(f"<{count}I") for count in range(_SHORT + 1)]
 
 
 def refused(message: str, remedy: str, code: Refusal = Refusal.BAD_MESSAGE) -> RefusedError:
@@ -73,13 +78,10 @@ def fencing_token_of(message: pb.OpenCursor | pb.DeleteCursor | pb.DeleteTopicRe
     return message.fencing_token
 
 
-def checked_parts(message: pb.AckBatch, size_bytes: int) -> list[pb.LedgerAcks]:
+def _checked_parts(message: pb.AckBatch, size_bytes: int) -> list[pb.LedgerAcks]:
     """Its data ledgers, before anything of them is looked at: a message must not cost more than
     Hello said. Raises RefusedError.
     """
-    ledgers = len(message.ledgers)
-    if ledgers > ACK_LEDGERS_MAX:
-        raise _too_many(ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
     parts = list(message.ledgers)
     if size_bytes <= ACK_PARTIALS_MAX * _PART_BYTES_MIN:
         return parts
@@ -100,10 +102,62 @@ def _too_many(count: int, what: str, limit: int, name: str) -> RefusedError:
     return refused(text, "split it into several messages", Refusal.TOO_LARGE)
 
 
-def batch_of(message: pb.AckBatch) -> AckBatch:
-    """The acks of a message as columns. Raises RefusedError for what no state could take."""
+def batch_of(message: Any, data: bytes) -> AckBatch:
+    """The acks of a message as columns. `message`: `data` as `received.AckBatch`. Raises
+    RefusedError for what no state could take, DecodeError.
+    """
+    ledgers = len(message.ledgers)
+    if ledgers > ACK_LEDGERS_MAX:
+        raise _too_many(ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
+    plain = _plain_parts(message, len(data))
+    if plain is None:
+        return _batch_of_any(pb.AckBatch.FromString(data))
+    generation = generation_of(message)
+    columns = tuple([LedgerColumns(ledger, _unpacked(sent)) for ledger, sent in plain])
+    mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
+    return AckBatch(
+        seq=message.seq,
+        generation=generation,
+        mark_delete=mark_delete,
+        ledgers=columns,
+        size_bytes=len(data),
+        acks=count_acks(columns, mark_delete),
+    )
+
+
+def _plain_parts(message: Any, size_bytes: int) -> list[tuple[int, bytes]] | None:
+    """Ledgers and their entries, packed; None: there is more in the message, or it is not written
+    as it should be. It takes just as many bytes as what is known of it does: so there is nothing
+    else.
+    """
+    parts: list[tuple[int, bytes]] = []
+    left = size_bytes - _tagged(message.handle) - _tagged(message.seq) - _tagged(message.generation)
+    if message.HasField("mark_delete"):
+        left -= _delimited(message.mark_delete.ByteSize())
+    for sent in message.ledgers:
+        ledger: int = sent.ledger_id
+        entries: bytes = sent.entries
+        size = len(entries)
+        left -= _delimited(_tagged(ledger) + (_delimited(size) if size else 0))
+        if left < 0 or size % _U32_BYTES:
+            return None
+        parts.append((ledger, entries))
+    return parts if left == 0 else None
+
+
+def _tagged(number: int) -> int:
+    """Bytes of a number in a message; 0 is left out."""
+    return 1 + leb_size(number) if number else 0
+
+
+def _delimited(size: int) -> int:
+    """Bytes of a field of so many bytes with its head."""
+    return 1 + leb_size(size) + size
+
+
+def _batch_of_any(message: pb.AckBatch) -> AckBatch:
     size_bytes = message.ByteSize()
-    parts = checked_parts(message, size_bytes)
+    parts = _checked_parts(message, size_bytes)
     generation = generation_of(message)
     ledgers = tuple([_columns(part) for part in parts])
     mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
@@ -121,7 +175,7 @@ def batch_of(message: pb.AckBatch) -> AckBatch:
 
 def _columns(part: pb.LedgerAcks) -> LedgerColumns:
     entries, ranges, sent, roaring = part.entries, part.ranges, part.partial, part.roaring
-    ones = _set(entries) if entries else NO_ENTRIES
+    ones = _entries(entries) if entries else NONE
     if not (ranges or sent or roaring):
         return LedgerColumns(part.ledger_id, ones)
     ledger = part.ledger_id
@@ -134,13 +188,27 @@ def _columns(part: pb.LedgerAcks) -> LedgerColumns:
     )
 
 
-def _set(field: Any) -> BitMap:
-    """A packed field whose order and repeats mean nothing."""
+def _unpacked(entries: bytes) -> Entries:
+    """An array of u32 whose order and repeats mean nothing."""
+    count = len(entries) // _U32_BYTES
     return (
-        BitMap(field[:])
+        _short(_UNPACKED[count].unpack(entries))
+        if count <= _SHORT
+        else bitmaps.from_unsorted(np.frombuffer(entries, "<u4").astype(np.uint32, copy=False))
+    )
+
+
+def _entries(field: Any) -> Entries:
+    """The same as a packed field."""
+    return (
+        _short(tuple(field[:]))
         if len(field) <= _SHORT
         else bitmaps.from_unsorted(np.asarray(field, dtype=np.uint32))
     )
+
+
+def _short(numbers: tuple[int, ...]) -> Entries:
+    return of_few(numbers) if len(numbers) <= FEW else BitMap(numbers)
 
 
 def _u32(field: Any) -> U32:

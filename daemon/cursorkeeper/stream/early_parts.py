@@ -16,6 +16,7 @@ from itertools import chain
 from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps
+from cursorkeeper.core.entries import as_set
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, Segment, Slice
@@ -60,7 +61,7 @@ class EarlyParts:
                     self._put(one, one.bitmap.__sizeof__())
             else:
                 for ledger, acked in part.acks.items():
-                    self._add_acked(ledger, acked)
+                    self._add_acked(ledger, as_set(acked))
         if self._held_bytes + self._small_bytes > HELD_BYTES_MAX:
             self._give_up()
 

@@ -30,7 +30,7 @@ from cursorkeeper.core.shape import extended
 from cursorkeeper.core.values import Delta, Segment
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import OpenResult
-from cursorkeeper.stream import codec, state_parts
+from cursorkeeper.stream import codec, received, state_parts
 from cursorkeeper.stream.credits import Credit, CreditPool
 from cursorkeeper.stream.early_parts import EarlyParts
 from cursorkeeper.stream.guard import Guard, Unwanted, unwanted
@@ -331,7 +331,7 @@ class Session:
 
     # ---- messages
 
-    def ungrouped(self, message: pb.SourceMessage) -> Sequence[pb.SourceMessage]:
+    def ungrouped(self, message: Any) -> Sequence[Any]:
         """The messages that came in one, to be received one by one. Raises ProtocolViolation."""
         if not message.HasField("group"):
             return (message,)
@@ -340,10 +340,13 @@ class Session:
             raise ProtocolViolation("the first message must be Hello")
         if count > GROUP_MESSAGES_MAX:
             raise too_many_grouped(count)
-        return message.group.messages
+        grouped: Sequence[Any] = message.group.messages
+        return grouped
 
-    def receive(self, message: pb.SourceMessage) -> None:
-        """One message of the source. Raises ProtocolViolation, Unwanted."""
+    def receive(self, message: Any) -> None:
+        """One message of the source, as `received` has it. Raises ProtocolViolation, Unwanted,
+        DecodeError.
+        """
         if self._ended:
             return
         kind = message.WhichOneof("message")
@@ -505,12 +508,13 @@ class Session:
         handle.on_refused(error.code, error.message, error.remedy, seq)
         self.keeper.detach(handle.name, handle.attach)
 
-    def _ack_batch(self, message: pb.AckBatch) -> None:
+    def _ack_batch(self, data: bytes) -> None:
+        message = received.AckBatch.FromString(data)
         handle = self._known(message.handle)
         if handle is None:
             return
         try:
-            batch = codec.batch_of(message)
+            batch = codec.batch_of(message, data)
             if not handle.live:
                 raise codec.refused(
                     "acks before StateEnd", "wait for StateEnd and the first Credit"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from cursorkeeper.stream import received
 from cursorkeeper.stream.session import ProtocolViolation, too_many_grouped
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.groups import GROUP_MESSAGES_MAX
@@ -32,7 +33,7 @@ _KEPT: Final = {
 }
 
 
-async def messages_of(stream: AsyncIterator[bytes]) -> AsyncIterator[pb.SourceMessage]:
+async def messages_of(stream: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     """Raises ProtocolViolation, DecodeError."""
     is_first = True
     async for data in stream:
@@ -45,8 +46,8 @@ async def messages_of(stream: AsyncIterator[bytes]) -> AsyncIterator[pb.SourceMe
         yield source_message(data)
 
 
-def source_message(data: bytes) -> pb.SourceMessage:
-    """Raises ProtocolViolation, DecodeError."""
+def source_message(data: bytes) -> Any:
+    """As `received` has it. Raises ProtocolViolation, DecodeError."""
     if (
         len(data) > PROPERTIES_BYTES_MAX
         and (size := _properties_bytes(_Outline.FromString(data))) > PROPERTIES_BYTES_MAX
@@ -55,7 +56,7 @@ def source_message(data: bytes) -> pb.SourceMessage:
             f"properties of {size} bytes in one message: {PROPERTIES_BYTES_MAX} are allowed; "
             f"send fewer"
         )
-    return pb.SourceMessage.FromString(data)
+    return received.SourceMessage.FromString(data)
 
 
 def _properties_bytes(outline: Any) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cursorkeeper.core.batch import AckBatch
-from cursorkeeper.stream import codec
+from cursorkeeper.stream import codec, received
 from cursorkeeper_client._proto import acks_pb2 as pb
 
 Entry = tuple[int, int]
@@ -36,7 +36,7 @@ def individual(
     """AckType.Individual with one message id; `batch_size` 0: the command did not say."""
     ledger = pb.LedgerAcks(ledger_id=at[0])
     _put(ledger, at[1], words, batch_size)
-    return codec.batch_of(pb.AckBatch(seq=seq, generation=generation, ledgers=[ledger]))
+    return _read(pb.AckBatch(seq=seq, generation=generation, ledgers=[ledger]))
 
 
 def cumulative(
@@ -50,7 +50,12 @@ def cumulative(
     if words:
         ledger = message.ledgers.add(ledger_id=at[0])
         _put(ledger, at[1], words, batch_size)
-    return codec.batch_of(message)
+    return _read(message)
+
+
+def _read(message: pb.AckBatch) -> AckBatch:
+    data = message.SerializeToString()
+    return codec.batch_of(received.AckBatch.FromString(data), data)
 
 
 def _put(ledger: pb.LedgerAcks, entry: int, words: list[int], batch_size: int) -> None:

@@ -358,7 +358,8 @@ async def test_a_large_message_is_what_it_was() -> None:
     message = pb.SourceMessage(
         ack_batch=pb.AckBatch(handle=1, seq=2, generation=3, properties=properties, ledgers=ledgers)
     )
-    assert source_message(message.SerializeToString()) == message
+    data = message.SerializeToString()
+    assert source_message(data).SerializeToString() == data
 
 
 async def test_what_comes_before_a_hello_is_not_taken_apart(wire: Wire) -> None:

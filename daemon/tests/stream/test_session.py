@@ -22,6 +22,7 @@ from cursorkeeper.stream import outstanding, state_parts
 from cursorkeeper.stream.credits import CreditPool
 from cursorkeeper.stream.servers import read_all
 from cursorkeeper.stream.session import Session
+from cursorkeeper.stream.wire import source_message
 from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.guards import guard
@@ -41,7 +42,7 @@ class Stream:
         self.send(hello=pb.Hello(name="t", protocol_versions=[1]))
 
     def send(self, **message: Any) -> None:
-        self.session.receive(pb.SourceMessage(**message))
+        self.session.receive(source_message(pb.SourceMessage(**message).SerializeToString()))
 
     def ask(self, handle: int = 1) -> None:
         self.send(
@@ -507,7 +508,8 @@ async def test_what_is_told_of_many_cursors_leaves_in_few_messages() -> None:
     async def told(together: list[pb.SourceMessage], kind: str) -> int:
         """How many messages left until all 250 had heard this."""
         sent.clear()
-        for part in session.ungrouped(pb.SourceMessage(group=pb.SourceGroup(messages=together))):
+        whole = pb.SourceMessage(group=pb.SourceGroup(messages=together))
+        for part in session.ungrouped(source_message(whole.SerializeToString())):
             session.receive(part)
         await until(lambda: sum(m.HasField(kind) for parts in sent for m in parts) >= 250)
         return len(sent)

@@ -12,6 +12,7 @@ from cursorkeeper.compiled import IS_COMPILED
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.runtime.keeper import Keeper
 from cursorkeeper.stream.session import Session
+from cursorkeeper.stream.wire import source_message
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.runtime.virtual import virtual
@@ -88,7 +89,8 @@ async def test_opens_recoveries_and_refusals() -> None:
     session = Session(keeper, guard(), Shown(), name="k", incarnation="1")
 
     def send(**message: object) -> None:
-        session.receive(pb.SourceMessage(**message))  # type: ignore[arg-type]
+        whole = pb.SourceMessage(**message)  # type: ignore[arg-type]
+        session.receive(source_message(whole.SerializeToString()))
 
     async def answered(kind: str) -> None:
         async with asyncio.timeout(60):
