@@ -200,7 +200,6 @@ class Daemon:
         self._health = health.aio.HealthServicer()
         self._tasks: list[asyncio.Task[None]] = []
         self._stop_metrics: Callable[[], None] | None = None
-        self._leaving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Raises StartError or SettingsError."""
@@ -451,12 +450,6 @@ class Daemon:
             self.limits.orphans_delete_after_s,
             random.Random(),
         )
-
-    def leave_port(self) -> None:
-        """Listens no more, so that a successor can; streams go on until the daemon has stopped."""
-        if self._server is not None:
-            stopping = self._server.stop(grace=self.limits.close_timeout_s)
-            self._leaving = asyncio.create_task(stopping)
 
     async def stop(self) -> list[str]:
         """Drain and let go of everything; returns the cursors that did not close in time."""

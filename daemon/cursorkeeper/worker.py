@@ -3,7 +3,9 @@
 Owns: the talk with the supervisor, as JSON lines. Standard input says first what this worker is,
 then again and again whether all workers are ready, and each of these is answered on standard
 output, behind the line that says that this one is. Does not own: what a daemon does (`app`).
-Invariant: when the supervisor is gone, standard input ends, and the worker stops as at SIGTERM.
+Invariant: when the supervisor is gone, standard input ends, and the worker with it, at once. Its
+successor opens all cursors again, and to close them all meanwhile would cost both of them twice the
+time.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from functools import partial
 from io import FileIO
 
 import msgspec
+import structlog
 
 from cursorkeeper import app
 from cursorkeeper.app import Daemon, Place
 from cursorkeeper.readiness import StartError
 from cursorkeeper.settings import Settings, SettingsError
 
-ENDED_AT_SETTINGS, ENDED_AT_START = 2, 3
+log = structlog.get_logger("cursorkeeper")
+
+ENDED_WITHOUT_SUPERVISOR, ENDED_AT_SETTINGS, ENDED_AT_START = 1, 2, 3
 """Exit codes, as those of `cursorkeeper run`."""
 
 
@@ -70,8 +75,11 @@ async def _hear(supervisor: FileIO, daemon: Daemon, stopping: asyncio.Event) -> 
     while line := await lines.readline():
         await daemon.say_health(serving=msgspec.json.decode(line, type=Told).serving)
         _say(line.strip())
-    daemon.leave_port()  # the supervisor was killed, and its successor comes before all is closed
-    stopping.set()
+    if not stopping.is_set():
+        remedy = "start it again: nothing that was confirmed is lost"
+        log.error("the supervisor is gone", remedy=remedy)
+        sys.stderr.flush()
+        os._exit(ENDED_WITHOUT_SUPERVISOR)
 
 
 def _say(line: bytes) -> None:
