@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import threading
 from dataclasses import dataclass
 from functools import partial
 from io import FileIO
@@ -30,6 +31,8 @@ log = structlog.get_logger("cursorkeeper")
 
 ENDED_WITHOUT_SUPERVISOR, ENDED_AT_SETTINGS, ENDED_AT_START = 1, 2, 3
 """Exit codes, as those of `cursorkeeper run`."""
+SAID_MAX_S = 1.0
+"""So long the last line of the log may take: perhaps nobody reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +72,19 @@ def main() -> int:
         return ENDED_AT_SETTINGS if isinstance(e, SettingsError) else ENDED_AT_START
 
 
-async def _hear(supervisor: FileIO, daemon: Daemon, stopping: asyncio.Event) -> None:
+async def _hear(supervisor: FileIO, daemon: Daemon, _stopping: asyncio.Event) -> None:
     loop, lines = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), supervisor)
-    while line := await lines.readline():
-        await daemon.say_health(serving=msgspec.json.decode(line, type=Told).serving)
-        _say(line.strip())
-    if not stopping.is_set():
-        remedy = "start it again: nothing that was confirmed is lost"
-        log.error("the supervisor is gone", remedy=remedy)
-        sys.stderr.flush()
-        os._exit(ENDED_WITHOUT_SUPERVISOR)
+    with contextlib.suppress(OSError, ValueError, msgspec.DecodeError):  # it was cut off
+        while line := await lines.readline():
+            await daemon.say_health(serving=msgspec.json.decode(line, type=Told).serving)
+            _say(line.strip())
+    end = threading.Timer(SAID_MAX_S, os._exit, (ENDED_WITHOUT_SUPERVISOR,))
+    end.daemon = True
+    end.start()
+    remedy = "start it again: nothing that was confirmed is lost"
+    log.error("the supervisor is gone", remedy=remedy)
+    os._exit(ENDED_WITHOUT_SUPERVISOR)
 
 
 def _say(line: bytes) -> None:

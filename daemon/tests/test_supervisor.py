@@ -85,6 +85,7 @@ def test_workers_end_when_the_supervisor_is_gone(runs: list[Run]) -> None:  # no
     while any(Path(f"/proc/{pid}/fd/0").exists() for pid in workers):
         assert time.monotonic() < deadline_s, "a worker outlasts the supervisor"
         time.sleep(0.01)
+    lines_until(runs[0], '"event":"the supervisor is gone"', 2)
 
 
 def test_a_line_that_was_cut_off_is_passed_over() -> None:

@@ -1,7 +1,7 @@
 """Serves every message of acks: entries of one data ledger, a few as numbers, many as a set.
 
 From a message to its record a few acks are only looked at and written down. A roaring bitmap of
-five numbers costs more to make and to read than all of that.
+five numbers costs more to make and to read than all of that; one of many takes less memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from pyroaring import BitMap
 
-FEW: Final = 16
+FEW: Final = 8
 """So many entries at most are kept as numbers."""
 Entries = BitMap | tuple[int, ...]
 """Never changed. Numbers ascend, and each stands there once."""

@@ -18,9 +18,11 @@ from typing import Final
 from pyroaring import BitMap
 
 from cursorkeeper.core.budget import CONTAINER_BYTES, LEDGER_BYTES, containers_below
-from cursorkeeper.core.entries import FEW, Entries, last_of
+from cursorkeeper.core.entries import Entries, last_of
 from cursorkeeper.core.shape import component
 
+FEW: Final = 16
+"""So many acks are taken out of the holes faster one by one."""
 CUTS_MAX: Final = 512
 """A run takes 4 bytes: so many more of them are 2 KiB."""
 PACKED_BYTES_MAX: Final = 16_384

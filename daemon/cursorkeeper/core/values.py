@@ -96,7 +96,8 @@ class Partial:
 class Delta:
     """What changed since the last one. Nothing in it depends on order.
 
-    `acks` holds no empty entries. An entry is never in both `acks` and `partials`.
+    `acks` holds no empty entries; how they are kept says nothing, and two deltas that say the same
+    may differ in it. An entry is never in both `acks` and `partials`.
     """
 
     mark_delete: Position | None = None

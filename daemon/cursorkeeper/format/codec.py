@@ -23,7 +23,7 @@ SMALL_BYTES: Final = 320
 """Of acks here and there a body below this saves nothing, or a few bytes, and trying takes as long
 as encoding them. Of acks at equal distances it saves most.
 """
-_SAMPLE_BYTES: Final = 4
+_SAMPLE_BYTES: Final = 3
 SEGMENT_SAVING: Final = 8
 """A segment is stored compressed only if that saves one part in this many."""
 _WINDOW_BYTES_MAX: Final = 8 << 20
@@ -73,9 +73,14 @@ def compress(body: bytes, codec: Codec, level: int, saving: int = 0) -> tuple[Co
 
 
 def _repeats(body: bytes) -> bool:
-    """Whether what is in the middle stands anywhere else."""
-    middle = len(body) // 2
-    return body.count(body[middle : middle + _SAMPLE_BYTES]) > 1
+    """Whether some of what is in the middle, and in the middle of the halves, stands anywhere else.
+    Of a form that comes again and again a part may count up, so several places are looked at.
+    """
+    half, quarter = len(body) // 2, len(body) // 4
+    for at in (half, half + 1, half + 2, half + 3, quarter, half + quarter):
+        if body.count(body[at : at + _SAMPLE_BYTES]) > 1:
+            return True
+    return False
 
 
 def expand(stored: bytes, codec: Codec, body_bytes: int) -> bytes:

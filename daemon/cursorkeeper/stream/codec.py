@@ -1,7 +1,8 @@
 """Messages of the ack stream to values of the core, and back. Pure; every malformed field is a
 RefusedError.
 
-Columns stay columns: packed fixed32 becomes a set without a Python loop over its values.
+Columns stay columns: packed fixed32 becomes a set without a Python loop over its values, but where
+they are few.
 """
 
 from __future__ import annotations

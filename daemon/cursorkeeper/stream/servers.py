@@ -398,6 +398,8 @@ class Subscriber:
             case grpc.RpcError():
                 code = error.code() if hasattr(error, "code") else error
                 log.info("source away", source=source, problem=str(code))
+            case DecodeError():
+                log.warning("source refused", source=source, problem=f"no SourceMessage: {error}")
             case TlsError():
                 log.warning("source not dialled", source=source, problem=str(error))
             case OutboxFull():

@@ -47,7 +47,11 @@ async def messages_of(stream: AsyncIterator[bytes]) -> AsyncIterator[Any]:
 
 
 def source_message(data: bytes) -> Any:
-    """As `received` has it. Raises ProtocolViolation, DecodeError."""
+    """As `received` has it. Raises ProtocolViolation, DecodeError.
+
+    A message that stands there twice, which no library writes, is joined with the first one, and
+    bytes are not: then protobuf joins them.
+    """
     if (
         len(data) > PROPERTIES_BYTES_MAX
         and (size := _properties_bytes(_Outline.FromString(data))) > PROPERTIES_BYTES_MAX
@@ -56,7 +60,11 @@ def source_message(data: bytes) -> Any:
             f"properties of {size} bytes in one message: {PROPERTIES_BYTES_MAX} are allowed; "
             f"send fewer"
         )
-    return received.SourceMessage.FromString(data)
+    message = received.SourceMessage.FromString(data)
+    if message.ByteSize() != len(data):
+        joined = pb.SourceMessage.FromString(data).SerializeToString()
+        message = received.SourceMessage.FromString(joined)
+    return message
 
 
 def _properties_bytes(outline: Any) -> int:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from cursorkeeper.core.budget import mixed_bytes
-from cursorkeeper.core.entries import FEW, as_set
-from cursorkeeper.core.ledger_acks import CUTS_MAX, PACKED_BYTES_MAX, LedgerTable
+from cursorkeeper.core.entries import as_set
+from cursorkeeper.core.ledger_acks import CUTS_MAX, FEW, PACKED_BYTES_MAX, LedgerTable
 from cursorkeeper.core.positions import LEDGER_ID_MAX
 
 IDS = st.sampled_from([0, 1, 5, 6, 1 << 40, LEDGER_ID_MAX])

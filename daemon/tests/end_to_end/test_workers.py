@@ -141,6 +141,9 @@ async def test_a_killed_supervisor_leaves_no_worker_and_nothing_is_lost(
     async with asyncio.timeout(90):
         while any(map(runs, workers)):
             await asyncio.sleep(0.05)
+    log = daemon.log.read_text()
+    assert log.count('"event":"the supervisor is gone"') == WORKERS
+    assert '"event":"stopping"' not in log, "they close nothing that the successor opens"
     for source in sources:
         await source.close()
 

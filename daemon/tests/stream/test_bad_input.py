@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
+from cursorkeeper.stream import codec, received
 from cursorkeeper.stream.session import ProtocolViolation
 from cursorkeeper.stream.wire import source_message
 from cursorkeeper_client._proto import acks_pb2 as pb
@@ -358,8 +359,29 @@ async def test_a_large_message_is_what_it_was() -> None:
     message = pb.SourceMessage(
         ack_batch=pb.AckBatch(handle=1, seq=2, generation=3, properties=properties, ledgers=ledgers)
     )
-    data = message.SerializeToString()
-    assert source_message(data).SerializeToString() == data
+    data = source_message(message.SerializeToString()).ack_batch
+    assert pb.AckBatch.FromString(data) == message.ack_batch
+    assert len(codec.batch_of(received.AckBatch.FromString(data), data).ledgers) == 900
+
+
+@pytest.mark.parametrize("is_grouped", [False, True])
+async def test_acks_that_stand_twice_in_one_message_are_joined(is_grouped: bool) -> None:
+    """Protobuf says so of a message that comes twice; of bytes the last would count."""
+    twice = b"".join(
+        pb.SourceMessage(
+            ack_batch=pb.AckBatch(
+                handle=1, seq=seq, generation=1, ledgers=[pb.LedgerAcks(ledger_id=seq, entries=[7])]
+            )
+        ).SerializeToString()
+        for seq in (2, 3)
+    )
+    if is_grouped:
+        inside = bytes([1 << 3 | 2, len(twice)]) + twice
+        found = source_message(bytes([9 << 3 | 2, len(inside)]) + inside).group.messages[0]
+    else:
+        found = source_message(twice)
+    batch = codec.batch_of(received.AckBatch.FromString(found.ack_batch), found.ack_batch)
+    assert (batch.seq, [part.ledger for part in batch.ledgers]) == (3, [2, 3])
 
 
 async def test_what_comes_before_a_hello_is_not_taken_apart(wire: Wire) -> None:
@@ -536,26 +558,34 @@ async def test_a_refusal_names_the_message(wire: Wire) -> None:
     assert (await wire.until("refused")).seq == 0
 
 
+PUBLISH, GET = "/cursorkeeper.acks.v1.AckSink/Publish", "/cursorkeeper.acks.v1.CursorStore/Get"
+HELLO = pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()
+
+
 @pytest.mark.parametrize(
-    "method", ["/cursorkeeper.acks.v1.AckSink/Publish", "/cursorkeeper.acks.v1.CursorStore/Get"]
+    ("method", "first", "broken"),
+    [
+        (GET, b"", b"\x0a\xff\xff\xff"),
+        (PUBLISH, b"", b"\x0a\xff\xff\xff"),
+        (PUBLISH, HELLO, b"\x0a\xff\xff\xff"),
+        (PUBLISH, HELLO, b"\x1a\x03\x0a\xff\xff"),  # a message whose acks are none
+    ],
 )
-@pytest.mark.parametrize(
-    "first",
-    [b"", pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()],
-)
-async def test_bytes_that_are_no_message_are_an_invalid_argument(method: str, first: bytes) -> None:
+async def test_bytes_that_are_no_message_are_an_invalid_argument(
+    method: str, first: bytes, broken: bytes
+) -> None:
     """Not an error of the daemon's: whoever sent them is told so, and a stream's cursors are given
     back.
     """
     served = await ServedKeeper().start()
     try:
         async with grpc.aio.insecure_channel(served.address) as channel:
-            if method.endswith("Publish"):
+            if method == PUBLISH:
 
                 async def messages() -> AsyncIterator[bytes]:
                     if first:
                         yield first
-                    yield b"\x0a\xff\xff\xff"
+                    yield broken
 
                 call = channel.stream_stream(method)(messages())
                 with pytest.raises(grpc.aio.AioRpcError) as told:
@@ -565,7 +595,7 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument(method: str, fi
                         await call
             else:
                 with pytest.raises(grpc.aio.AioRpcError) as told:
-                    await channel.unary_unary(method)(b"\x0a\xff\xff\xff", timeout=60)
+                    await channel.unary_unary(method)(broken, timeout=60)
         assert told.value.code() is grpc.StatusCode.INVALID_ARGUMENT, told.value
         assert "no message" in (told.value.details() or "")
     finally:

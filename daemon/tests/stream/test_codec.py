@@ -66,6 +66,20 @@ def read(data: bytes) -> AckBatch:
     return codec.batch_of(received.AckBatch.FromString(data), data)
 
 
+def paid(batch: AckBatch) -> tuple[object, ...]:
+    """What it costs, and what of partly acked batches `told` leaves out."""
+    return (
+        batch.acks,
+        batch.parts,
+        batch.generation,
+        [
+            (entry, partial.batch_size, list(partial.missing))
+            for part in batch.ledgers
+            for entry, partial in part.partials
+        ],
+    )
+
+
 def plainly(message: pb.AckBatch) -> tuple[object, ...]:
     """What it says, by protobuf's own class."""
     return (
@@ -110,6 +124,7 @@ def test_it_says_what_protobuf_reads_of_it(message: pb.AckBatch) -> None:
     batch = read(data)
     assert told(batch) == plainly(message)
     assert batch.size_bytes == len(data), "what its source pays"
+    assert paid(batch) == paid(codec._batch_of_any(message))
 
 
 def number(n: int) -> bytes:
@@ -148,8 +163,11 @@ WRITINGS: dict[str, bytes] = {
 @pytest.mark.parametrize("writing", WRITINGS)
 def test_other_writings_of_the_same_are_read_too(writing: str) -> None:
     data = WRITINGS[writing]
-    assert told(read(data)) == plainly(pb.AckBatch.FromString(data))
+    message = pb.AckBatch.FromString(data)
+    assert told(read(data)) == plainly(message)
     assert list(as_set(read(data).ledgers[0].entries)) == [4, 7, 9]
+    assert read(data).size_bytes == message.ByteSize()
+    assert paid(read(data)) == paid(codec._batch_of_any(message))
 
 
 BROKEN: dict[str, Callable[[], bytes]] = {
@@ -178,16 +196,23 @@ def test_any_bytes_are_refused_or_say_what_protobuf_reads(
         pb.AckBatch(handle=1, seq=2, generation=1, ledgers=ledgers).SerializeToString()
     )
     data[rng.randrange(len(data))] = rng.randrange(256)
+    plain: pb.AckBatch | None
     try:
         plain = pb.AckBatch.FromString(bytes(data))
     except DecodeError:
         plain = None
     try:
         batch = read(bytes(data))
-    except (DecodeError, RefusedError) as error:
-        assert plain is None or isinstance(error, RefusedError)
-        return
-    assert plain is not None and told(batch) == plainly(plain)
+    except DecodeError:
+        assert plain is None
+    except RefusedError as error:
+        assert plain is not None
+        with pytest.raises(RefusedError) as too:
+            codec._batch_of_any(plain)
+        assert too.value.message == error.message
+    else:
+        assert plain is not None and told(batch) == plainly(plain)
+        assert paid(batch) == paid(codec._batch_of_any(plain))
 
 
 def test_mark_delete_beside_plain_acks() -> None:

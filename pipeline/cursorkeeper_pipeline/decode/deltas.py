@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from cursorkeeper.bookkeeper.errors import GatewayError
+from cursorkeeper.core.entries import as_set
 from cursorkeeper.core.errors import DamageError, TooNewError
 from cursorkeeper.core.values import Delta, LayoutState
 from cursorkeeper.format import delta, record
@@ -84,7 +85,7 @@ class Piece(NamedTuple):
 def pieces(where: Where, head: Head, found: Delta) -> Iterator[Piece]:
     """One piece for each run of acks and for everything else that the delta says."""
     for ledger, entries in found.acks.items():
-        for first, last in runs_in_blocks(entries, BATCH_ROWS):
+        for first, last in runs_in_blocks(as_set(entries), BATCH_ROWS):
             yield Piece(where, head, ACK, ledger, first, last)
     if found.mark_delete is not None:
         at = _one(found.mark_delete.entry)
