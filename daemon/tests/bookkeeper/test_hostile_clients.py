@@ -128,9 +128,12 @@ async def client(gateway: Gateway) -> AsyncIterator[GatewayClient]:
 
 @asynccontextmanager
 async def channel(gateway: Gateway) -> AsyncIterator[Any]:
-    """A connection of its own, without anything of our client."""
+    """A connection of its own, without anything of our client. It does not measure how much may be
+    on the way: of a machine that is slow that may be all that the gateway would ever send.
+    """
     options: list[tuple[str, Any]] = [
         ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.max_receive_message_length", -1),
         ("grpc.max_send_message_length", -1),
     ]
