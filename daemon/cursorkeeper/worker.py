@@ -75,7 +75,7 @@ def main() -> int:
 async def _hear(supervisor: FileIO, daemon: Daemon, _stopping: asyncio.Event) -> None:
     loop, lines = asyncio.get_running_loop(), asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), supervisor)
-    with contextlib.suppress(OSError, ValueError, msgspec.DecodeError):  # it was cut off
+    with contextlib.suppress(OSError, msgspec.DecodeError):  # its last line was cut off
         while line := await lines.readline():
             await daemon.say_health(serving=msgspec.json.decode(line, type=Told).serving)
             _say(line.strip())

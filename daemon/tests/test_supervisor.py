@@ -5,6 +5,7 @@ workers do with real systems is in `end_to_end/test_workers.py`.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -75,16 +76,48 @@ def test_a_setting_that_a_worker_cannot_use_is_told_as_one(
     assert "cursorkeeper: source_token_file = " in log
 
 
-def test_workers_end_when_the_supervisor_is_gone(runs: list[Run]) -> None:  # noqa: F811
+def left_alone(runs: list[Run]) -> list[int]:  # noqa: F811
+    """The workers of a daemon that waits for ZooKeeper."""
     runs.append(Run(*TWO, "--start-timeout-s", "250"))
     lines_until(runs[0], '"event":"waiting"', 2)
     workers = workers_of(runs[0].process.pid)
     assert len(workers) == 2
-    runs[0].process.kill()
+    return workers
+
+
+def ended(workers: list[int]) -> None:
     deadline_s = time.monotonic() + 60
     while any(Path(f"/proc/{pid}/fd/0").exists() for pid in workers):
         assert time.monotonic() < deadline_s, "a worker outlasts the supervisor"
         time.sleep(0.01)
+
+
+def test_workers_end_when_the_supervisor_is_gone(runs: list[Run]) -> None:  # noqa: F811
+    workers = left_alone(runs)
+    runs[0].process.kill()
+    ended(workers)
+    lines_until(runs[0], '"event":"the supervisor is gone"', 2)
+
+
+def test_they_end_where_nobody_reads_their_log(runs: list[Run]) -> None:  # noqa: F811
+    workers = left_alone(runs)
+    log = os.open(f"/proc/{workers[0]}/fd/2", os.O_WRONLY | os.O_NONBLOCK)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(log, bytes(1))
+    os.close(log)
+    runs[0].process.kill()
+    ended(workers)
+
+
+def test_they_end_though_the_last_line_was_cut_off(runs: list[Run]) -> None:  # noqa: F811
+    workers = left_alone(runs)
+    pipes = [os.open(f"/proc/{pid}/fd/0", os.O_WRONLY) for pid in workers]
+    runs[0].process.kill()
+    for pipe in pipes:
+        os.write(pipe, b'{"serving":tr')
+        os.close(pipe)
+    ended(workers)
     lines_until(runs[0], '"event":"the supervisor is gone"', 2)
 
 

@@ -38,7 +38,6 @@ def last_of(entries: Entries) -> int:
 
 
 def beyond(entries: Entries, last: int) -> Entries:
-    """Those above an entry."""
     if isinstance(entries, tuple):
         return tuple([entry for entry in entries if entry > last])
     rest = entries.copy()

@@ -21,7 +21,7 @@ from cursorkeeper.core.budget import CONTAINER_BYTES, LEDGER_BYTES, containers_b
 from cursorkeeper.core.entries import Entries, last_of
 from cursorkeeper.core.shape import component
 
-FEW: Final = 16
+ONE_BY_ONE_MAX: Final = 16
 """So many acks are taken out of the holes faster one by one."""
 CUTS_MAX: Final = 512
 """A run takes 4 bytes: so many more of them are 2 KiB."""
@@ -69,7 +69,7 @@ class LedgerAcks:
             self.grow(high_water)
         if isinstance(entries, tuple):
             return self._ack_few(entries)
-        if len(entries) <= FEW:
+        if len(entries) <= ONE_BY_ONE_MAX:
             return self._ack_few(tuple(entries))
         fresh = entries & self.holes
         # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB

@@ -24,6 +24,7 @@ SMALL_BYTES: Final = 320
 as encoding them. Of acks at equal distances it saves most.
 """
 _SAMPLE_BYTES: Final = 3
+_SAMPLES_MIN: Final = 3
 SEGMENT_SAVING: Final = 8
 """A segment is stored compressed only if that saves one part in this many."""
 _WINDOW_BYTES_MAX: Final = 8 << 20
@@ -73,12 +74,13 @@ def compress(body: bytes, codec: Codec, level: int, saving: int = 0) -> tuple[Co
 
 
 def _repeats(body: bytes) -> bool:
-    """Whether some of what is in the middle, and in the middle of the halves, stands anywhere else.
-    Of a form that comes again and again a part may count up, so several places are looked at.
+    """Whether some of what is in the middle, or in the middle of the halves, stands there three
+    times. Of a form that comes again and again a part may count up, so several places are looked
+    at; that two ledgers begin alike is chance.
     """
     half, quarter = len(body) // 2, len(body) // 4
     for at in (half, half + 1, half + 2, half + 3, quarter, half + quarter):
-        if body.count(body[at : at + _SAMPLE_BYTES]) > 1:
+        if body.count(body[at : at + _SAMPLE_BYTES]) >= _SAMPLES_MIN:
             return True
     return False
 

@@ -110,18 +110,24 @@ def batch_of(message: Any, data: bytes) -> AckBatch:
     ledgers = len(message.ledgers)
     if ledgers > ACK_LEDGERS_MAX:
         raise _too_many(ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
-    plain = _plain_parts(message, len(data))
-    if plain is None:
-        return _batch_of_any(pb.AckBatch.FromString(data))
     generation = generation_of(message)
-    columns = tuple([LedgerColumns(ledger, _unpacked(sent)) for ledger, sent in plain])
+    size_bytes, properties = len(data), None
+    plain = _plain_parts(message, size_bytes)
+    if plain is not None:
+        columns = tuple([LedgerColumns(ledger, _unpacked(sent)) for ledger, sent in plain])
+    else:
+        whole = pb.AckBatch.FromString(data)
+        size_bytes = whole.ByteSize()
+        columns = tuple([_columns(part) for part in _checked_parts(whole, size_bytes)])
+        properties = dict(whole.properties.values) if whole.HasField("properties") else None
     mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
     return AckBatch(
         seq=message.seq,
         generation=generation,
         mark_delete=mark_delete,
         ledgers=columns,
-        size_bytes=len(data),
+        properties=properties,
+        size_bytes=size_bytes,
         acks=count_acks(columns, mark_delete),
     )
 
@@ -154,24 +160,6 @@ def _tagged(number: int) -> int:
 def _delimited(size: int) -> int:
     """Bytes of a field of so many bytes with its head."""
     return 1 + leb_size(size) + size
-
-
-def _batch_of_any(message: pb.AckBatch) -> AckBatch:
-    size_bytes = message.ByteSize()
-    parts = _checked_parts(message, size_bytes)
-    generation = generation_of(message)
-    ledgers = tuple([_columns(part) for part in parts])
-    mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
-    properties = dict(message.properties.values) if message.HasField("properties") else None
-    return AckBatch(
-        seq=message.seq,
-        generation=generation,
-        mark_delete=mark_delete,
-        ledgers=ledgers,
-        properties=properties,
-        size_bytes=size_bytes,
-        acks=count_acks(ledgers, mark_delete),
-    )
 
 
 def _columns(part: pb.LedgerAcks) -> LedgerColumns:

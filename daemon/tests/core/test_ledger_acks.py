@@ -9,7 +9,7 @@ from pyroaring import BitMap
 
 from cursorkeeper.core.budget import mixed_bytes
 from cursorkeeper.core.entries import as_set
-from cursorkeeper.core.ledger_acks import CUTS_MAX, FEW, PACKED_BYTES_MAX, LedgerTable
+from cursorkeeper.core.ledger_acks import CUTS_MAX, ONE_BY_ONE_MAX, PACKED_BYTES_MAX, LedgerTable
 from cursorkeeper.core.positions import LEDGER_ID_MAX
 
 IDS = st.sampled_from([0, 1, 5, 6, 1 << 40, LEDGER_ID_MAX])
@@ -100,7 +100,7 @@ def test_an_unknown_ledger_is_a_key_error() -> None:
 
 
 @pytest.mark.parametrize("is_packed", [False, True])
-@pytest.mark.parametrize("at_once", [1, FEW, FEW + 1])
+@pytest.mark.parametrize("at_once", [1, ONE_BY_ONE_MAX, ONE_BY_ONE_MAX + 1])
 def test_acks_of_a_few_at_a_time_take_no_more_memory_than_bits(
     at_once: int, is_packed: bool
 ) -> None:
