@@ -19,7 +19,18 @@ from math import isfinite
 from typing import Annotated, Any, Final, TypeVar
 
 from google_crc32c import value as crc32c
-from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, structs, to_builtins
+from msgspec import (
+    UNSET,
+    Meta,
+    MsgspecError,
+    Struct,
+    UnsetType,
+    ValidationError,
+    convert,
+    structs,
+    to_builtins,
+)
+from msgspec import json as canonical_json
 
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, ReplacedError, TooNewError
 from cursorkeeper.core.footer import (
@@ -183,6 +194,9 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
         znode=footer.written or UNSET,
         fencing_token=footer.fencing_token or UNSET,
     )
+    raw = None if footer.extra else _canonical(told)
+    if raw is not None and len(raw) + len(_TAIL) + 12 <= FOOTER_BYTES_MAX:
+        return _ended(raw)
     body = to_builtins(told)
     for item in [*body["chain"], *(body["previous"] or {}).get("chain", ())]:
         if item.get("format") == FORMAT_NATIVE:  # a default is left out that is the same object
@@ -193,8 +207,7 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
                 f"{key!r} is a member of the footer and cannot be kept as an unknown one"
             )
         body[key] = json.loads(json.dumps(footer.extra[key], sort_keys=True))
-    raw = json.dumps(body, separators=(",", ":"), allow_nan=False).encode()[:-1]
-    data = raw + _TAIL + b':"%08x"}' % crc32c(raw)
+    data = _ended(json.dumps(body, separators=(",", ":"), allow_nan=False).encode()[:-1])
     size = len(data) - _inline_bytes(body) - len(json.dumps(body.get("cursorProperties", "")))
     if size > FOOTER_BYTES_MAX:
         raise RefusedError(
@@ -204,6 +217,25 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
             "snapshot, so that the chain becomes shorter",
         )
     return data
+
+
+def _canonical(told: _Footer) -> bytes | None:
+    """The members as `encode` writes them, all but the last brace. None: something in them is not
+    plain, and is spelled member by member.
+    """
+    try:
+        raw = _PLAIN.encode(told)
+    except UnicodeEncodeError:
+        return None
+    is_plain = raw.isascii() and b"\x7f" not in raw
+    # a ledger's format that is the default and was said all the same; the first is the footer's own
+    is_said = raw.find(b'"format":"native"', 32) >= 0
+    return raw[:-1] if is_plain and not is_said else None
+
+
+def _ended(raw: bytes) -> bytes:
+    """With the checksum, and the last brace."""
+    return raw + _TAIL + b':"%08x"}' % crc32c(raw)
 
 
 def decode(
@@ -227,12 +259,15 @@ def decode(
 
 
 def _decode(data: bytes, expected: CursorName | None) -> Footer:
-    body = _parse(data)
-    extra = {key: body.pop(key) for key in [*body] if key not in _KNOWN}
-    _check_version(body)
-    _check_crc(data)
-    _check_forms(_shaped(body, _AllForms))
-    told = _shaped(body, _Footer)
+    extra: dict[str, Any] = {}
+    told = _plain(data)
+    if told is None:
+        body = _parse(data)
+        extra = {key: body.pop(key) for key in [*body] if key not in _KNOWN}
+        _check_version(body)
+        _check_crc(data)
+        _check_forms(_shaped(body, _AllForms))
+        told = _shaped(body, _Footer)
     topic, subscription = told.topic, told.subscription
     own = expected is not None and topic == expected.topic and subscription == expected.subscription
     # a name keeps what was derived from it
@@ -279,6 +314,23 @@ def _decode(data: bytes, expected: CursorName | None) -> Footer:
 
 
 # --- checks before anything is believed -----------------------------------------------------------
+
+
+_PLAIN: Final = canonical_json.Encoder()
+_OF_PLAIN: Final = canonical_json.Decoder(_Footer)
+
+
+def _plain(data: bytes) -> _Footer | None:
+    """What the bytes say, if they are those that `encode` writes of it: then nothing else is in
+    them, no member twice and none that is not known. None: they are to be looked at one by one.
+    """
+    raw = data[: data.rfind(_TAIL)]
+    try:
+        told = _OF_PLAIN.decode(raw + b"}")
+    except (MsgspecError, UnicodeDecodeError):
+        return None
+    is_known = 1 <= told.version <= FOOTER_VERSION and told.format in _FORMATS
+    return told if is_known and _canonical(told) == raw and _ended(raw) == data else None
 
 
 def _parse(data: bytes) -> dict[str, Any]:

@@ -82,6 +82,39 @@ def test_a_footer_comes_back_with_what_it_does_not_know(value: Footer) -> None:
     assert footer.encode(footer.decode(data)) == data
 
 
+@given(FOOTERS)
+def test_it_is_spelled_as_pythons_json_spells_it(value: Footer) -> None:
+    raw = footer.encode(value).rpartition(b',"crc32c"')[0]
+    assert json.dumps(json.loads(raw + b"}"), separators=(",", ":")).encode()[:-1] == raw
+
+
+@given(FOOTERS)
+def test_a_footer_with_something_unknown_says_the_same(value: Footer) -> None:
+    """Known members are read in one go where nothing else is there, and one by one where it is."""
+    raw = footer.encode(replace(value, extra={})).rpartition(b',"crc32c"')[0] + b',"later":1'
+    assert footer.decode(raw + b',"crc32c":"%08x"}' % crc32c(raw)) == replace(
+        value, extra={"later": 1}
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["".join(map(chr, range(128))), "".join(map(chr, range(128, 256))), "\N{GRINNING FACE}", ""],
+)
+def test_any_text_is_spelled_so_and_comes_back(text: str) -> None:
+    value = replace(PLAIN, writer=text)
+    data = footer.encode(value)
+    assert json.dumps(text).encode() in data and data.isascii()
+    assert footer.decode(data) == value
+
+
+def test_a_default_that_is_said_is_read_and_not_said_again() -> None:
+    said = footer.encode(PLAIN).replace(b'{"ledger":9044}', b'{"ledger":9044,"format":"native"}')
+    raw = said.rpartition(b',"crc32c"')[0]
+    read = footer.decode(raw + b',"crc32c":"%08x"}' % crc32c(raw))
+    assert read == PLAIN and footer.encode(read) == footer.encode(PLAIN)
+
+
 def test_the_bytes_are_these() -> None:
     assert footer.encode(PLAIN) == (
         b'{"version":1,"format":"native","cursor":"persistent://t/ns/topic|sub","topic":"persistent://t/ns/topic","subscription":"sub",'
