@@ -21,7 +21,16 @@ WHOLE = ("core", "format")
 """Packages of which everything is translated but `__init__`."""
 HOT = {
     "bookkeeper": ("append_queue",),
-    "runtime": ("admission", "intake", "keeper", "listener", "patience", "runner", "timers"),
+    "runtime": (
+        "admission",
+        "intake",
+        "keeper",
+        "ledger_join",
+        "listener",
+        "patience",
+        "runner",
+        "timers",
+    ),
     "stream": (
         "codec",
         "credits",

@@ -17,6 +17,8 @@ Age = tuple[float, int]
 STUCK_FACTOR = 12
 """So many times its places a lane has at work when nothing of it is answered."""
 
+WAITING_OF_A_PLACE = 32
+
 NO_PLACE = 0
 """Of a turn that did not come yet: places are numbered from 1."""
 UNUSED_MAX = 32
@@ -26,10 +28,17 @@ UNUSED_MAX = 32
 class Lane:
     """`enter` begins a work now or later. Work that is not answered within `lease_s` keeps its
     place from nobody: a few that are stuck must not hold up all others.
+
+    `at_once_min`: so many places there are where few wait, each of whom is through soon; there is
+    one for each `WAITING_OF_A_PLACE` that wait. Where many do, what they ask goes out together and
+    costs all systems less, and no cursor waits much longer for it than the others do.
     """
 
-    def __init__(self, at_once_max: int, lease_s: float = 1.0) -> None:
+    def __init__(
+        self, at_once_max: int, lease_s: float = 1.0, at_once_min: int | None = None
+    ) -> None:
         self._at_once_max, self._lease_s = at_once_max, lease_s
+        self._at_once_min = at_once_max if at_once_min is None else at_once_min
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Age, int, Callable[[int], bool]]] = []
         self._working: dict[int, float] = {}
@@ -70,11 +79,13 @@ class Lane:
         if self._timer is not None:
             self._timer.cancel()
 
+    @property
+    def _places(self) -> int:
+        wanted = len(self._waiting) // WAITING_OF_A_PLACE
+        return min(self._at_once_max, max(self._at_once_min, wanted))
+
     def _has_place(self) -> bool:
-        return (
-            len(self._working) < self._at_once_max
-            and self.at_work < STUCK_FACTOR * self._at_once_max
-        )
+        return len(self._working) < self._places and self.at_work < STUCK_FACTOR * self._at_once_max
 
     def _let_in(self) -> None:
         while self._waiting and self._has_place():

@@ -1,24 +1,22 @@
 """Reading a cursor's ledgers: every record checked, joined into a state. The answer is an event of
 the core.
 
-Owns the order of reads and the judgement of damage (ARCHITECTURE rules 18 and 41); the joins are
-the core's. Retries what may succeed later without end and says what it waits for; "not enough
-bookies" is never damage.
+Owns the order of reads and what is read instead of what is damaged (ARCHITECTURE rule 18); what
+counts as damage inside a ledger is `ledger_join`'s. Retries what may succeed later without end and
+says what it waits for; "not enough bookies" is never damage.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 
 from cursorkeeper.bookkeeper import errors as bk
 from cursorkeeper.bookkeeper.port import LedgerStore
 from cursorkeeper.core import budget as budgets
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.budget import StateBudget
-from cursorkeeper.core.checksums import combined
 from cursorkeeper.core.errors import DamageError, ForeignRecordError, OverBudgetError, TooNewError
 from cursorkeeper.core.footer import (
     EmptyBase,
@@ -31,42 +29,28 @@ from cursorkeeper.core.footer import (
 )
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.positions import FIRST
-from cursorkeeper.core.shape import component
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.values import Delta, Segment, SnapshotEnd, Stamp, newer
 from cursorkeeper.core.window import WHOLE, StateWindow
-from cursorkeeper.format import record, replay, snapshot
+from cursorkeeper.format import record
 from cursorkeeper.format.pulsar.states import delta_of
-from cursorkeeper.format.record import Kind, RecordHeader
 from cursorkeeper.runtime import pulsar_ledger
+from cursorkeeper.runtime.ledger_join import (
+    UNDECIDABLE,
+    LedgerJoin,
+    OnJoined,
+    Replayed,
+    SnapshotDamaged,
+)
 from cursorkeeper_client.back_off import BackOff
 
 READ_CHUNK_BYTES = 4 << 20
 RETRY_MIN_S, RETRY_MAX_S = 0.05, 5.0
-THREAD_BYTES = 64 << 10
-"""Records whose bodies have more bytes together are joined beside the event loop: one may take
-seconds, and nobody else waits for it.
-"""
 DAMAGE_REASONS = frozenset({"DAMAGED", "DIGEST_MISMATCH", "NO_SUCH_ENTRY"})
 """No copy of an entry is there or matches its digest. Every other refusal (rights, a closed client)
 may be mended: it is waited for.
 """
 _NOTHING_KNOWN: Mapping[int, Sequence[bytes]] = {}
-YIELD_EVERY_RECORDS = 5_000
-"""Records that are read and joined at once, if their bodies are small; see `replay.BATCH_BYTES`."""
-UNDECIDABLE = (TooNewError, OverBudgetError)
-"""Of a newer version, or more than this reader may take: neither is damage, so nothing older is
-read instead.
-"""
-
-
-OnJoined = Callable[[Sequence[Delta | Segment] | None], None]
-"""Told, in the loop, what was joined from the records of a cursor. None: something else is joined,
-or what was told does not count."""
-
-
-class SnapshotDamaged(Exception):
-    """A segment or the end record cannot be trusted: fall back."""
 
 
 class LedgerMissing(Exception):
@@ -77,137 +61,8 @@ class LedgerMissing(Exception):
         self.ledger = ledger
 
 
-@dataclass(slots=True)
-class Replayed:
-    state: AckState
-    delta_bytes: int = 0
-    delta_records: int = 0
-    delta_acks: int = 0
-    bars_fallback: bool = False
-    skipped: list[EntryAddress] = field(default_factory=list)
-    unfinished: list[EntryAddress] = field(default_factory=list)
-
-
 class Distrusted(bytes):
     """Stands for an entry of which BookKeeper has no copy it trusts."""
-
-
-@component
-class LedgerJoin:
-    """The records of one ledger, joined into `out`. `base`: the snapshot, if it is in this ledger,
-    and `listed` its segments: entry id -> position.
-    """
-
-    _record_hash: int
-    _window: StateWindow
-    _skippable: set[tuple[int, int]]
-    _footer: Footer
-    _ledger: int
-    _base: SnapshotBase | None
-    _listed: dict[int, int]
-    _out: Replayed
-    _on_joined: OnJoined
-    _joined: list[Delta | Segment] = field(default_factory=list)
-    """What was joined since `_on_joined` was called last."""
-    _crcs: dict[int, int] = field(default_factory=dict)
-
-    def check_segments(self, base: SnapshotBase, end: SnapshotEnd) -> None:
-        """Raises SnapshotDamaged unless what was read is what the end record was made of."""
-        crcs, listed = self._crcs, self._listed
-        wanted = self._window.wanted(base, listed)
-        is_all = len(wanted) == len(listed)
-        if any(e not in crcs for e in wanted) or (
-            is_all and combined([crcs[e] for e in listed]) != end.segments_crc32c
-        ):
-            place = f"ledger {self._ledger} entry {base.last_entry}"
-            raise SnapshotDamaged(
-                f"{place}: the segments are not those that the end record was made of"
-            )
-
-    async def join(self, first: int, payloads: Sequence[bytes]) -> None:
-        """Entries from `first` on. Raises DamageError, SnapshotDamaged."""
-        for start, entries in replay.batches(payloads, YIELD_EVERY_RECORDS):
-            joining = partial(self._join_many, first + start, entries)
-            if sum(map(record.announced_bytes, entries)) > THREAD_BYTES:
-                await asyncio.to_thread(joining)
-            else:
-                joining()
-                await asyncio.sleep(0)
-            joined, self._joined = self._joined, []
-            self._on_joined(joined)
-
-    def _join_many(self, begin: int, entries: Sequence[bytes]) -> None:
-        try:
-            self._join_batch(begin, entries)
-        except OverBudgetError as e:
-            place = f"ledger {self._ledger} entries {begin} to {begin + len(entries) - 1}"
-            raise (e if e.place else e.at(place)) from None
-        except TooNewError:
-            raise
-        except DamageError:
-            # find the damaged ones, one by one: what they are decides what they mean
-            for offset, payload in enumerate(entries):
-                self._join_one(begin + offset, payload)
-
-    def _join_batch(self, begin: int, part: Sequence[bytes]) -> None:
-        footer, base, out, ledger = self._footer, self._base, self._out, self._ledger
-        records = replay.split_bodies(
-            part, self._record_hash, place_of=lambda i: f"ledger {ledger} entry {begin + i}"
-        )
-        # what stands in front of the snapshot, the snapshot holds too: checked, not joined
-        needed_from = base.first_entry if base else 0
-        deltas: list[tuple[int, bytes]] = []
-        delta_bytes = 0
-        segments: list[tuple[int, RecordHeader, bytes]] = []
-        for entry, (header, body) in enumerate(records, begin):
-            if header.epoch > footer.epoch:
-                raise ForeignRecordError(
-                    f"is of epoch {header.epoch}, the footer of {footer.epoch}",
-                    f"ledger {ledger} entry {entry}",
-                )
-            if header.generation != footer.generation:
-                continue
-            if header.kind is Kind.DELTA and entry >= needed_from:
-                deltas.append((entry, body))
-                delta_bytes += header.stored_bytes
-            elif header.kind is Kind.SEGMENT and entry in self._listed:
-                segments.append((entry, header, body))
-        if deltas:
-            merged = replay.merge_deltas(
-                [body for _, body in deltas],
-                place_of=lambda i: f"ledger {ledger} entry {deltas[i][0]}",
-            )
-            self._window.join_delta(out.state, merged)
-            self._joined.append(merged)
-            out.delta_records += len(deltas)
-            out.delta_bytes += delta_bytes
-            out.delta_acks += sum(map(len, merged.acks.values()))
-        for entry, header, body in segments:
-            self._crcs[entry] = header.crc32c
-            segment = snapshot.decode_segment(body, header.version)
-            self._window.join_segment(out.state, segment)
-            self._joined.append(segment)
-
-    def _join_one(self, entry: int, payload: bytes) -> None:
-        base, ledger = self._base, self._ledger
-        try:
-            self._join_batch(entry, [payload])
-        except UNDECIDABLE:
-            raise
-        except DamageError as e:
-            if base is not None and (entry in self._listed or entry == base.last_entry):
-                raise SnapshotDamaged(str(e)) from e
-            if base is not None and 0 < entry < base.first_entry:
-                # what a delta in front of the snapshot holds, the snapshot holds too; but nothing
-                # to fall back to any more
-                self._out.bars_fallback = True
-                return
-            if (ledger, entry) in self._skippable:
-                self._out.skipped.append(EntryAddress(ledger, entry))
-                return  # each slice holds only acks that an entry before it holds
-            if entry == 0 and not isinstance(e, ForeignRecordError):
-                return  # the open record is for people
-            raise
 
 
 def from_previous(footer: Footer) -> Footer | None:
@@ -422,6 +277,9 @@ class ChainReader:
             self._on_joined,
         )
         for at, last in self._window.ranges(base, list(listed), last_entry):
+            if known := self._known_entries(ledger, at, last):
+                await joined.join(at, known)
+                continue
             async for payloads in self._chunks(ledger, at, last):
                 await joined.join(at, payloads)
                 at += len(payloads)
@@ -438,7 +296,9 @@ class ChainReader:
     async def _entries(
         self, ledger: int, first: int, last: int, *, unconfirmed: bool = False
     ) -> list[bytes]:
-        found: list[bytes] = []
+        found = [*self._known_entries(ledger, first, last)]
+        if found:
+            return found
         async for payloads in self._chunks(ledger, first, last, unconfirmed=unconfirmed):
             found.extend(payloads)
         if len(found) != last - first + 1:
@@ -447,17 +307,20 @@ class ChainReader:
             )
         return found
 
+    def _known_entries(self, ledger: int, first: int, last: int) -> Sequence[bytes]:
+        """All of them, or none."""
+        known = self._known.get(ledger, ())
+        found = known[first : last + 1] if last < len(known) else ()
+        if found:
+            self._on_bytes(sum(map(len, found)))
+        return found
+
     async def _chunks(
         self, ledger: int, first: int, last: int, *, unconfirmed: bool = False
     ) -> AsyncIterator[Sequence[bytes]]:
         """Entries first..last as far as the ledger goes. One that BookKeeper itself does not trust
         comes as `Distrusted`: empty bytes, and as no record is empty it counts as damaged.
         """
-        known = self._known.get(ledger, ())
-        if first <= last < len(known):
-            self._on_bytes(sum(map(len, known[first : last + 1])))
-            yield known[first : last + 1]
-            return
         back_off, at = BackOff(RETRY_MIN_S, RETRY_MAX_S), first
         alone = False
         """The range holds such an entry: find it one by one."""

@@ -60,6 +60,8 @@ DELETES_WAIT_MAX_S = 2.0
 """How long a close waits for deletions of dropped ledgers; what is left then is garbage
 collection's.
 """
+FEW_OPENINGS = 24
+"""Requests of openings at once where few cursors are being opened."""
 ROOM_MIN = 2
 """A turn may take two places: a segment goes with the delta in front of it."""
 ROOM_LOOKS = 8
@@ -97,7 +99,8 @@ class Waiting:
 
 
 def _lanes(limits: KeeperLimits) -> Lanes:
-    openings = Lane(limits.openings_at_once_max)
+    most = limits.openings_at_once_max
+    openings = Lane(most, at_once_min=min(most, FEW_OPENINGS))
     ledgers = Lane(limits.ledger_requests_at_once_max)
     return Lanes(
         openings,

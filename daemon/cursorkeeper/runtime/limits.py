@@ -27,9 +27,9 @@ class KeeperLimits:
         20.0, "How long a daemon that stops goes on closing cursors.", 0, 1e6
     )
     openings_at_once_max: int = setting(
-        24,
+        128,
         "Requests of cursors that are being opened, first ledgers included, on their way at "
-        "once; the others wait, the oldest first.",
+        "once where thousands are; 24 of them where few are. The others wait, the oldest first.",
         1,
         1_000_000,
         is_shared=True,

@@ -18,7 +18,14 @@ from cursorkeeper.core.limits import Limits
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.table import OPENING, State
 from cursorkeeper.format import footer as footer_bytes
-from cursorkeeper.runtime.admission import STUCK_FACTOR, Calm, Lane, Pace, Turn
+from cursorkeeper.runtime.admission import (
+    STUCK_FACTOR,
+    WAITING_OF_A_PLACE,
+    Calm,
+    Lane,
+    Pace,
+    Turn,
+)
 from cursorkeeper.runtime.chain import RETRY_MAX_S
 from cursorkeeper.runtime.keeper import ROOM_MIN, Keeper
 from cursorkeeper.runtime.ledgers import ASKED_AGAIN_MAX_S
@@ -71,6 +78,21 @@ async def test_the_oldest_goes_first_and_never_more_than_there_are_places() -> N
         lane.leave(begun[0][1] if wanted == 3 else begun[-1][1])
         assert begun[-1][0] == wanted
     assert lane.at_work == 2 and not len(lane)
+
+
+@virtual
+async def test_there_are_more_places_where_more_wait_and_fewer_when_they_are_through() -> None:
+    lane, places = Lane(10, at_once_min=2), list[int]()
+    for number in range(400):
+        lane.enter((float(number), 0), lambda place: not places.append(place))
+    assert lane.at_work == 2, "the others came one by one, and each waited alone"
+    at_work = list[int]()
+    while len(lane):
+        lane.leave(places.pop(0))
+        wanted = {min(10, max(2, (len(lane) + n) // WAITING_OF_A_PLACE)) for n in (0, 1)}
+        assert lane.at_work in wanted
+        at_work.append(lane.at_work)
+    assert at_work[0] == 10 and at_work == sorted(at_work, reverse=True) and at_work[-1] == 2
 
 
 @virtual

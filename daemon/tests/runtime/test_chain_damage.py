@@ -28,7 +28,8 @@ from cursorkeeper.core.window import WHOLE, StateWindow
 from cursorkeeper.format import footer as footer_bytes
 from cursorkeeper.format import record
 from cursorkeeper.format.record import Kind
-from cursorkeeper.runtime.chain import THREAD_BYTES, ChainReader
+from cursorkeeper.runtime.chain import ChainReader
+from cursorkeeper.runtime.ledger_join import THREAD_BYTES
 from cursorkeeper.zookeeper.values import ANY_VERSION
 from daemon.tests.fakes.bookkeeper.fake import Damage
 from daemon.tests.fakes.bookkeeper.operation import Operation
