@@ -25,6 +25,9 @@ ONE_BY_ONE_MAX: Final = 16
 """So many acks are taken out of the holes faster one by one."""
 CUTS_MAX: Final = 512
 """A run takes 4 bytes: so many more of them are 2 KiB."""
+RUNS_MAX: Final = 1_024
+"""So many in a container take half of what its bits take."""
+BITS_BYTES: Final = 8_192
 PACKED_BYTES_MAX: Final = 16_384
 """Holes that take more stay a bitmap: what an object takes beside them does not show."""
 
@@ -72,10 +75,23 @@ class LedgerAcks:
         if len(entries) <= ONE_BY_ONE_MAX:
             return self._ack_few(tuple(entries))
         fresh = entries & self.holes
-        # the same as a difference, but a run that is cut a few times stays a run instead of 8 KiB
-        # of bits
+        # the same as a difference, but a run that is cut some thirty times stays a run instead of 8
+        # KiB of bits
         self.holes ^= fresh
+        self._keep_runs(len(fresh))
         return fresh
+
+    def _keep_runs(self, changed: int) -> None:
+        """Where few are acked, runs are smaller than the bits that a change may have made of
+        them. What was changed pays for the containers that are looked at.
+        """
+        containers = containers_below(self.high_water)
+        if (
+            containers <= changed
+            and self.holes.__sizeof__() > BITS_BYTES
+            and self.high_water - len(self.holes) <= RUNS_MAX * containers
+        ):
+            self.holes.run_optimize()
 
     def _ack_few(self, entries: tuple[int, ...]) -> tuple[int, ...]:
         """One by one: a set operation copies the container, which costs as much as some thirty of

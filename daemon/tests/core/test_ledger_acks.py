@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,6 +77,23 @@ def test_the_count_of_memory_is_of_what_is_held(steps: list[tuple]) -> None:  # 
     for ledger in table:
         del table[ledger]
     assert table.memory_bytes == 0
+
+
+@pytest.mark.parametrize("containers", [1, 3])
+@pytest.mark.parametrize("together", [20, 100, 500])
+def test_a_ledger_of_few_acks_stays_small_however_many_come_at_once(
+    containers: int, together: int
+) -> None:
+    """Roaring makes 8 KiB of bits of a run that is cut more than some thirty times at once."""
+    entries = list(range(containers << 16))
+    random.Random(together).shuffle(entries)
+    acks = LedgerTable().own(1)
+    acks.grow(len(entries))
+    for first in range(0, containers * 1_000, together):
+        acks.ack(BitMap(entries[first : first + together]))
+        runs_bytes, others_bytes = 4 * (first + together), 256 if containers == 1 else 8_192
+        assert acks.holes.__sizeof__() <= runs_bytes + others_bytes, first
+    assert len(acks.holes) == len(entries) - len(range(0, containers * 1_000, together)) * together
 
 
 def test_what_was_packed_goes_on_when_it_is_taken() -> None:
