@@ -466,7 +466,8 @@ class Load:
 
     def settled_ms(self) -> float:
         """From Opened to the first message of a cursor durable, p99."""
-        return quantile([c.settled_ms for c in self.cursors if c.settled_ms is not None], 0.99)
+        known = [c.settled_ms for c in self.cursors if c.settled_ms is not None]
+        return quantile(known or [OPEN_MAX_S * 1e3], 0.99)
 
     async def until(self, condition: Any, limit_s: float) -> None:
         """Waits for it, or for the limit."""

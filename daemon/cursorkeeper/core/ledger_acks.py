@@ -27,7 +27,10 @@ CUTS_MAX: Final = 512
 """A run takes 4 bytes: so many more of them are 2 KiB."""
 RUNS_MAX: Final = 1_024
 """So many in a container take half of what its bits take."""
+HEAD_BYTES: Final = 16
+RUN_BYTES: Final = 4
 BITS_BYTES: Final = 8_192
+"""Of a container, as roaring counts them: of itself, of a run, and of bits."""
 PACKED_BYTES_MAX: Final = 16_384
 """Holes that take more stay a bitmap: what an object takes beside them does not show."""
 
@@ -82,16 +85,16 @@ class LedgerAcks:
         return fresh
 
     def _keep_runs(self, changed: int) -> None:
-        """Where few are acked, runs are smaller than the bits that a change may have made of
-        them. What was changed pays for the containers that are looked at.
+        """Where few are acked between the holes, runs are smaller than the bits that a change may
+        have made of them. What was changed pays for the containers that are looked at.
         """
-        containers = containers_below(self.high_water)
-        if (
-            containers <= changed
-            and self.holes.__sizeof__() > BITS_BYTES
-            and self.high_water - len(self.holes) <= RUNS_MAX * containers
-        ):
-            self.holes.run_optimize()
+        holes, containers = self.holes, containers_below(self.high_water)
+        if containers > changed or not holes:
+            return
+        between = self.high_water - holes.min() - len(holes)
+        runs_bytes = RUN_BYTES * between + HEAD_BYTES * containers
+        if between <= RUNS_MAX * containers and holes.__sizeof__() > runs_bytes + BITS_BYTES // 2:
+            holes.run_optimize()
 
     def _ack_few(self, entries: tuple[int, ...]) -> tuple[int, ...]:
         """One by one: a set operation copies the container, which costs as much as some thirty of

@@ -327,7 +327,7 @@ def _plain(data: bytes) -> _Footer | None:
     raw = data[: data.rfind(_TAIL)]
     try:
         told = _OF_PLAIN.decode(raw + b"}")
-    except (MsgspecError, UnicodeDecodeError):
+    except (MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     is_known = 1 <= told.version <= FOOTER_VERSION and told.format in _FORMATS
     return told if is_known and _canonical(told) == raw and _ended(raw) == data else None

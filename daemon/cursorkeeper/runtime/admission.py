@@ -15,7 +15,9 @@ from collections.abc import Callable
 Age = tuple[float, int]
 """Since when somebody waits for it, in seconds, and for equal times the number of the cursor."""
 STUCK_FACTOR = 12
-"""So many times its places a lane has at work when nothing of it is answered."""
+"""So many times the places that it has where few wait a lane has at work when nothing of it is
+answered; or twice the most, if that is more.
+"""
 
 WAITING_OF_A_PLACE = 32
 
@@ -38,7 +40,8 @@ class Lane:
         self, at_once_max: int, lease_s: float = 1.0, at_once_min: int | None = None
     ) -> None:
         self._at_once_max, self._lease_s = at_once_max, lease_s
-        self._at_once_min = at_once_max if at_once_min is None else at_once_min
+        self._at_once_min = min(at_once_max, at_once_min or at_once_max)
+        self._at_work_max = max(2 * at_once_max, STUCK_FACTOR * self._at_once_min)
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Age, int, Callable[[int], bool]]] = []
         self._working: dict[int, float] = {}
@@ -85,7 +88,7 @@ class Lane:
         return min(self._at_once_max, max(self._at_once_min, wanted))
 
     def _has_place(self) -> bool:
-        return len(self._working) < self._places and self.at_work < STUCK_FACTOR * self._at_once_max
+        return len(self._working) < self._places and self.at_work < self._at_work_max
 
     def _let_in(self) -> None:
         while self._waiting and self._has_place():

@@ -60,8 +60,6 @@ DELETES_WAIT_MAX_S = 2.0
 """How long a close waits for deletions of dropped ledgers; what is left then is garbage
 collection's.
 """
-FEW_OPENINGS = 24
-"""Requests of openings at once where few cursors are being opened."""
 ROOM_MIN = 2
 """A turn may take two places: a segment goes with the delta in front of it."""
 ROOM_LOOKS = 8
@@ -99,8 +97,7 @@ class Waiting:
 
 
 def _lanes(limits: KeeperLimits) -> Lanes:
-    most = limits.openings_at_once_max
-    openings = Lane(most, at_once_min=min(most, FEW_OPENINGS))
+    openings = Lane(limits.openings_at_once_max, at_once_min=limits.openings_at_once_min)
     ledgers = Lane(limits.ledger_requests_at_once_max)
     return Lanes(
         openings,

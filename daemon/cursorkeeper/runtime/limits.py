@@ -29,7 +29,15 @@ class KeeperLimits:
     openings_at_once_max: int = setting(
         128,
         "Requests of cursors that are being opened, first ledgers included, on their way at "
-        "once where thousands are; 24 of them where few are. The others wait, the oldest first.",
+        "once where thousands are; the others wait, the oldest first.",
+        1,
+        1_000_000,
+        is_shared=True,
+    )
+    openings_at_once_min: int = setting(
+        24,
+        "So many of them are on their way at once where few cursors are being opened, unless "
+        "openings_at_once_max is less.",
         1,
         1_000_000,
         is_shared=True,

@@ -11,7 +11,13 @@ from pyroaring import BitMap
 
 from cursorkeeper.core.budget import mixed_bytes
 from cursorkeeper.core.entries import as_set
-from cursorkeeper.core.ledger_acks import CUTS_MAX, ONE_BY_ONE_MAX, PACKED_BYTES_MAX, LedgerTable
+from cursorkeeper.core.ledger_acks import (
+    BITS_BYTES,
+    CUTS_MAX,
+    ONE_BY_ONE_MAX,
+    PACKED_BYTES_MAX,
+    LedgerTable,
+)
 from cursorkeeper.core.positions import LEDGER_ID_MAX
 
 IDS = st.sampled_from([0, 1, 5, 6, 1 << 40, LEDGER_ID_MAX])
@@ -91,9 +97,28 @@ def test_a_ledger_of_few_acks_stays_small_however_many_come_at_once(
     acks.grow(len(entries))
     for first in range(0, containers * 1_000, together):
         acks.ack(BitMap(entries[first : first + together]))
-        runs_bytes, others_bytes = 4 * (first + together), 256 if containers == 1 else 8_192
+        runs_bytes, others_bytes = 4 * (first + together), 64 * containers + 4_096
         assert acks.holes.__sizeof__() <= runs_bytes + others_bytes, first
     assert len(acks.holes) == len(entries) - len(range(0, containers * 1_000, together)) * together
+
+
+def test_what_is_acked_before_all_holes_makes_no_ledger_large() -> None:
+    acks = LedgerTable().own(1)
+    acks.grow(60_000)
+    acks.ack_through(19_999)
+    acks.ack(BitMap(range(20_001, 60_000, 400)))
+    assert acks.holes.__sizeof__() < 1_000
+
+
+def test_a_change_pays_for_no_more_containers_than_it_has_acks() -> None:
+    """Else a few acks of a ledger of a billion entries would cost what all of it does."""
+    acks = LedgerTable().own(1)
+    acks.grow(200 << 16)
+    few = BitMap(range(1, 60_000, 600))
+    acks.ack(few)
+    assert len(few) < 200 and acks.holes.__sizeof__() > BITS_BYTES
+    acks.ack(BitMap(range(70_001, 200 << 16, 60_000)))
+    assert acks.holes.__sizeof__() < BITS_BYTES
 
 
 def test_what_was_packed_goes_on_when_it_is_taken() -> None:

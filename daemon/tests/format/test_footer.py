@@ -12,6 +12,7 @@ import pytest
 from google_crc32c import value as crc32c
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from pyroaring import BitMap
 
 from cursorkeeper.core.errors import DamageError, Refusal, RefusedError, ReplacedError, TooNewError
@@ -82,13 +83,41 @@ def test_a_footer_comes_back_with_what_it_does_not_know(value: Footer) -> None:
     assert footer.encode(footer.decode(data)) == data
 
 
-@given(FOOTERS)
+def spelled(value: Footer) -> Footer:
+    """With its texts of characters that are spelled as they are, and nothing unknown."""
+
+    def plain(text: str) -> str:
+        return "".join(chr(32 + ord(c) % 95) for c in text)
+
+    properties = value.cursor_properties
+    return replace(
+        value,
+        topic=plain(value.topic),
+        subscription=plain(value.subscription),
+        writer=plain(value.writer),
+        cursor_properties=properties
+        and CursorProperties(
+            properties.stamp, {plain(k): plain(v) for k, v in properties.values.items()}
+        ),
+        truncated=value.truncated
+        and structs.replace(value.truncated, limit=plain(value.truncated.limit)),
+        extra={},
+    )
+
+
+@given(FOOTERS.map(spelled).filter(lambda value: not isinstance(value.base, InlineBase)))
+def test_nearly_all_footers_are_read_in_one_go(value: Footer) -> None:
+    data = footer.encode(value)
+    assert footer._plain(data) is not None and footer.decode(data) == value
+
+
+@given(FOOTERS | FOOTERS.map(spelled))
 def test_it_is_spelled_as_pythons_json_spells_it(value: Footer) -> None:
     raw = footer.encode(value).rpartition(b',"crc32c"')[0]
     assert json.dumps(json.loads(raw + b"}"), separators=(",", ":")).encode()[:-1] == raw
 
 
-@given(FOOTERS)
+@given(FOOTERS | FOOTERS.map(spelled))
 def test_a_footer_with_something_unknown_says_the_same(value: Footer) -> None:
     """Known members are read in one go where nothing else is there, and one by one where it is."""
     raw = footer.encode(replace(value, extra={})).rpartition(b',"crc32c"')[0] + b',"later":1'
@@ -99,13 +128,40 @@ def test_a_footer_with_something_unknown_says_the_same(value: Footer) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["".join(map(chr, range(128))), "".join(map(chr, range(128, 256))), "\N{GRINNING FACE}", ""],
+    [
+        "".join(map(chr, range(127))),
+        "\x7f",
+        "".join(map(chr, range(128, 256))),
+        "\N{GRINNING FACE}",
+        "",
+    ],
 )
 def test_any_text_is_spelled_so_and_comes_back(text: str) -> None:
     value = replace(PLAIN, writer=text)
     data = footer.encode(value)
     assert json.dumps(text).encode() in data and data.isascii()
     assert footer.decode(data) == value
+
+
+def test_half_a_character_is_written_as_it_is_and_not_read() -> None:
+    data = footer.encode(replace(PLAIN, writer="\ud800"))
+    assert b'"writer":"\\ud800"' in data
+    with pytest.raises(DamageError):
+        footer.decode(data)
+
+
+def test_what_was_pickled_has_the_same_bytes() -> None:
+    """The text of a default is another object then."""
+    again = pickle.loads(pickle.dumps(PLAIN))
+    assert again == PLAIN and footer.encode(again) == footer.encode(PLAIN)
+
+
+@pytest.mark.parametrize("inside", [b"[", b'{"a":'])
+def test_what_is_nested_too_deep_is_damage_also_where_nobody_knows_it(inside: bytes) -> None:
+    deep = inside * 1_100 + (b"]" * 1_100 if inside == b"[" else b"1" + b"}" * 1_100)
+    raw = footer.encode(PLAIN).rpartition(b',"crc32c"')[0] + b',"later":' + deep
+    with pytest.raises(DamageError, match="footer: not JSON"):
+        footer.decode(raw + b',"crc32c":"%08x"}' % crc32c(raw))
 
 
 def test_a_default_that_is_said_is_read_and_not_said_again() -> None:

@@ -96,6 +96,21 @@ async def test_there_are_more_places_where_more_wait_and_fewer_when_they_are_thr
 
 
 @virtual
+@pytest.mark.parametrize(("most", "least", "stuck"), [(10, 2, 24), (10, 1, 20), (3, 24, 36)])
+async def test_what_is_stuck_has_an_end_that_does_not_follow_what_waits(
+    most: int, least: int, stuck: int
+) -> None:
+    lane, begun = Lane(most, lease_s=1.0, at_once_min=least), list[int]()
+    for age in range(500):
+        lane.enter((float(age), 0), lambda place: not begun.append(place))
+    await asyncio.sleep(300)
+    assert lane.at_work == len(begun) == stuck
+    for place in list(begun):
+        lane.leave(place)
+    assert lane.at_work > 0, "what is answered lets others in"
+
+
+@virtual
 async def test_who_is_not_wanted_any_more_costs_no_place() -> None:
     lane, begun = Lane(1), list[int]()
     lane.enter((0.0, 0), lambda place: not begun.append(place))
