@@ -2,7 +2,7 @@
 data format's "Reading a cursor" says.
 
 Short because nothing is damaged here; what damage means is the runtime's
-(`cursorkeeper.runtime.chain`).
+(`cursorkeeper.runtime.ledger_join`).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from cursorkeeper.core.values import (
 )
 from cursorkeeper.format import record
 from cursorkeeper.format.record import Kind
-from cursorkeeper.runtime import chain
+from cursorkeeper.runtime import ledger_join
 from cursorkeeper.stream import early_parts, state_parts
 from cursorkeeper.stream.early_parts import EarlyParts
 from cursorkeeper.stream.session import Session
@@ -49,10 +49,13 @@ from daemon.tests.support.world import NAME
 @pytest.fixture
 def all_is_large() -> Iterator[None]:
     """Every slice leaves as soon as it is joined, and every record is joined alone."""
-    before = early_parts.EARLY_FROM_BYTES, early_parts.SET_BYTES_MIN, chain.YIELD_EVERY_RECORDS
-    early_parts.EARLY_FROM_BYTES = early_parts.SET_BYTES_MIN = chain.YIELD_EVERY_RECORDS = 1
+    before = early_parts.EARLY_FROM_BYTES, early_parts.SET_BYTES_MIN
+    joined = ledger_join.YIELD_EVERY_RECORDS, ledger_join.FEW
+    early_parts.EARLY_FROM_BYTES = early_parts.SET_BYTES_MIN = 1
+    ledger_join.YIELD_EVERY_RECORDS, ledger_join.FEW = 1, 0
     yield
-    early_parts.EARLY_FROM_BYTES, early_parts.SET_BYTES_MIN, chain.YIELD_EVERY_RECORDS = before
+    early_parts.EARLY_FROM_BYTES, early_parts.SET_BYTES_MIN = before
+    ledger_join.YIELD_EVERY_RECORDS, ledger_join.FEW = joined
 
 
 class Source:
