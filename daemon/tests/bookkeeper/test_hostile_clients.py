@@ -233,16 +233,9 @@ async def readers_of_large_entries(gateway: Gateway, stack: AsyncExitStack) -> N
         async with client(gateway) as store:
             for _ in range(3):
                 with suppress(GatewayRetry):  # where this machine is too slow to take them in time
-                    assert (
-                        sum(
-                            [
-                                len(p)
-                                async for chunk in store.read(ledger, 0)
-                                for p in chunk.payloads
-                            ]
-                        )
-                        == 12 * LARGE
-                    )
+                    chunks = [chunk async for chunk in store.read(ledger, 0)]
+                    sizes = [len(payload) for chunk in chunks for payload in chunk.payloads]
+                    assert sum(sizes) == 12 * LARGE
 
     readers = asyncio.gather(read(), read(), read(), read())
     stack.push_async_callback(lambda: readers)
