@@ -325,10 +325,10 @@ def test_who_does_not_fit_is_told_why(secured: Secured) -> None:
         with contextlib.suppress(StackError), gateway:
             return f"{name}: it started"
         took_s = time.monotonic() - began_s
-        said = gateway.log.read_text().splitlines()[-1]
-        if re.search(words, said) and took_s < 60:
+        last = gateway.log.read_text().splitlines()[-5:]  # threads of ZooKeeper's client log, too
+        if any(re.search(words, line) for line in last) and took_s < 60:
             return ""
-        return f"{name}, after {took_s:.1f} s: {said}"
+        return f"{name}, after {took_s:.1f} s: {last}"
 
     with ThreadPoolExecutor(3) as threads:
         assert [answer for answer in threads.map(told, WRONG) if answer] == []
