@@ -9,7 +9,6 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -330,5 +329,5 @@ def test_who_does_not_fit_is_told_why(secured: Secured) -> None:
             return ""
         return f"{name}, after {took_s:.1f} s: {last}"
 
-    with ThreadPoolExecutor(3) as threads:
-        assert [answer for answer in threads.map(told, WRONG) if answer] == []
+    # one after the other: they write the same files of keys
+    assert [answer for answer in map(told, WRONG) if answer] == []
