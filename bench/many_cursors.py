@@ -71,7 +71,10 @@ async def run(
     """Each case on a daemon and cursors of its own."""
     rows = [Row("many_cursors", "this machine", "five million additions in Python", _pace_s(), "s")]
     for number, (pattern, cursors, workers) in enumerate(cases):
-        with tempfile.TemporaryDirectory() as folder, _systems(Path(folder), stack, cursors) as at:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            _systems(Path(folder), stack, cursors) as (at, pids),
+        ):
             several = (
                 ("--workers", str(workers), "--worker-port", "0", "--cursors-max", str(2 * cursors))
                 if workers > 1
@@ -81,7 +84,7 @@ async def run(
             await daemon.start()
             case = f"{cursors} cursors, {pattern}" + (f", {workers} workers" if several else "")
             try:
-                rows += await _case(daemon, case, pattern, cursors, number, load_s)
+                rows += await _case(daemon, pids, case, pattern, cursors, number, load_s)
             finally:
                 await daemon.stop(60)
     return rows
@@ -98,12 +101,14 @@ def _pace_s() -> float:
 
 
 @contextmanager
-def _systems(folder: Path, stack: Standalone, cursors: int) -> Iterator[tuple[str, str]]:
-    """Yields the addresses of gateway and ZooKeeper. Ten thousand cursors have them as processes of
-    their own.
+def _systems(
+    folder: Path, stack: Standalone, cursors: int
+) -> Iterator[tuple[tuple[str, str], list[int]]]:
+    """Yields the addresses of gateway and ZooKeeper, and the processes of all systems. Ten thousand
+    cursors have them as processes of their own.
     """
     if cursors <= ONE_PROCESS_MAX:
-        yield stack.gateway, stack.zookeeper
+        yield (stack.gateway, stack.zookeeper), [stack.pid]
     else:
         with LocalCluster(
             folder / "cluster",
@@ -111,7 +116,8 @@ def _systems(folder: Path, stack: Standalone, cursors: int) -> Iterator[tuple[st
             heap_mib=HEAP_MIB,
             java_options=BOTH_COMPILERS,
         ) as apart:
-            yield apart.gateway, apart.zookeeper_address
+            processes = (apart.zookeeper, *apart.bookies, *apart.gateways)
+            yield (apart.gateway, apart.zookeeper_address), [one.pid for one in processes]
 
 
 @asynccontextmanager
@@ -154,7 +160,13 @@ async def said(process: asyncio.subprocess.Process, load_s: float = 0.0) -> dict
 
 
 async def _case(
-    daemon: DaemonProcess, case: str, pattern: str, cursors: int, number: int, load_s: float
+    daemon: DaemonProcess,
+    systems: list[int],
+    case: str,
+    pattern: str,
+    cursors: int,
+    number: int,
+    load_s: float,
 ) -> list[Row]:
     early = cursors <= 1_000  # the goal of 3,000 is to be open first
     async with source(daemon, pattern, cursors, number, load_s, while_opening=early) as process:
@@ -167,9 +179,11 @@ async def _case(
         await daemon.start()
         assert process.stdin is not None
         process.stdin.write(b"again\n")
-        started_s = cpu_s(daemon.pid)
+        started_s, others = cpu_s(daemon.pid), [*systems, process.pid]
+        others_s = sum(map(cpu_s, others))
         second = await said(process)
         second["daemon_s"] = cpu_s(daemon.pid) - started_s
+        second["all_s"] = second["daemon_s"] + sum(map(cpu_s, others)) - others_s
 
     def row(
         figure: str,
@@ -235,6 +249,7 @@ async def _case(
         row("kill -9, Opened to first acks durable p99", second["settled_ms"], "ms", "500 ms"),
         row("kill -9, openings refused, and repeated", second["refused"], ""),
         row("kill -9, daemon's CPU", second["daemon_s"], "s"),
+        row("kill -9, CPU of all processes", second["all_s"], "s"),
     ]
 
 

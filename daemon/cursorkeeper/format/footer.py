@@ -195,8 +195,8 @@ def encode(footer: Footer, settings: record.EncodeSettings = record.DEFAULTS) ->
         fencing_token=footer.fencing_token or UNSET,
     )
     raw = None if footer.extra else _canonical(told)
-    if raw is not None and len(raw) + len(_TAIL) + 12 <= FOOTER_BYTES_MAX:
-        return _ended(raw)
+    if raw is not None and len(data := _ended(raw)) <= FOOTER_BYTES_MAX:
+        return data
     body = to_builtins(told)
     for item in [*body["chain"], *(body["previous"] or {}).get("chain", ())]:
         if item.get("format") == FORMAT_NATIVE:  # a default is left out that is the same object
@@ -228,8 +228,8 @@ def _canonical(told: _Footer) -> bytes | None:
     except UnicodeEncodeError:
         return None
     is_plain = raw.isascii() and b"\x7f" not in raw
-    # a ledger's format that is the default and was said all the same; the first is the footer's own
-    is_said = raw.find(b'"format":"native"', 32) >= 0
+    # a ledger's default may be said all the same: then there is one more than the footer's own
+    is_said = raw.count(b'"format":"native"') > (told.format == FORMAT_NATIVE)
     return raw[:-1] if is_plain and not is_said else None
 
 

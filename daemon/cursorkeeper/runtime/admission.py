@@ -18,8 +18,8 @@ STUCK_FACTOR = 12
 """So many times the places that it has where few wait a lane has at work when nothing of it is
 answered; or twice the most, if that is more.
 """
-
 WAITING_OF_A_PLACE = 32
+"""So many must wait for each place beyond those that a lane has where few wait."""
 
 NO_PLACE = 0
 """Of a turn that did not come yet: places are numbered from 1."""

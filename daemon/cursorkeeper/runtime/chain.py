@@ -308,7 +308,7 @@ class ChainReader:
         return found
 
     def _known_entries(self, ledger: int, first: int, last: int) -> Sequence[bytes]:
-        """All of them, or none."""
+        """What a fence has brought of this ledger; empty: it has to be read."""
         known = self._known.get(ledger, ())
         found = known[first : last + 1] if last < len(known) else ()
         if found:

@@ -28,8 +28,8 @@ seconds, and nobody else waits for it.
 """
 YIELD_EVERY_RECORDS = 5_000
 """Records that are read and joined at once, if their bodies are small; see `replay.BATCH_BYTES`."""
-FEW = 64
-"""Records after which nobody else need have a turn."""
+YIELD_AFTER_RECORDS = 64
+"""More than so many that were joined at once are followed by a turn of everybody else."""
 UNDECIDABLE = (TooNewError, OverBudgetError)
 """Of a newer version, or more than this reader may take: neither is damage, so nothing older is
 read instead.
@@ -96,7 +96,7 @@ class LedgerJoin:
                 await asyncio.to_thread(joining)
             else:
                 joining()
-                if len(entries) > FEW:
+                if len(entries) > YIELD_AFTER_RECORDS:
                     await asyncio.sleep(0)
             joined, self._joined = self._joined, []
             self._on_joined(joined)

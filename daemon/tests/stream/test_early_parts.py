@@ -50,12 +50,12 @@ from daemon.tests.support.world import NAME
 def all_is_large() -> Iterator[None]:
     """Every slice leaves as soon as it is joined, and every record is joined alone."""
     before = early_parts.EARLY_FROM_BYTES, early_parts.SET_BYTES_MIN
-    joined = ledger_join.YIELD_EVERY_RECORDS, ledger_join.FEW
+    joined = ledger_join.YIELD_EVERY_RECORDS, ledger_join.YIELD_AFTER_RECORDS
     early_parts.EARLY_FROM_BYTES = early_parts.SET_BYTES_MIN = 1
-    ledger_join.YIELD_EVERY_RECORDS, ledger_join.FEW = 1, 0
+    ledger_join.YIELD_EVERY_RECORDS, ledger_join.YIELD_AFTER_RECORDS = 1, 0
     yield
     early_parts.EARLY_FROM_BYTES, early_parts.SET_BYTES_MIN = before
-    ledger_join.YIELD_EVERY_RECORDS, ledger_join.FEW = joined
+    ledger_join.YIELD_EVERY_RECORDS, ledger_join.YIELD_AFTER_RECORDS = joined
 
 
 class Source:
