@@ -44,12 +44,18 @@ AS_IT_IS = {
     "core/limits.py": "fields by that specifier",
     "core/names.py": "properties that are computed once",
     "core/footer.py": "structures of msgspec",
-    "format/codec.py": "what each thread has of its own, by a base class written in C",
+    "format/coders.py": "what each thread has of its own, by a base class written in C",
     "format/footer.py": "structures of msgspec",
 }
 # Of any other base than these and its own classes mypyc leaves out what it does, without a word.
 _BASES = {"Enum", "Generic", "IntEnum", "IntFlag", "NamedTuple", "Protocol", "StrEnum"}
 MADE_BY = "made_by"
+GROUP = "cursorkeeper.core.machine_code"
+"""All modules are in one library of this name, and what is imported are small files that open it:
+a module calls another's functions as it calls its own, and their code stands together.
+"""
+OWN_CALLS = "-fno-semantic-interposition -fno-plt -fvisibility=hidden"
+"""No other library takes the place of what is called in this one, so it is called directly."""
 _SPELLED = {
     "@frozen": "@dataclasses.dataclass(frozen=True, init=False)",
     "@component": "@dataclasses.dataclass(eq=False, repr=False, init=False)",
@@ -240,13 +246,19 @@ def build(files: list[str]) -> str:
         "import sys; from mypyc.build import mypycify; from setuptools import setup; "
         "setup(name='cursorkeeper', packages=[], ext_modules=mypycify("
         "['--config-file=', '--ignore-missing-imports', *sys.argv[1:]], "
-        "opt_level='1', debug_level='0', separate=True), "
+        f"group_name='{GROUP}', multi_file=True, opt_level='1', debug_level='0'), "
         f"script_args=['-q', 'build_ext', '--build-lib', 'out', '-j{os.cpu_count() or 1}'])"
     )
+    headers = Path("build", *GROUP.split(".")[:-1])  # mypyc itself does not look there
     done = subprocess.run(
         [sys.executable, "-c", code, *files],
         cwd=WORK,
-        env={**os.environ, "MYPYPATH": str(ROOT / "clients"), "PYTHONPATH": ""},
+        env={
+            **os.environ,
+            "CFLAGS": f"{os.environ.get('CFLAGS', '')} {OWN_CALLS} -I{headers}",
+            "MYPYPATH": str(ROOT / "clients"),
+            "PYTHONPATH": "",
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -281,7 +293,7 @@ def put(there: Path) -> None:
     new.rename(there)
     made = list(there.rglob("*.so"))
     size = sum(path.stat().st_size for path in made)
-    print(f"compiled {len(made) // 2} modules, {size / 1e6:.1f} MB", file=sys.stderr)
+    print(f"compiled {len(made) - 1} modules, {size / 1e6:.1f} MB", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -132,11 +132,13 @@ class AppendQueue:
             entries += 1
         if not entries:
             return None
-        appends = [
-            pb.LedgerAppend(ledger_id=ledger, first_entry_id=first, payloads=payloads)
-            for ledger, (first, payloads) in groups.items()
-        ]
-        return pb.AppendRequest(appends=appends)
+        request = pb.AppendRequest()
+        add = request.appends.add
+        for ledger, (first, payloads) in groups.items():
+            append = add()  # one made apart would be copied
+            append.ledger_id, append.first_entry_id = ledger, first
+            append.payloads.extend(payloads)
+        return request
 
     def acknowledged(self, ledger: int, last_entry: int) -> None:
         """The gateway confirmed everything up to `last_entry`. An answer that came too late changes

@@ -8,7 +8,6 @@ compare and hash uncompressed bodies only.
 
 from __future__ import annotations
 
-import threading
 from enum import IntEnum
 from typing import Final
 
@@ -17,6 +16,7 @@ import zstandard
 
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.shape import direct
+from cursorkeeper.format.coders import CODERS
 
 COMPRESS_FROM_BYTES: Final = 64
 SMALL_BYTES: Final = 320
@@ -27,7 +27,6 @@ _SAMPLE_BYTES: Final = 3
 _SAMPLES_MIN: Final = 3
 SEGMENT_SAVING: Final = 8
 """A segment is stored compressed only if that saves one part in this many."""
-_WINDOW_BYTES_MAX: Final = 8 << 20
 
 
 @direct
@@ -37,22 +36,6 @@ class Codec(IntEnum):
     NONE = 0
     ZSTD = 1
     LZ4 = 2
-
-
-class _Coders(threading.local):
-    """zstd's objects are costly to make and may not be shared between threads."""
-
-    def __init__(self) -> None:
-        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
-        self.expander = zstandard.ZstdDecompressor(max_window_size=_WINDOW_BYTES_MAX)
-
-    def compressor(self, level: int) -> zstandard.ZstdCompressor:
-        if level not in self.compressors:
-            self.compressors[level] = zstandard.ZstdCompressor(level=level)
-        return self.compressors[level]
-
-
-_coders = _Coders()
 
 
 def compress(body: bytes, codec: Codec, level: int, saving: int = 0) -> tuple[Codec, bytes]:
@@ -65,7 +48,7 @@ def compress(body: bytes, codec: Codec, level: int, saving: int = 0) -> tuple[Co
     if size < SMALL_BYTES and not _repeats(body):
         return Codec.NONE, body
     packed = (
-        _coders.compressor(level).compress(body)
+        CODERS.compressor(level).compress(body)
         if codec is Codec.ZSTD
         else lz4.block.compress(body, store_size=False)
     )
@@ -106,7 +89,7 @@ def _expand_zstd(stored: bytes, body_bytes: int) -> bytes:
         # the library would allocate what the frame says
         if announced >= 0 and announced != body_bytes:
             raise DamageError(f"a zstd frame of {announced} bytes where {body_bytes} are announced")
-        return _coders.expander.decompress(
+        return CODERS.expander.decompress(
             stored, max_output_size=max(1, body_bytes), allow_extra_data=False
         )
     except zstandard.ZstdError as error:

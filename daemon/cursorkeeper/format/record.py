@@ -71,7 +71,7 @@ class RecordHeader:
     stored_bytes: int
 
 
-DEFAULTS: Final = EncodeSettings()
+DEFAULTS: Final[EncodeSettings] = EncodeSettings()
 
 
 def encode(record: Record, settings: EncodeSettings = DEFAULTS) -> bytes:

@@ -1,5 +1,6 @@
 """One timer for all cursors: a heap and a single `call_at`. An idle cursor costs an entry at most,
-never a task.
+never a task. A time that moves later, as those of a busy cursor do with each message, is looked at
+when the earlier one has come.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class Timers(Generic[K]):
         self._fire, self._loop = fire, asyncio.get_running_loop()
         self._heap: list[tuple[float, int, K]] = []
         self._times: dict[K, float] = {}
+        self._queued: dict[K, float] = {}
+        """When a key is looked at: not after its time."""
         self._count = 0
         self._handle: asyncio.TimerHandle | None = None
         self._runs_at_s = 0.0
@@ -34,19 +37,28 @@ class Timers(Generic[K]):
         if at is None:
             self._times.pop(key, None)
             return
-        known = self._times.get(key)
-        if known == at:
-            return
         self._times[key] = at
+        queued = self._queued.get(key)
+        if queued is None or at < queued:
+            self._queue(key, at)
+            if len(self._heap) > 64 + 4 * len(self._times):
+                self._tidy()
+            self._arm()
+
+    def _queue(self, key: K, at: float) -> None:
+        self._queued[key] = at
         self._count += 1
         heapq.heappush(self._heap, (at, self._count, key))
-        if len(self._heap) > 64 + 4 * len(self._times):
-            self._heap = [(t, n, k) for t, n, k in self._heap if self._times.get(k) == t]
-            heapq.heapify(self._heap)
-        self._arm()
+
+    def _tidy(self) -> None:
+        """Forgets what was moved earlier, or removed."""
+        self._queued = {k: t for k, t in self._queued.items() if k in self._times}
+        self._heap = [(t, n, k) for t, n, k in self._heap if self._queued.get(k) == t]
+        heapq.heapify(self._heap)
 
     def close(self) -> None:
         self._times.clear()
+        self._queued.clear()
         self._heap.clear()
         if self._handle is not None:
             self._handle.cancel()
@@ -67,8 +79,16 @@ class Timers(Generic[K]):
         self._handle = None
         now = self._loop.time()
         while self._heap and self._heap[0][0] <= now:
-            at, _, key = heapq.heappop(self._heap)
-            if self._times.get(key) == at:
-                del self._times[key]
-                self._fire(key)
+            looked_at, _, key = heapq.heappop(self._heap)
+            if self._queued.get(key) != looked_at:
+                continue  # it was moved earlier
+            del self._queued[key]
+            at = self._times.get(key)
+            if at is None:
+                continue
+            if at > now:
+                self._queue(key, at)
+                continue
+            del self._times[key]
+            self._fire(key)
         self._arm()

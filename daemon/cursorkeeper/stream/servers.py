@@ -203,7 +203,7 @@ def _end_if_silent(session: Session) -> None:
 
 async def _next(session: Session, context: Any) -> Any:
     try:
-        return await session.outbox.next_bytes()
+        return await session.outbox.next()
     except OutboxFull as e:
         await context.abort(
             grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -445,6 +445,6 @@ class Subscriber:
 
     @staticmethod
     async def _write_all(session: Session, call: Any) -> None:
-        while (message := await session.outbox.next_bytes()) is not None:
+        while (message := await session.outbox.next()) is not None:
             await call.write(message)
         await call.done_writing()

@@ -8,6 +8,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from cursorkeeper.runtime.patience import BEAT_S, PatientClock
 from cursorkeeper.runtime.timers import Timers
 from daemon.tests.runtime.virtual import virtual
@@ -76,21 +79,78 @@ async def test_a_time_that_has_come_may_get_a_handle_that_does_not_say_when() ->
 
 
 @virtual
-async def test_a_time_that_is_moved_ever_again_is_forgotten_now_and_then() -> None:
-    fired, key, others = list[Key](), Key(), [Key() for _ in range(3)]
-    timers: Timers[Key] = Timers(fired.append)
+async def test_a_time_that_is_moved_ever_later_waits_once() -> None:
+    fired, key, others = list[tuple[float, Key]](), Key(), [Key() for _ in range(3)]
+    timers: Timers[Key] = Timers(lambda key: fired.append((loop().time(), key)))
     for number, other in enumerate(others):
         timers.set(other, 3.0 - number)
-    sizes = set[int]()
     for number in range(1_000):
         timers.set(key, 10.0 + number)
-        timers.set(key, 10.0 + number)
+        assert len(timers._heap) == 4
+        if number % 2:
+            timers.set(key, None)
+            timers.set(key, 10.0 + number)
+    turns = loop().turns
+    await asyncio.sleep(900)
+    assert fired == [(1.0, others[2]), (2.0, others[1]), (3.0, others[0])]
+    assert loop().turns - turns < 20
+    await asyncio.sleep(200)
+    assert fired[3:] == [(1_009.0, key)] and not timers._heap
+
+
+@virtual
+async def test_a_time_that_is_moved_ever_earlier_is_forgotten_now_and_then() -> None:
+    fired, key, others = list[Key](), Key(), [Key() for _ in range(3)]
+    timers: Timers[Key] = Timers(fired.append)
+    for other in others:
+        timers.set(other, 2_000.0)
+    sizes = set[int]()
+    for number in range(1_000):
+        timers.set(key, 1_999.0 - number)
         sizes.add(len(timers._heap))
     assert max(sizes) == 64 + 4 * len(timers)
-    await asyncio.sleep(900)
-    assert fired == others[::-1]
-    await asyncio.sleep(200)
-    assert fired[3:] == [key]
+    await asyncio.sleep(1_999)
+    assert fired == [key]
+    await asyncio.sleep(2)
+    assert fired[1:] == others
+
+
+@virtual
+async def test_what_was_removed_is_not_kept_for_long() -> None:
+    timers: Timers[Key] = Timers(lambda _key: None)
+    for number in range(1_000):
+        key = Key()
+        timers.set(key, 1_000.0 - number)
+        timers.set(key, None)
+        assert len(timers._queued) <= len(timers._heap) <= 64 + 4
+    timers.set(key, 500.0)
+    await asyncio.sleep(1_001)
+    assert len(timers) == len(timers._heap) == len(timers._queued) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.none() | st.integers(0, 12)), max_size=40))
+def test_a_key_fires_at_the_time_that_was_set_last(steps: list[tuple[int, int | None]]) -> None:
+    """A step a second: a key gets a time of so many seconds from now, or none."""
+    expected, due = set[tuple[int, float]](), dict[int, float]()
+    for now, (key, after) in enumerate(steps):
+        expected |= {(k, at) for k, at in due.items() if at <= now}
+        due = {k: at for k, at in due.items() if at > now}
+        due.pop(key, None)
+        if after is not None:
+            due[key] = now + 0.5 + after
+    expected |= set(due.items())
+
+    @virtual
+    async def seen() -> None:
+        fired = list[tuple[int, float]]()
+        timers: Timers[int] = Timers(lambda key: fired.append((key, loop().time())))
+        for now, (key, after) in enumerate(steps):
+            timers.set(key, None if after is None else now + 0.5 + after)
+            await asyncio.sleep(1)
+        await asyncio.sleep(20)
+        assert sorted(fired) == sorted(expected)
+
+    seen()
 
 
 @virtual
@@ -101,7 +161,8 @@ async def test_after_a_close_nothing_fires() -> None:
     timers.set(Key(), 1.0)
     armed = timers._handle
     timers.close()
-    assert len(timers) == len(timers._heap) == 0 and armed is not None and armed.cancelled()
+    assert len(timers) == len(timers._heap) == len(timers._queued) == 0
+    assert armed is not None and armed.cancelled()
     await asyncio.sleep(5)
     timers.set(key, 6.0)
     await asyncio.sleep(5)

@@ -15,6 +15,7 @@ from cursorkeeper.stream.store_service import info_of
 from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.stream.test_session import Stream, code
+from daemon.tests.support.outboxes import next_message
 from daemon.tests.support.whole import writer
 from daemon.tests.support.world import World, small
 
@@ -123,7 +124,7 @@ async def test_credit_comes_back_at_a_limit_without_a_confirmation() -> None:
                 assert 1 in stream.session._handles, "refused for want of credit"
             await asyncio.sleep(0)
             while stream.session.outbox._items:
-                message = await stream.session.outbox.next()
+                message = await next_message(stream.session.outbox)
                 assert message is not None and message.WhichOneof("message") != "durable"
             await asyncio.sleep(0.002)
 

@@ -43,6 +43,7 @@ from daemon.tests.runtime.test_chain_damage import DATA, Kept, kept
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.guards import guard
 from daemon.tests.support.machine_bench import Bench
+from daemon.tests.support.outboxes import next_message
 from daemon.tests.support.world import NAME
 
 
@@ -73,7 +74,7 @@ class Source:
     async def until(self, *kinds: str) -> None:
         async with asyncio.timeout(60):
             while not self.kinds or self.kinds[-1] not in kinds:
-                message = await self.session.outbox.next()
+                message = await next_message(self.session.outbox)
                 assert message is not None
                 kind = message.WhichOneof("message")
                 assert kind is not None

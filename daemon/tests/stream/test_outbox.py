@@ -8,6 +8,8 @@ from typing import Any
 
 import grpc
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cursorkeeper.access.callers import Shown
 from cursorkeeper.stream.outbox import Outbox, OutboxFull
@@ -62,12 +64,31 @@ async def test_cumulative_messages_are_merged_and_bounded() -> None:
     for seq in range(1, 10):
         outbox.put_durable(1, seq)
         outbox.put_credit(1, 100 * seq)
-    assert (await outbox.next()) == pb.KeeperMessage(durable=pb.Durable(handle=1, seq=9))
-    assert (await outbox.next()) == pb.KeeperMessage(credit=pb.Credit(handle=1, granted_bytes=900))
+    durable = pb.KeeperMessage(durable=pb.Durable(handle=1, seq=9))
+    credit = pb.KeeperMessage(credit=pb.Credit(handle=1, granted_bytes=900))
+    assert await outbox.next() == durable.SerializeToString()
+    assert await outbox.next() == credit.SerializeToString()
     for handle in range(3):
         outbox.put_durable(handle, 1)
     with pytest.raises(OutboxFull):
         await outbox.next()
+
+
+@given(
+    handle=st.integers(0, 2**32 - 1),
+    seq=st.integers(0, 2**64 - 1),
+    truncated=st.integers(0, 2**64 - 1),
+)
+async def test_cumulative_messages_are_those_of_protobuf(
+    handle: int, seq: int, truncated: int
+) -> None:
+    outbox = Outbox()
+    outbox.put_durable(handle, seq, truncated)
+    outbox.put_credit(handle, seq)
+    durable = pb.Durable(handle=handle, seq=seq, truncated_acks=truncated)
+    assert await outbox.next() == pb.KeeperMessage(durable=durable).SerializeToString()
+    credit = pb.Credit(handle=handle, granted_bytes=seq)
+    assert await outbox.next() == pb.KeeperMessage(credit=credit).SerializeToString()
 
 
 async def test_what_waits_leaves_in_groups_to_whoever_takes_them() -> None:
@@ -75,18 +96,18 @@ async def test_what_waits_leaves_in_groups_to_whoever_takes_them() -> None:
     for handle in range(1, 9):
         outbox.put_durable(handle, 5)
     assert (
-        await outbox.next_bytes()
+        await outbox.next()
         == pb.KeeperMessage(durable=pb.Durable(handle=1, seq=5)).SerializeToString()
     )
     outbox.group_messages_max = 3
-    sent = [await outbox.next_bytes() for _ in range(3)]
+    sent = [await outbox.next() for _ in range(3)]
     groups = [
         [part.durable.handle for part in pb.KeeperMessage.FromString(each or b"").group.messages]
         for each in sent
     ]
     assert groups == [[2, 3, 4], [5, 6, 7], []], "the last one goes as it is"
     outbox.close()
-    assert await outbox.next_bytes() is None
+    assert await outbox.next() is None
 
 
 async def test_a_message_waits_for_others_only_where_more_follows() -> None:
@@ -95,13 +116,13 @@ async def test_a_message_waits_for_others_only_where_more_follows() -> None:
     outbox.group_messages_max = 3
     outbox._gap = Gap(HOURS_MS)
     outbox.put_durable(1, 5)
-    await outbox.next_bytes()
+    await outbox.next()
     outbox.put_durable(1, 6)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(outbox.next_bytes(), 0.01)
+        await asyncio.wait_for(outbox.next(), 0.01)
     more[0] = False
     assert (
-        await outbox.next_bytes()
+        await outbox.next()
         == pb.KeeperMessage(durable=pb.Durable(handle=1, seq=6)).SerializeToString()
     )
 
@@ -112,9 +133,9 @@ async def test_hello_is_alone_whatever_waits_behind_it() -> None:
     hello = pb.KeeperMessage(hello=pb.Hello(name="k"))
     for message in (hello, PAUSE, PAUSE):
         outbox.put(message)
-    assert await outbox.next_bytes() == hello.SerializeToString()
+    assert await outbox.next() == hello.SerializeToString()
     assert (
-        await outbox.next_bytes()
+        await outbox.next()
         == pb.KeeperMessage(group=pb.KeeperGroup(messages=[PAUSE, PAUSE])).SerializeToString()
     )
 
@@ -136,7 +157,7 @@ async def test_a_state_is_not_gathered_in_one_group() -> None:
     outbox = Outbox()
     outbox.group_messages_max = 100
     outbox.put_state(1, messages())
-    assert await outbox.next_bytes() == parts[0].SerializeToString()
+    assert await outbox.next() == parts[0].SerializeToString()
     assert made == [0]
 
 
@@ -204,7 +225,7 @@ async def test_what_waits_is_bounded_by_bytes_too() -> None:
     for _ in range(3):  # read in between: nothing is counted that has left
         for _ in range(4):
             outbox.put(text)
-        assert [await outbox.next() for _ in range(4)] == [text] * 4
+        assert [await outbox.next() for _ in range(4)] == [text.SerializeToString()] * 4
     outbox.put(pb.KeeperMessage(refused=pb.Refused(handle=1, cursor="x" * 100_000)))
     assert (await outbox.next()) is not None, "one alone is bounded by itself"
     for _ in range(6):

@@ -26,6 +26,7 @@ from cursorkeeper.stream.wire import source_message
 from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.runtime.virtual import until, virtual
 from daemon.tests.support.guards import guard
+from daemon.tests.support.outboxes import next_message
 from daemon.tests.support.world import World, small
 
 TOPIC = "persistent://t/ns/session"
@@ -59,7 +60,7 @@ class Stream:
     async def until(self, kind: str) -> Any:
         async with asyncio.timeout(60):
             while True:
-                message = await self.session.outbox.next()
+                message = await next_message(self.session.outbox)
                 assert message is not None
                 if message.WhichOneof("message") == kind:
                     return getattr(message, kind)
@@ -98,7 +99,7 @@ async def test_a_takeover_drops_the_rest_of_a_state() -> None:
         )
     )
     await second.until("reset_done")
-    message = await again.session.outbox.next()
+    message = await next_message(again.session.outbox)
     assert message is not None and message.WhichOneof("message") == "deposed", (
         "no part of what is another state by now"
     )
@@ -195,7 +196,7 @@ async def test_a_forgotten_generation_is_refused_and_nothing_is_confirmed() -> N
             "reset_cursor": pb.ResetCursor(handle=1, seq=1, target=pb.Position(ledger=5, entry=1)),
         }
         stream.send(**{kind: messages[kind]})
-        message = await stream.session.outbox.next()
+        message = await next_message(stream.session.outbox)
         assert message is not None and message.WhichOneof("message") == "refused", kind
         refused = message.refused
         assert (code(refused), refused.message, refused.remedy) == (
@@ -499,7 +500,7 @@ async def test_what_is_told_of_many_cursors_leaves_in_few_messages() -> None:
     sent: list[list[pb.KeeperMessage]] = []
 
     async def read() -> None:
-        while (raw := await session.outbox.next_bytes()) is not None:
+        while (raw := await session.outbox.next()) is not None:
             message = pb.KeeperMessage.FromString(raw)
             sent.append(list(message.group.messages) if message.HasField("group") else [message])
 

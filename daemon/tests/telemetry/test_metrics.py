@@ -17,6 +17,7 @@ from cursorkeeper.telemetry.metrics import DaemonTelemetry
 from cursorkeeper_client._proto import acks_pb2 as pb
 from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.guards import guard
+from daemon.tests.support.outboxes import next_message
 from daemon.tests.support.world import Source, World, acks
 
 
@@ -94,10 +95,9 @@ async def test_opens_recoveries_and_refusals() -> None:
 
     async def answered(kind: str) -> None:
         async with asyncio.timeout(60):
-            while (message := await session.outbox.next()) is not None and message.WhichOneof(
-                "message"
-            ) != kind:
-                pass
+            while (message := await next_message(session.outbox)) is not None:
+                if message.WhichOneof("message") == kind:
+                    break
 
     def ask(handle: int, **more: bool) -> None:
         send(
