@@ -28,7 +28,7 @@ import numpy as np
 
 from bench.rows import Row, quantile
 from cursorkeeper.demo.processes import DaemonProcess
-from cursorkeeper.demo.stack import BOTH_COMPILERS, LocalCluster, Standalone
+from cursorkeeper.demo.stack import LocalCluster, Standalone
 from cursorkeeper_client import Acks, LedgerAcks
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.columns import ack_batch, encode_acks, source_message_of
@@ -105,7 +105,8 @@ def _systems(
     folder: Path, stack: Standalone, cursors: int
 ) -> Iterator[tuple[tuple[str, str], list[int]]]:
     """Yields the addresses of gateway and ZooKeeper, and the processes of all systems. Ten thousand
-    cursors have them as processes of their own.
+    cursors have them as processes of their own, with Java's quick compiler alone: in half a minute
+    the other one of five processes takes more than what it makes faster.
     """
     if cursors <= ONE_PROCESS_MAX:
         yield (stack.gateway, stack.zookeeper), [stack.pid]
@@ -114,7 +115,6 @@ def _systems(
             folder / "cluster",
             session_ms=30_000,
             heap_mib=HEAP_MIB,
-            java_options=BOTH_COMPILERS,
         ) as apart:
             processes = (apart.zookeeper, *apart.bookies, *apart.gateways)
             yield (apart.gateway, apart.zookeeper_address), [one.pid for one in processes]

@@ -54,8 +54,10 @@ GROUP = "cursorkeeper.core.machine_code"
 """All modules are in one library of this name, and what is imported are small files that open it:
 a module calls another's functions as it calls its own, and their code stands together.
 """
-OWN_CALLS = "-fno-semantic-interposition -fno-plt -fvisibility=hidden"
-"""No other library takes the place of what is called in this one, so it is called directly."""
+OWN_CALLS = ["-fno-semantic-interposition", "-fno-plt", "-fvisibility=hidden"]
+"""No other library takes the place of what is called in this one, so it is called directly. Beside
+the flags of the interpreter, for which CFLAGS would be instead of them.
+"""
 _SPELLED = {
     "@frozen": "@dataclasses.dataclass(frozen=True, init=False)",
     "@component": "@dataclasses.dataclass(eq=False, repr=False, init=False)",
@@ -242,23 +244,21 @@ def build(files: list[str]) -> str:
     """In a process of its own: setuptools and mypyc work in the current folder. What went wrong;
     empty: nothing.
     """
+    headers = Path("build", *GROUP.split(".")[:-1])  # mypyc itself does not look there
     code = (
         "import sys; from mypyc.build import mypycify; from setuptools import setup; "
-        "setup(name='cursorkeeper', packages=[], ext_modules=mypycify("
-        "['--config-file=', '--ignore-missing-imports', *sys.argv[1:]], "
-        f"group_name='{GROUP}', multi_file=True, opt_level='1', debug_level='0'), "
+        "made = mypycify(['--config-file=', '--ignore-missing-imports', *sys.argv[1:]], "
+        f"group_name='{GROUP}', multi_file=True, opt_level='1', debug_level='0')\n"
+        "for one in made:\n"
+        f"    one.extra_compile_args += {OWN_CALLS!r}\n"
+        f"    one.include_dirs.append('{headers}')\n"
+        "setup(name='cursorkeeper', packages=[], ext_modules=made, "
         f"script_args=['-q', 'build_ext', '--build-lib', 'out', '-j{os.cpu_count() or 1}'])"
     )
-    headers = Path("build", *GROUP.split(".")[:-1])  # mypyc itself does not look there
     done = subprocess.run(
         [sys.executable, "-c", code, *files],
         cwd=WORK,
-        env={
-            **os.environ,
-            "CFLAGS": f"{os.environ.get('CFLAGS', '')} {OWN_CALLS} -I{headers}",
-            "MYPYPATH": str(ROOT / "clients"),
-            "PYTHONPATH": "",
-        },
+        env={**os.environ, "MYPYPATH": str(ROOT / "clients"), "PYTHONPATH": ""},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

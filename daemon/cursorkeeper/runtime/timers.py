@@ -22,8 +22,8 @@ class Timers(Generic[K]):
         self._fire, self._loop = fire, asyncio.get_running_loop()
         self._heap: list[tuple[float, int, K]] = []
         self._times: dict[K, float] = {}
-        self._queued: dict[K, float] = {}
-        """When a key is looked at: not after its time."""
+        self._queued: dict[K, tuple[float, int]] = {}
+        """When a key is looked at, not after its time, and the number of that in the heap."""
         self._count = 0
         self._handle: asyncio.TimerHandle | None = None
         self._runs_at_s = 0.0
@@ -39,21 +39,21 @@ class Timers(Generic[K]):
             return
         self._times[key] = at
         queued = self._queued.get(key)
-        if queued is None or at < queued:
+        if queued is None or at < queued[0]:
             self._queue(key, at)
             if len(self._heap) > 64 + 4 * len(self._times):
                 self._tidy()
             self._arm()
 
     def _queue(self, key: K, at: float) -> None:
-        self._queued[key] = at
         self._count += 1
+        self._queued[key] = (at, self._count)
         heapq.heappush(self._heap, (at, self._count, key))
 
     def _tidy(self) -> None:
         """Forgets what was moved earlier, or removed."""
-        self._queued = {k: t for k, t in self._queued.items() if k in self._times}
-        self._heap = [(t, n, k) for t, n, k in self._heap if self._queued.get(k) == t]
+        self._queued = {key: at for key, at in self._queued.items() if key in self._times}
+        self._heap = [(at, number, key) for key, (at, number) in self._queued.items()]
         heapq.heapify(self._heap)
 
     def close(self) -> None:
@@ -79,8 +79,9 @@ class Timers(Generic[K]):
         self._handle = None
         now = self._loop.time()
         while self._heap and self._heap[0][0] <= now:
-            looked_at, _, key = heapq.heappop(self._heap)
-            if self._queued.get(key) != looked_at:
+            _, number, key = heapq.heappop(self._heap)
+            queued = self._queued.get(key)
+            if queued is None or queued[1] != number:
                 continue  # it was moved earlier
             del self._queued[key]
             at = self._times.get(key)

@@ -105,6 +105,10 @@ class _FlushCollector(Collector):
     def __init__(self, seconds: _Observed, bytes_of: Mapping[str, _Observed]) -> None:
         self._seconds, self._bytes_of = seconds, bytes_of
 
+    def describe(self) -> Iterator[Metric]:
+        """Its names are known, so that a page can be asked for them alone."""
+        return self.collect()
+
     def collect(self) -> Iterator[Metric]:
         seconds = HistogramMetricFamily(
             f"{PREFIX}append_seconds", "From sending a record to its ack by the quorum."

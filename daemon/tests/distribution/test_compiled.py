@@ -69,6 +69,13 @@ def test_a_copy_that_was_cut_off_is_not_used(tmp_path: Path) -> None:
     assert run(WHERE, tmp_path) == (0, str(copied / "core/state.py"))
 
 
+@pytest.mark.skipif(not compiled.IS_COMPILED, reason="make compiled was not run, or cannot")
+def test_it_is_compiled_with_the_flags_of_the_interpreter() -> None:
+    """Among them is that Python's own checks are left out, which end the process."""
+    (library,) = (compiled.HERE / "_compiled").rglob("machine_code__mypyc*.so")
+    assert b"PyInit" in library.read_bytes() and b"__assert_fail" not in library.read_bytes()
+
+
 def test_machine_code_of_other_modules_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be used for ever, with fewer modules than this release translates."""
     before = compiled.digest()
@@ -95,7 +102,7 @@ else:
 
 
 def test_threads_expand_each_with_a_decompressor_of_its_own() -> None:
-    """A class of the C library is not honoured by a compiled one: `codec` runs as it is."""
+    """A class of the C library is not honoured by a compiled one: `coders` runs as it is."""
     bodies = [bytes([number]) * 50_000 + os.urandom(50_000) for number in range(8)]
     packed = [codec.compress(body, codec.Codec.ZSTD, 3) for body in bodies]
     assert all(used is codec.Codec.ZSTD for used, _ in packed)

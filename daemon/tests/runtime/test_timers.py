@@ -116,6 +116,24 @@ async def test_a_time_that_is_moved_ever_earlier_is_forgotten_now_and_then() -> 
 
 
 @virtual
+async def test_a_time_that_comes_back_is_in_the_heap_once() -> None:
+    fired, keys = list[Key](), [Key() for _ in range(20)]
+    timers: Timers[Key] = Timers(fired.append)
+    for round_ in range(20):
+        for key in keys:
+            timers.set(key, 1_000.0)
+            timers.set(key, round_ + 0.5)
+        await asyncio.sleep(1)
+        for key in keys:
+            timers.set(key, 1_000.0)
+        assert len(timers._heap) <= 64 + 4 * len(timers)
+    timers._tidy()
+    assert len(timers._heap) == len(keys)
+    await asyncio.sleep(1_000)
+    assert fired == 20 * keys + keys
+
+
+@virtual
 async def test_what_was_removed_is_not_kept_for_long() -> None:
     timers: Timers[Key] = Timers(lambda _key: None)
     for number in range(1_000):
