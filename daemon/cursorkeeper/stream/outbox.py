@@ -45,7 +45,7 @@ class Outbox:
     `BYTES_PER_MESSAGE` bytes, or one alone. `on_overflow` is called once, from the event loop and
     never from within a put. `group_messages_max`: so many messages the source takes in one group, 0
     until its Hello says so. `more_follows`: whether more is to be told shortly, for which a message
-    waits a little.
+    waits a little longer.
     """
 
     def __init__(
@@ -126,8 +126,7 @@ class Outbox:
         if self.group_messages_max > 1:
             while not (self._items or self._closed or self.overflowed):
                 await self._wait()
-            if self._more_follows():
-                await self._gap.wait()
+            await self._gap.wait(follows=self._more_follows())
         while (message := self._take()) is None and not self._closed:
             await self._wait()
         if message is None:

@@ -18,10 +18,11 @@ from cursorkeeper.stream.session import Session
 from cursorkeeper_client._proto import acks_pb2 as pb
 from cursorkeeper_client.ack_stream.groups import GROUP_BYTES
 from cursorkeeper_client.gap import Gap
+from daemon.tests.runtime.virtual import virtual
 from daemon.tests.support.guards import guard
+from daemon.tests.support.outboxes import next_message
 from daemon.tests.support.world import World
 
-HOURS_MS = 1e7
 PAUSE = pb.KeeperMessage(pause=pb.Pause(handle=1))
 
 
@@ -110,21 +111,28 @@ async def test_what_waits_leaves_in_groups_to_whoever_takes_them() -> None:
     assert await outbox.next() is None
 
 
-async def test_a_message_waits_for_others_only_where_more_follows() -> None:
-    more = [True]
+@virtual
+async def test_a_message_waits_for_others_the_longer_if_more_follows() -> None:
+    more, now = [True], asyncio.get_running_loop().time
     outbox = Outbox(more_follows=lambda: more[0])
     outbox.group_messages_max = 3
-    outbox._gap = Gap(HOURS_MS)
-    outbox.put_durable(1, 5)
-    await outbox.next()
-    outbox.put_durable(1, 6)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(outbox.next(), 0.01)
+    outbox._gap = Gap(5.0)
+
+    async def waits(seq: int) -> float:
+        outbox.put_durable(1, seq)
+        began = now()
+        sent = await next_message(outbox)
+        assert sent is not None and sent.durable.seq == seq
+        return round(now() - began, 6)
+
+    assert await waits(5) == 0.0, "the first one"
+    assert await waits(6) == 0.005
     more[0] = False
-    assert (
-        await outbox.next()
-        == pb.KeeperMessage(durable=pb.Durable(handle=1, seq=6)).SerializeToString()
-    )
+    assert await waits(7) == 0.001, "who sent one just now"
+    await asyncio.sleep(0.0004)
+    assert await waits(8) == 0.0006
+    await asyncio.sleep(0.002)
+    assert await waits(9) == 0.0
 
 
 async def test_hello_is_alone_whatever_waits_behind_it() -> None:
