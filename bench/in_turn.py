@@ -61,6 +61,7 @@ async def _run(stack: Standalone) -> list[Row]:
             ),
             Row("in_turn", case, "daemon's CPU", found["cores"], "cores"),
             Row("in_turn", case, "source's CPU", found["source_cores"], "cores"),
+            Row("in_turn", case, "source hears in a second", found["heard_per_s"], "messages"),
         ]
     return rows
 
@@ -136,7 +137,7 @@ async def _source(address: str, daemon_pid: int, pattern: str) -> None:
     if pattern != "single":
         load.send_all()
     await _for(load, WARM_UP_S)
-    began, durable = load.now(), load.durable
+    began, durable, heard = load.now(), load.durable, _heard(load)
     daemon_s, own_s = cpu_s(daemon_pid), cpu_s(os.getpid())
     await _for(load, LOAD_S)
     took_s, count = load.now() - began, load.durable - durable
@@ -146,9 +147,14 @@ async def _source(address: str, daemon_pid: int, pattern: str) -> None:
         "us": 1e6 * daemon_s / max(1, count),
         "cores": daemon_s / took_s,
         "source_cores": own_s / took_s,
+        "heard_per_s": (_heard(load) - heard) / took_s,
     }
     print(json.dumps(found), flush=True)
     load.leave()
+
+
+def _heard(load: InTurn) -> int:
+    return sum(stream.heard for stream in load.streams)
 
 
 async def _for(load: InTurn, seconds: float) -> None:

@@ -263,6 +263,8 @@ class Stream:
         self._wake = asyncio.Event()
         self.hello: asyncio.Future[pb.Hello] = asyncio.get_running_loop().create_future()
         self.group_messages_max = 1
+        self.heard = 0
+        """Messages of gRPC, with all that is in them."""
         self.tasks: list[asyncio.Future[None]] = []
 
     async def connect(self) -> pb.Hello:
@@ -298,6 +300,7 @@ class Stream:
 
     async def _read(self, call: Any) -> None:
         async for raw in call:
+            self.heard += 1
             self._hear(self, pb.KeeperMessage.FromString(raw))
 
     def put(self, message: bytes) -> None:

@@ -24,10 +24,12 @@ opened on one stream.
 MESSAGES_MAX = MESSAGES_PER_CURSOR * 10_000
 BYTES_PER_MESSAGE = 512
 """On average: a refusal names its cursor twice, and a name has at most 1,024 bytes."""
-_HELLO = b"\x0a"
-"""What a serialised KeeperMessage with a Hello begins with."""
-_DURABLE, _CREDIT = 5, 6
-"""Fields of KeeperMessage."""
+_OF_BYTES = 2
+"""How protobuf writes a message within a message: its field, shifted by three, and this."""
+_HELLO = bytes([pb.KeeperMessage.HELLO_FIELD_NUMBER << 3 | _OF_BYTES])
+"""With it a KeeperMessage begins that is a Hello."""
+_DURABLE = pb.KeeperMessage.DURABLE_FIELD_NUMBER
+_CREDIT = pb.KeeperMessage.CREDIT_FIELD_NUMBER
 Item = bytes | tuple[int, Iterator[pb.KeeperMessage]] | tuple[str, int]
 """A serialised message; a handle and the messages of its state; or which number of a handle is to
 be told.
@@ -195,4 +197,4 @@ def _numbers(kind: int, numbers: tuple[int, ...]) -> bytes:
         if number:
             body.append(field << 3)
             leb.append(body, number)
-    return bytes((kind << 3 | 2, len(body))) + body
+    return bytes((kind << 3 | _OF_BYTES, len(body))) + body

@@ -43,9 +43,9 @@ SILENT_S = 30
 WRITERS = 200
 IN_FLIGHT_MAX_BYTES = 40 << 20
 """An eighth of the memory, and one message on top."""
-APPENDS = 150
 CUT_OFF_MAX = 5
 """So often a reader that reads is cut off at most, on a machine that has much else to do."""
+APPENDS = 150
 """Of the well-behaved client while the others do their worst."""
 APPEND_MAX_S = 60.0
 """Of one of them: generous, for a busy machine. Before there were budgets they never came back."""
