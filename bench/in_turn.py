@@ -86,7 +86,8 @@ class InTurn(Load):
     """Each cursor sends when its last message is durable; of single acks, all when all are."""
 
     def __init__(self, pattern: str) -> None:
-        super().__init__(pattern, CURSORS, f"persistent://bench/ns/turn-{pattern}")
+        own = f"persistent://bench/ns/turn-{pattern}-{os.getpid()}"  # acks of no run before
+        super().__init__(pattern, CURSORS, own)
         self._bodies = [self._body(number) for number in range(BODIES)]
         self.durable = self._waiting = 0
         self.goes_on = False

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 
 import numpy as np
 from pyroaring import BitMap
@@ -16,18 +16,16 @@ from cursorkeeper.core.positions import Position
 from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import Partial
 
-NO_RANGES: U32 = np.empty(0, dtype=np.uint32)
-
 
 @frozen
 class LedgerColumns:
     """Acks of one data ledger: never changed. `entries` were sent one by one, `bitmap` as a set.
-    `ranges` is flat: first, last (inclusive), first, last, ...
+    `ranges` is flat: first, last (inclusive), first, last, ...; None: there are none.
     """
 
     ledger: int
     entries: Entries = NONE
-    ranges: U32 = field(default_factory=lambda: NO_RANGES)
+    ranges: U32 | None = None
     partials: tuple[tuple[int, Partial], ...] = ()
     bitmap: BitMap | None = None
 
@@ -57,7 +55,7 @@ def count_acks(ledgers: tuple[LedgerColumns, ...], mark_delete: Position | None 
     total = 0 if mark_delete is None else 1
     for columns in ledgers:
         total += len(columns.entries) + len(columns.partials)
-        if columns.ranges.size:
+        if columns.ranges is not None:
             wide = columns.ranges.astype(np.int64)
             total += int((wide[1::2] - wide[0::2] + 1).sum())
         if columns.bitmap is not None:

@@ -14,7 +14,7 @@ from cursorkeeper.core.ownership import Ownership
 from cursorkeeper.core.shape import component
 from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.table import WritePhase, WriterPhase
-from cursorkeeper.core.turn import Turn, earliest
+from cursorkeeper.core.turn import Turn, earlier
 from cursorkeeper.core.writer import Writer
 
 _ASKING = (WriterPhase.CREATING, WriterPhase.CHECKING, WriterPhase.ENDING)
@@ -57,7 +57,7 @@ class Evidence:
         waited = self.waited_at_s
         if waited is None:
             return None
-        first = earliest(self._of_writer_s(), self._of_footer_s(), self._of_chain_s())
+        first = earlier(earlier(self._of_writer_s(), self._of_footer_s()), self._of_chain_s())
         return None if first is None else max(waited, first)
 
     @property

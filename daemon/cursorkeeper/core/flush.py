@@ -15,7 +15,7 @@ from cursorkeeper.core.questions import Questions
 from cursorkeeper.core.shape import component
 from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.table import LIVE, State
-from cursorkeeper.core.turn import Turn, earliest
+from cursorkeeper.core.turn import Turn, earlier
 from cursorkeeper.core.writer import Writer
 
 
@@ -106,7 +106,7 @@ class Flush:
     @property
     def wake_at_s(self) -> float | None:
         """When `drive` has something to do, given room."""
-        return earliest(self._flush_at_s(at_once=False), self._snapshots.write_at_s)
+        return earlier(self._flush_at_s(at_once=False), self._snapshots.write_at_s)
 
     def is_due(self, *, at_once: bool, now: float) -> bool:
         """Whether `drive` appends at this time; `at_once`: in a Tick that says so."""

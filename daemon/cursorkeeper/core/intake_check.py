@@ -41,10 +41,9 @@ def _bytes_more(
     and each of them apart. `high_water` with them, `known` without them; `acks`: what the state has
     of the ledger.
     """
-    apart, partials = (
-        ACK_BYTES * (len(columns.entries) + columns.ranges.size // 2),
-        PARTIAL_BYTES * len(columns.partials),
-    )
+    apart, partials = ACK_BYTES * len(columns.entries), PARTIAL_BYTES * len(columns.partials)
+    if columns.ranges is not None:
+        apart += ACK_BYTES * (columns.ranges.size // 2)
     if columns.bitmap is not None:
         apart += columns.bitmap.__sizeof__()
     if acks is not None:  # a container that is full of mixed entries does not grow any more
@@ -141,7 +140,7 @@ class IntakeCheck:
 
     def _highest(self, columns: LedgerColumns) -> int:
         highest = last_of(columns.entries) if columns.entries else -1
-        if columns.ranges.size:
+        if columns.ranges is not None and columns.ranges.size:
             if columns.ranges.size % 2:
                 raise self._refuse(
                     Refusal.BAD_MESSAGE,

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import field
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from pyroaring import BitMap
 
@@ -48,12 +48,12 @@ class LedgerAcks:
 
     def measured_bytes(self) -> int:
         """About how much memory it takes now."""
-        holes = self.holes
-        return (
-            LEDGER_BYTES
-            + holes.__sizeof__()
-            + CONTAINER_BYTES * min(containers_below(self.high_water), len(holes))
-        )
+        holes, containers = self.holes, containers_below(self.high_water)
+        if containers > 1:
+            containers = min(containers, len(holes))
+        elif not holes:  # how many there are is not asked: all runs would be looked at
+            containers = 0
+        return LEDGER_BYTES + holes.__sizeof__() + CONTAINER_BYTES * containers
 
     def grow(self, high_water: int) -> None:
         """Entries up to the new high water become known as un-acked."""
@@ -96,18 +96,26 @@ class LedgerAcks:
         if between <= RUNS_MAX * containers and holes.__sizeof__() > runs_bytes + BITS_BYTES // 2:
             holes.run_optimize()
 
-    def _ack_few(self, entries: tuple[int, ...]) -> tuple[int, ...]:
+    def _ack_few(self, entries: tuple[Any, ...]) -> tuple[int, ...]:
         """One by one: a set operation copies the container, which costs as much as some thirty of
-        these.
+        these. Nearly always all of them are new. Numbers are handed on as the objects that they
+        are: machine code would make others of them.
         """
-        holes = self.holes
-        fresh = [entry for entry in entries if entry in holes]
-        for entry in fresh:
-            holes.discard(entry)
+        holes, new = self.holes, 0
+        fresh: tuple[Any, ...] = entries
+        try:
+            for entry in entries:
+                holes.remove(entry)
+                new += 1
+        except KeyError:
+            rest = [entry for entry in entries[new + 1 :] if entry in holes]
+            for entry in rest:
+                holes.discard(entry)
+            fresh = (*entries[:new], *rest)
         self._cuts += len(fresh)
         if self._cuts > CUTS_MAX:
             self.settle()
-        return entries if len(fresh) == len(entries) else tuple(fresh)
+        return fresh
 
     def settle(self) -> None:
         """Each entry that was taken out by itself may have cut a run in two, and nobody has looked

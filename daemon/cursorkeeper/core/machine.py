@@ -51,7 +51,7 @@ from cursorkeeper.core.shape import extended, frozen
 from cursorkeeper.core.snapshots import Snapshots
 from cursorkeeper.core.state import AckState
 from cursorkeeper.core.table import ENDED, LIVE, OPENING, OWNING, State, WriterPhase, is_handled
-from cursorkeeper.core.turn import Counters, Turn, earliest
+from cursorkeeper.core.turn import Counters, Turn, earlier, earliest
 from cursorkeeper.core.whole_form import StateWriter, WholeForm
 from cursorkeeper.core.writer import Writer
 
@@ -363,7 +363,7 @@ class CursorMachine:
         """
         if self._is_steady:
             away = None if self.flow.progress.is_clear else self.evidence.away_at_s
-            return earliest(self.writer.retry_at_s, self.snapshots.start_at_s, away)
+            return earlier(earlier(self.writer.retry_at_s, self.snapshots.start_at_s), away)
         state = self.life.state
         times = [self.ownership.commit.retry_at_s, self.writer.retry_at_s, self.proof.wake_at_s]
         if state in OPENING:

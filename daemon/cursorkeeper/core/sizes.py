@@ -54,9 +54,11 @@ _LEB_STEPS: Final = (1 << 7, 1 << 14, 1 << 21, 1 << 28)
 
 def leb_size(n: int) -> int:
     """Bytes of the minimal unsigned LEB128 of `n`."""
-    if n < 0x80:
-        return 1
-    return (n.bit_length() + 6) // 7
+    size = 1
+    while n > 0x7F:
+        n >>= 7
+        size += 1
+    return size
 
 
 def record_body_bytes_max(max_entry_bytes: int) -> int:

@@ -179,7 +179,11 @@ class AckState:
         columns: dict[int, list[LedgerColumns]] = {}
         for batch in batches:
             for part in batch.ledgers:
-                columns.setdefault(part.ledger, []).append(part)
+                parts = columns.get(part.ledger)
+                if parts is None:
+                    columns[part.ledger] = [part]
+                else:
+                    parts.append(part)
         acks: dict[int, Entries] = {}
         partials: dict[PartialKey, Partial] = {}
         for ledger in sorted(columns):
@@ -469,9 +473,7 @@ class AckState:
         """Mark-delete takes the longest acked prefix; it crosses only where the layout names the
         next ledger.
         """
-        ledger, entry = self.mark_delete
-        at = Position(ledger, entry)
-        best = at
+        at = best = self.mark_delete
         while True:
             acks = self.ledgers.get(at.ledger)
             if acks is not None:
@@ -491,11 +493,11 @@ class AckState:
 def _entries_of(parts: list[LedgerColumns]) -> Entries:
     """The union, which may be the set of a part: it must not be changed."""
     first = parts[0]
-    if len(parts) == 1 and first.bitmap is None and not first.ranges.size:
+    if len(parts) == 1 and first.bitmap is None and first.ranges is None:
         return first.entries
     sets: list[Entries] = [part.entries for part in parts]
     sets += [part.bitmap for part in parts if part.bitmap is not None]
-    ranges = [part.ranges for part in parts if part.ranges.size]
+    ranges = [part.ranges for part in parts if part.ranges is not None]
     if ranges:
         pairs = np.concatenate(ranges).astype(np.int64)
         sets.append(containers.from_runs(pairs[0::2], pairs[1::2]))

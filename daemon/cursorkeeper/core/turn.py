@@ -14,6 +14,13 @@ from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.shape import component
 
 
+def earlier(first: float | None, second: float | None) -> float | None:
+    """The one that is set and comes first; None: neither is set."""
+    if first is None or (second is not None and second < first):
+        return second
+    return first
+
+
 def earliest(*times: float | None) -> float | None:
     """The first of those that are set; None: none is."""
     first = None

@@ -66,12 +66,20 @@ def decode(body: bytes) -> Delta:
 
 
 def _append_acks(out: bytearray, acks: Mapping[int, Entries]) -> None:
-    leb.append(out, len(acks))
+    few: list[int] = []  # what comes next, as numbers of a byte each
+    leb.put(few, len(acks))
     previous = 0
     for ledger in sorted(acks):
-        leb.append(out, ledger - previous)
-        sections.append(out, acks[ledger])
+        leb.put(few, ledger - previous)
+        entries = acks[ledger]
+        if entries and isinstance(entries, tuple):
+            sections.put(few, entries)
+        else:
+            out += bytes(few)
+            few.clear()
+            sections.append(out, entries)
         previous = ledger
+    out += bytes(few)
 
 
 def _read_acks(

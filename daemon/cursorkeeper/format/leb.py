@@ -33,6 +33,18 @@ def append(out: bytearray, n: int) -> None:
     out.append(n)
 
 
+def put(out: list[int], n: int) -> None:
+    """The same as numbers of a byte each. Machine code adds to a list in a tenth of the time that a
+    bytearray takes; for what is a few bytes. Raises ValueError.
+    """
+    if n < 0 or n > U64_MAX:
+        raise ValueError(f"{n} has no unsigned 64-bit LEB128")
+    while n > 0x7F:
+        out.append(n & 0x7F | 0x80)
+        n >>= 7
+    out.append(n)
+
+
 def read(data: bytes, pos: int) -> tuple[int, int]:
     """The number at `pos` and the place after it.
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from cursorkeeper.core import containers
-from cursorkeeper.core.entries import Entries
+from cursorkeeper.core.entries import Entries, as_set
 from cursorkeeper.core.errors import DamageError
 from cursorkeeper.core.shape import direct
 from cursorkeeper.core.sizes import leb_sizes_total, run_lengths, section_sizes
@@ -50,6 +50,11 @@ class Mode(IntEnum):
     BITS = 2
 
 
+_GAPS: Final = 0
+_RUNS: Final = 1
+_BITS: Final = 2
+"""The same as plain numbers."""
+
 Members = NDArray[np.uint32]
 
 
@@ -63,13 +68,20 @@ def append(out: bytearray, values: Entries) -> None:
     out += body
 
 
+def put(out: list[int], values: tuple[int, ...]) -> None:
+    """The same of a few, not none, as numbers of a byte each."""
+    mode, first, body = _short(list(values))
+    leb.put(out, len(body) << 2 | mode)
+    leb.put(out, first)
+    out += body
+
+
 def encode(values: Entries) -> tuple[Mode, int, bytes]:
     """The smallest form: mode, first member, body."""
-    if isinstance(values, tuple):
-        return _encode_short(list(values))
-    count = len(values)
+    values, count = as_set(values), len(values)
     if count <= SHORT:
-        return _encode_short(list(values))
+        mode, first, body = _short(values.to_array().tolist())
+        return Mode(mode), first, bytes(body)
     first = values.min()
     if values.max() - first + 1 == count:
         return _encode_run(first, count)
@@ -105,13 +117,15 @@ def _encode_run(first: int, count: int) -> tuple[Mode, int, bytes]:
     return Mode.RUNS, first, bytes(out)
 
 
-def _encode_short(members: list[int]) -> tuple[Mode, int, bytes]:
-    """Of acks here and there the gaps are smallest, and nothing else need be looked at: a run takes
-    a byte at least.
+def _short(members: list[int]) -> tuple[int, int, list[int]]:
+    """The mode, the first member, and the body as numbers of a byte each. Of acks here and there
+    the gaps are smallest, and nothing else need be looked at: a run takes a byte at least.
     """
     first = previous = members[0]
-    gaps, jumps = bytearray(), 0
-    for member in members[1:]:
+    gaps: list[int] = []
+    jumps = 0
+    for at in range(1, len(members)):
+        member = members[at]
         gap = member - previous - 1
         previous = member
         if gap:
@@ -122,33 +136,34 @@ def _encode_short(members: list[int]) -> tuple[Mode, int, bytes]:
         gaps.append(gap)
     bits_size = (previous - first) // 8 + 1
     if len(gaps) <= 2 * jumps + 1 and len(gaps) <= bits_size:
-        return Mode.GAPS, first, bytes(gaps)
+        return _GAPS, first, gaps
     runs = _runs_of(members)
     if len(gaps) <= len(runs) and len(gaps) <= bits_size:
-        return Mode.GAPS, first, bytes(gaps)
+        return _GAPS, first, gaps
     if len(runs) <= bits_size:
-        return Mode.RUNS, first, bytes(runs)
+        return _RUNS, first, runs
     bits = 0
     for member in members:
         bits |= 1 << (member - first)
-    return Mode.BITS, first, bits.to_bytes(bits_size, "little")
+    return _BITS, first, list(bits.to_bytes(bits_size, "little"))
 
 
-def _runs_of(members: list[int]) -> bytearray:
+def _runs_of(members: list[int]) -> list[int]:
     """LEB128 numbers in turn: members of a run less one, width of the gap behind it less one; the
     last is a run. `members` grow.
     """
-    out, more, previous = bytearray(), 0, members[0]
+    out: list[int] = []
+    more, previous = 0, members[0]
     for member in members[1:]:
         gap = member - previous - 1
         previous = member
         if gap:
-            leb.append(out, more)
-            leb.append(out, gap - 1)
+            leb.put(out, more)
+            leb.put(out, gap - 1)
             more = 0
         else:
             more += 1
-    leb.append(out, more)
+    leb.put(out, more)
     return out
 
 

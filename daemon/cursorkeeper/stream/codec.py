@@ -15,7 +15,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from cursorkeeper.core import bitmaps, containers
-from cursorkeeper.core.batch import NO_RANGES, AckBatch, LedgerColumns, count_acks
+from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.bitmaps import U32
 from cursorkeeper.core.entries import FEW, NONE, Entries, of_few
 from cursorkeeper.core.errors import Refusal, RefusedError
@@ -50,7 +50,7 @@ _PART_BYTES_MIN = 2
 _SHORT = 128
 """Up to so many numbers become a set faster from a tuple than from an array."""
 _U32_BYTES = 4
-_UNPACKED = [struct.Struct(f"<{count}I") for count in range(_SHORT + 1)]
+_UNPACK = [struct.Struct(f"<{count}I").unpack for count in range(_SHORT + 1)]
 
 
 def refused(message: str, remedy: str, code: Refusal = Refusal.BAD_MESSAGE) -> RefusedError:
@@ -171,7 +171,7 @@ def _columns(part: pb.LedgerAcks) -> LedgerColumns:
     return LedgerColumns(
         ledger,
         ones,
-        _u32(ranges) if ranges else NO_RANGES,
+        _u32(ranges) if ranges else None,
         tuple([(p.entry, _partial(p, ledger)) for p in sent]) if sent else (),
         _bitmap(roaring) if roaring else None,
     )
@@ -181,7 +181,7 @@ def _unpacked(entries: bytes) -> Entries:
     """An array of u32 whose order and repeats mean nothing."""
     count = len(entries) // _U32_BYTES
     return (
-        _short(_UNPACKED[count].unpack(entries))
+        _short(_UNPACK[count](entries))
         if count <= _SHORT
         else bitmaps.from_unsorted(np.frombuffer(entries, "<u4").astype(np.uint32, copy=False))
     )

@@ -192,9 +192,10 @@ def _numbers(kind: int, numbers: tuple[int, ...]) -> bytes:
     """A KeeperMessage of this field, which has these numbers, from its field 1 on. A source has one
     for each flush of each of its cursors, and an object of protobuf takes four times as long.
     """
-    body = bytearray()
+    body = [kind << 3 | _OF_BYTES, 0]
     for field, number in enumerate(numbers, 1):
         if number:
             body.append(field << 3)
-            leb.append(body, number)
-    return bytes((kind << 3 | _OF_BYTES, len(body))) + body
+            leb.put(body, number)
+    body[1] = len(body) - 2
+    return bytes(body)

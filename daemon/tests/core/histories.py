@@ -50,7 +50,12 @@ class Acked:
             )
             if entries or ranges or partials:
                 columns.append(
-                    LedgerColumns(ledger, BitMap(entries), np.array(ranges, np.uint32), partials)
+                    LedgerColumns(
+                        ledger,
+                        BitMap(entries),
+                        np.array(ranges, np.uint32) if ranges else None,
+                        partials,
+                    )
                 )
         return AckBatch(1, 1, self.mark_delete, tuple(columns))
 

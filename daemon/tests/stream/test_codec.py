@@ -113,7 +113,7 @@ def told(batch: AckBatch) -> tuple[object, ...]:
             (
                 part.ledger,
                 list(as_set(part.entries)),
-                part.ranges.tolist(),
+                [] if part.ranges is None else part.ranges.tolist(),
                 [entry for entry, _ in part.partials],
                 part.bitmap.serialize() if part.bitmap is not None else b"",
             )
