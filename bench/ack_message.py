@@ -25,7 +25,7 @@ from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.names import CursorName
 from cursorkeeper.core.state import AckState
 from cursorkeeper.format import record
-from cursorkeeper.stream import codec, received, wire
+from cursorkeeper.stream import codec, wire
 from cursorkeeper_client import Acks, LedgerAcks
 from cursorkeeper_client.ack_stream.columns import ack_batch, encode_acks, source_message_of
 
@@ -94,7 +94,7 @@ class Cursor:
         """One message, until it is confirmed."""
         at = time.thread_time()
         message = wire.source_message(data).ack_batch
-        batch = codec.batch_of(received.AckBatch.FromString(message), message)
+        batch = codec.batch_of(codec.sent_acks(message))
         self._spent["decode"] += time.thread_time() - at
         self._step("accept", ev.Acks(1, batch))
         self._do()

@@ -37,6 +37,7 @@ HOT = {
         "early_parts",
         "outbox",
         "outstanding",
+        "plain_acks",
         "session",
         "state_parts",
     ),

@@ -26,7 +26,6 @@ from cursorkeeper.core.limits import (
     LAYOUT_RUN_LEDGERS_MAX,
 )
 from cursorkeeper.core.positions import LEDGER_ID_MAX, Position
-from cursorkeeper.core.sizes import leb_size
 from cursorkeeper.core.values import (
     CursorProperties,
     LayoutItem,
@@ -34,7 +33,12 @@ from cursorkeeper.core.values import (
     MarkDeleteProperties,
     Partial,
 )
+from cursorkeeper.stream import plain_acks
+from cursorkeeper.stream.plain_acks import PlainAcks
 from cursorkeeper_client._proto import acks_pb2 as pb
+
+SentAcks = PlainAcks | pb.AckBatch
+"""One message of acks, as it was read."""
 
 _STATES = {
     pb.LAYOUT_CLOSED: LayoutState.CLOSED,
@@ -59,7 +63,7 @@ def refused(message: str, remedy: str, code: Refusal = Refusal.BAD_MESSAGE) -> R
 
 
 def generation_of(
-    message: pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb.ResetCursor,
+    message: SentAcks | pb.Layout | pb.SetCursorProperties | pb.ResetCursor,
 ) -> int:
     """Raises RefusedError if it was forgotten: as an old generation the message would be dropped
     and confirmed.
@@ -103,26 +107,32 @@ def _too_many(count: int, what: str, limit: int, name: str) -> RefusedError:
     return refused(text, "split it into several messages", Refusal.TOO_LARGE)
 
 
-def batch_of(message: Any, data: bytes) -> AckBatch:
-    """The acks of a message as columns. `message`: `data` as `received.AckBatch`. Raises
-    RefusedError for what no state could take, DecodeError.
-    """
-    ledgers = len(message.ledgers)
+def sent_acks(data: bytes) -> SentAcks:
+    """An AckBatch, as it is read most cheaply. Raises DecodeError."""
+    return plain_acks.read(data) or pb.AckBatch.FromString(data)
+
+
+def batch_of(sent: SentAcks) -> AckBatch:
+    """The acks of a message as columns. Raises RefusedError for what no state could take."""
+    ledgers = len(sent.ledgers)
     if ledgers > ACK_LEDGERS_MAX:
         raise _too_many(ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
-    generation = generation_of(message)
-    size_bytes, properties = len(data), None
-    plain = _plain_parts(message, size_bytes)
-    if plain is not None:
-        columns = tuple([LedgerColumns(ledger, _unpacked(sent)) for ledger, sent in plain])
+    generation, properties = generation_of(sent), None
+    if isinstance(sent, PlainAcks):
+        size_bytes, mark_delete = sent.size_bytes, sent.mark_delete
+        columns = tuple(
+            [
+                LedgerColumns(ledger, _unpacked(entries))
+                for ledger, entries in zip(sent.ledgers, sent.entries, strict=True)
+            ]
+        )
     else:
-        whole = pb.AckBatch.FromString(data)
-        size_bytes = whole.ByteSize()
-        columns = tuple([_columns(part) for part in _checked_parts(whole, size_bytes)])
-        properties = dict(whole.properties.values) if whole.HasField("properties") else None
-    mark_delete = position_of(message.mark_delete) if message.HasField("mark_delete") else None
+        size_bytes = sent.ByteSize()
+        columns = tuple([_columns(part) for part in _checked_parts(sent, size_bytes)])
+        properties = dict(sent.properties.values) if sent.HasField("properties") else None
+        mark_delete = position_of(sent.mark_delete) if sent.HasField("mark_delete") else None
     return AckBatch(
-        seq=message.seq,
+        seq=sent.seq,
         generation=generation,
         mark_delete=mark_delete,
         ledgers=columns,
@@ -130,36 +140,6 @@ def batch_of(message: Any, data: bytes) -> AckBatch:
         size_bytes=size_bytes,
         acks=count_acks(columns, mark_delete),
     )
-
-
-def _plain_parts(message: Any, size_bytes: int) -> list[tuple[int, bytes]] | None:
-    """Ledgers and their entries, packed; None: there is more in the message, or it is not written
-    as it should be. It takes just as many bytes as what is known of it does: so there is nothing
-    else.
-    """
-    parts: list[tuple[int, bytes]] = []
-    left = size_bytes - _tagged(message.handle) - _tagged(message.seq) - _tagged(message.generation)
-    if message.HasField("mark_delete"):
-        left -= _delimited(message.mark_delete.ByteSize())
-    for sent in message.ledgers:
-        ledger: int = sent.ledger_id
-        entries: bytes = sent.entries
-        size = len(entries)
-        left -= _delimited(_tagged(ledger) + (_delimited(size) if size else 0))
-        if left < 0 or size % _U32_BYTES:
-            return None
-        parts.append((ledger, entries))
-    return parts if left == 0 else None
-
-
-def _tagged(number: int) -> int:
-    """Bytes of a number in a message; 0 is left out."""
-    return 1 + leb_size(number) if number else 0
-
-
-def _delimited(size: int) -> int:
-    """Bytes of a field of so many bytes with its head."""
-    return 1 + leb_size(size) + size
 
 
 def _columns(part: pb.LedgerAcks) -> LedgerColumns:

@@ -30,7 +30,7 @@ from cursorkeeper.core.shape import extended
 from cursorkeeper.core.values import Delta, Segment
 from cursorkeeper.runtime.listener import Listener
 from cursorkeeper.runtime.runner import OpenResult
-from cursorkeeper.stream import codec, received, state_parts
+from cursorkeeper.stream import codec, state_parts
 from cursorkeeper.stream.credits import Credit, CreditPool
 from cursorkeeper.stream.early_parts import EarlyParts
 from cursorkeeper.stream.guard import Guard, Unwanted, unwanted
@@ -509,12 +509,12 @@ class Session:
         self.keeper.detach(handle.name, handle.attach)
 
     def _ack_batch(self, data: bytes) -> None:
-        message = received.AckBatch.FromString(data)
-        handle = self._known(message.handle)
+        sent = codec.sent_acks(data)
+        handle = self._known(sent.handle)
         if handle is None:
             return
         try:
-            batch = codec.batch_of(message, data)
+            batch = codec.batch_of(sent)
             if not handle.live:
                 raise codec.refused(
                     "acks before StateEnd", "wait for StateEnd and the first Credit"
@@ -529,7 +529,7 @@ class Session:
             handle.outstanding.add(batch.seq, control=False, parts=batch.parts)
             self._asking.add(handle)
         except RefusedError as e:
-            self._fail(handle, e, message.seq)
+            self._fail(handle, e, sent.seq)
             return
         self._dispatch(handle, ev.Acks(handle.attach, batch))
 

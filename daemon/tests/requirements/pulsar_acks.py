@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cursorkeeper.core.batch import AckBatch
-from cursorkeeper.stream import codec, received
+from cursorkeeper.stream import codec
 from cursorkeeper_client._proto import acks_pb2 as pb
 
 Entry = tuple[int, int]
@@ -55,7 +55,7 @@ def cumulative(
 
 def _read(message: pb.AckBatch) -> AckBatch:
     data = message.SerializeToString()
-    return codec.batch_of(received.AckBatch.FromString(data), data)
+    return codec.batch_of(codec.sent_acks(data))
 
 
 def _put(ledger: pb.LedgerAcks, entry: int, words: list[int], batch_size: int) -> None:

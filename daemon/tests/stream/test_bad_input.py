@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cursorkeeper.stream import codec, received
+from cursorkeeper.stream import codec
 from cursorkeeper.stream.session import ProtocolViolation
 from cursorkeeper.stream.wire import source_message
 from cursorkeeper_client._proto import acks_pb2 as pb
@@ -361,7 +361,7 @@ async def test_a_large_message_is_what_it_was() -> None:
     )
     data = source_message(message.SerializeToString()).ack_batch
     assert pb.AckBatch.FromString(data) == message.ack_batch
-    assert len(codec.batch_of(received.AckBatch.FromString(data), data).ledgers) == 900
+    assert len(codec.batch_of(codec.sent_acks(data)).ledgers) == 900
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])
@@ -380,7 +380,7 @@ async def test_acks_that_stand_twice_in_one_message_are_joined(is_grouped: bool)
         found = source_message(bytes([9 << 3 | 2, len(inside)]) + inside).group.messages[0]
     else:
         found = source_message(twice)
-    batch = codec.batch_of(received.AckBatch.FromString(found.ack_batch), found.ack_batch)
+    batch = codec.batch_of(codec.sent_acks(found.ack_batch))
     assert (batch.seq, [part.ledger for part in batch.ledgers]) == (3, [2, 3])
 
 

@@ -19,8 +19,10 @@ from cursorkeeper.core.entries import as_set
 from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.positions import Position
 from cursorkeeper.format import leb
-from cursorkeeper.stream import codec, received
+from cursorkeeper.stream import codec, plain_acks
+from cursorkeeper.stream.wire import source_message
 from cursorkeeper_client._proto import acks_pb2 as pb
+from cursorkeeper_client.ack_stream.columns import ack_batch, source_message_of
 
 U32_MAX, U64_MAX = (1 << 32) - 1, (1 << 64) - 1
 ENTRIES = st.lists(st.integers(0, 300) | st.integers(0, U32_MAX), max_size=20)
@@ -64,7 +66,7 @@ MESSAGES = st.builds(
 
 
 def read(data: bytes) -> AckBatch:
-    return codec.batch_of(received.AckBatch.FromString(data), data)
+    return codec.batch_of(codec.sent_acks(data))
 
 
 def by_protobuf(data: bytes) -> AckBatch:
@@ -131,6 +133,23 @@ def test_it_says_what_protobuf_reads_of_it(message: pb.AckBatch) -> None:
     assert told(batch) == plainly(message)
     assert batch.size_bytes == len(data), "what its source pays"
     assert paid(batch) == paid(by_protobuf(data))
+
+
+@given(st.lists(PLAIN.filter(pb.LedgerAcks.ByteSize), max_size=5), st.none() | LEDGERS)
+def test_what_clients_write_is_read_without_protobuf(
+    ledgers: list[pb.LedgerAcks], mark_delete: int | None
+) -> None:
+    """Its messages and those of the Python client have their fields in different orders."""
+    position = pb.Position(ledger=mark_delete, entry=-1) if mark_delete is not None else None
+    message = pb.AckBatch(handle=1, seq=2, generation=3, ledgers=ledgers, mark_delete=position)
+    body = pb.AckBatch(ledgers=ledgers, mark_delete=position).SerializeToString()
+    for data in (
+        message.SerializeToString(),
+        source_message(source_message_of(ack_batch(1, 2, 3, body))).ack_batch,
+    ):
+        sent = plain_acks.read(data)
+        assert sent is not None
+        assert (sent.handle, sent.seq, sent.generation) == (1, 2, 3)
 
 
 def field(at: int, body: bytes) -> bytes:
