@@ -94,7 +94,7 @@ class Cursor:
         """One message, until it is confirmed."""
         at = time.thread_time()
         message = wire.source_message(data).ack_batch
-        batch = codec.batch_of(codec.sent_acks(message))
+        batch = codec.batch_of(codec.sent_acks(message), message)
         self._spent["decode"] += time.thread_time() - at
         self._step("accept", ev.Acks(1, batch))
         self._do()

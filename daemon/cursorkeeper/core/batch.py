@@ -56,7 +56,8 @@ def count_acks(ledgers: tuple[LedgerColumns, ...], mark_delete: Position | None 
     for columns in ledgers:
         total += len(columns.entries) + len(columns.partials)
         if columns.ranges is not None:
-            wide = columns.ranges.astype(np.int64)
+            pairs = columns.ranges.size // 2  # half a one is refused later, with its cursor's name
+            wide = columns.ranges[: 2 * pairs].astype(np.int64)
             total += int((wide[1::2] - wide[0::2] + 1).sum())
         if columns.bitmap is not None:
             total += len(columns.bitmap)

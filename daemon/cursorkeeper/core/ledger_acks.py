@@ -98,24 +98,17 @@ class LedgerAcks:
 
     def _ack_few(self, entries: tuple[Any, ...]) -> tuple[int, ...]:
         """One by one: a set operation copies the container, which costs as much as some thirty of
-        these. Nearly always all of them are new. Numbers are handed on as the objects that they
-        are: machine code would make others of them.
+        these. Numbers are handed on as the objects that they are: machine code would make others
+        of them.
         """
-        holes, new = self.holes, 0
-        fresh: tuple[Any, ...] = entries
-        try:
-            for entry in entries:
-                holes.remove(entry)
-                new += 1
-        except KeyError:
-            rest = [entry for entry in entries[new + 1 :] if entry in holes]
-            for entry in rest:
-                holes.discard(entry)
-            fresh = (*entries[:new], *rest)
+        holes = self.holes
+        fresh = [entry for entry in entries if entry in holes]
+        for entry in fresh:
+            holes.discard(entry)
         self._cuts += len(fresh)
         if self._cuts > CUTS_MAX:
             self.settle()
-        return fresh
+        return entries if len(fresh) == len(entries) else tuple(fresh)
 
     def settle(self) -> None:
         """Each entry that was taken out by itself may have cut a run in two, and nobody has looked

@@ -33,12 +33,9 @@ from cursorkeeper.core.values import (
     MarkDeleteProperties,
     Partial,
 )
-from cursorkeeper.stream import plain_acks
+from cursorkeeper.stream import plain_acks, received
 from cursorkeeper.stream.plain_acks import PlainAcks
 from cursorkeeper_client._proto import acks_pb2 as pb
-
-SentAcks = PlainAcks | pb.AckBatch
-"""One message of acks, as it was read."""
 
 _STATES = {
     pb.LAYOUT_CLOSED: LayoutState.CLOSED,
@@ -63,7 +60,7 @@ def refused(message: str, remedy: str, code: Refusal = Refusal.BAD_MESSAGE) -> R
 
 
 def generation_of(
-    message: SentAcks | pb.Layout | pb.SetCursorProperties | pb.ResetCursor,
+    message: PlainAcks | pb.AckBatch | pb.Layout | pb.SetCursorProperties | pb.ResetCursor,
 ) -> int:
     """Raises RefusedError if it was forgotten: as an old generation the message would be dropped
     and confirmed.
@@ -107,19 +104,23 @@ def _too_many(count: int, what: str, limit: int, name: str) -> RefusedError:
     return refused(text, "split it into several messages", Refusal.TOO_LARGE)
 
 
-def sent_acks(data: bytes) -> SentAcks:
-    """An AckBatch, as it is read most cheaply. Raises DecodeError."""
-    return plain_acks.read(data) or pb.AckBatch.FromString(data)
+def sent_acks(data: bytes) -> Any:
+    """An AckBatch: its `handle`, `seq` and `generation`, and how many `ledgers` it has. Raises
+    DecodeError.
+    """
+    return plain_acks.read(data) or received.AckBatch.FromString(data)
 
 
-def batch_of(sent: SentAcks) -> AckBatch:
-    """The acks of a message as columns. Raises RefusedError for what no state could take."""
+def batch_of(sent: Any, data: bytes) -> AckBatch:
+    """The acks of a message as columns. `sent`: of `data`, by `sent_acks`. Raises RefusedError for
+    what no state could take, DecodeError.
+    """
     ledgers = len(sent.ledgers)
     if ledgers > ACK_LEDGERS_MAX:
         raise _too_many(ledgers, "data ledgers", ACK_LEDGERS_MAX, "ack_ledgers_max")
     generation, properties = generation_of(sent), None
     if isinstance(sent, PlainAcks):
-        size_bytes, mark_delete = sent.size_bytes, sent.mark_delete
+        size_bytes, mark_delete = len(data), sent.mark_delete
         columns = tuple(
             [
                 LedgerColumns(ledger, _unpacked(entries))
@@ -127,10 +128,11 @@ def batch_of(sent: SentAcks) -> AckBatch:
             ]
         )
     else:
-        size_bytes = sent.ByteSize()
-        columns = tuple([_columns(part) for part in _checked_parts(sent, size_bytes)])
-        properties = dict(sent.properties.values) if sent.HasField("properties") else None
-        mark_delete = position_of(sent.mark_delete) if sent.HasField("mark_delete") else None
+        whole = pb.AckBatch.FromString(data)
+        size_bytes = whole.ByteSize()
+        columns = tuple([_columns(part) for part in _checked_parts(whole, size_bytes)])
+        properties = dict(whole.properties.values) if whole.HasField("properties") else None
+        mark_delete = position_of(whole.mark_delete) if whole.HasField("mark_delete") else None
     return AckBatch(
         seq=sent.seq,
         generation=generation,

@@ -1,8 +1,8 @@
 """Serves every message of acks: one that names entries and nothing else is read from its bytes.
 
-Nearly all are such. Protobuf makes an object for each data ledger and one for each column, which is
-most of what reading them costs. Whatever is written in another way than protobuf's libraries write
-it, or says more, is left to protobuf: then nothing here has been concluded from it.
+Nearly all are such. Protobuf would make an object for each data ledger and one for each column,
+which is most of what reading them costs. Whatever is written in another way than protobuf's
+libraries write it, or says more, is left to protobuf: nothing here has been concluded from it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _GENERATION: Final[int] = pb.AckBatch.GENERATION_FIELD_NUMBER << 3
 _LEDGER_ID: Final[int] = pb.LedgerAcks.LEDGER_ID_FIELD_NUMBER << 3
 _ENTRIES: Final[int] = pb.LedgerAcks.ENTRIES_FIELD_NUMBER << 3 | _OF_BYTES
 _U32_BYTES: Final = 4
+_POSITION_BYTES_MAX: Final = 22
+"""Two numbers of ten bytes, and a tag for each."""
 
 
 @frozen
@@ -39,7 +41,6 @@ class PlainAcks:
     mark_delete: Position | None
     ledgers: list[int]
     entries: list[bytes]
-    size_bytes: int
 
 
 def read(data: bytes) -> PlainAcks | None:
@@ -72,7 +73,7 @@ def _read(data: bytes) -> PlainAcks | None:
         elif tag == _SEQ and not seq:
             seq = number
         elif tag == _MARK_DELETE and mark_delete is None:
-            if pos + number > end:
+            if number > _POSITION_BYTES_MAX or pos + number > end:
                 return None
             sent = pb.Position.FromString(data[pos : pos + number])
             if sent.ByteSize() != number:
@@ -87,7 +88,7 @@ def _read(data: bytes) -> PlainAcks | None:
             generation = number
         else:
             return None
-    return PlainAcks(handle, seq, generation, mark_delete, ledgers, entries, end)
+    return PlainAcks(handle, seq, generation, mark_delete, ledgers, entries)
 
 
 def _read_ledger(data: bytes, pos: int, stop: int, ledgers: list[int], entries: list[bytes]) -> int:

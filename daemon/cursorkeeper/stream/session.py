@@ -514,7 +514,7 @@ class Session:
         if handle is None:
             return
         try:
-            batch = codec.batch_of(sent)
+            batch = codec.batch_of(sent, data)
             if not handle.live:
                 raise codec.refused(
                     "acks before StateEnd", "wait for StateEnd and the first Credit"

@@ -55,7 +55,7 @@ def cumulative(
 
 def _read(message: pb.AckBatch) -> AckBatch:
     data = message.SerializeToString()
-    return codec.batch_of(codec.sent_acks(data))
+    return codec.batch_of(codec.sent_acks(data), data)
 
 
 def _put(ledger: pb.LedgerAcks, entry: int, words: list[int], batch_size: int) -> None:

@@ -152,6 +152,11 @@ BAD: dict[str, tuple[Callable[[], pb.AckBatch], str, str]] = {
         "ends before it begins",
     ),
     "half a range": (lambda: with_ledger(ranges=[9]), "BAD_MESSAGE", "odd number"),
+    "two ranges and a half": (
+        lambda: with_ledger(ranges=[1, 2, 3, 4, 9]),
+        "BAD_MESSAGE",
+        "odd number",
+    ),
     "garbage as a bitmap": (lambda: with_ledger(roaring=b"\x01\x02\x03"), "BAD_MESSAGE", "roaring"),
     "bytes after a bitmap": (
         lambda: with_ledger(roaring=b":0\x00\x00\x00\x00\x00\x00junk"),
@@ -361,7 +366,7 @@ async def test_a_large_message_is_what_it_was() -> None:
     )
     data = source_message(message.SerializeToString()).ack_batch
     assert pb.AckBatch.FromString(data) == message.ack_batch
-    assert len(codec.batch_of(codec.sent_acks(data)).ledgers) == 900
+    assert len(codec.batch_of(codec.sent_acks(data), data).ledgers) == 900
 
 
 @pytest.mark.parametrize("is_grouped", [False, True])
@@ -380,7 +385,7 @@ async def test_acks_that_stand_twice_in_one_message_are_joined(is_grouped: bool)
         found = source_message(bytes([9 << 3 | 2, len(inside)]) + inside).group.messages[0]
     else:
         found = source_message(twice)
-    batch = codec.batch_of(codec.sent_acks(found.ack_batch))
+    batch = codec.batch_of(codec.sent_acks(found.ack_batch), found.ack_batch)
     assert (batch.seq, [part.ledger for part in batch.ledgers]) == (3, [2, 3])
 
 

@@ -66,7 +66,7 @@ MESSAGES = st.builds(
 
 
 def read(data: bytes) -> AckBatch:
-    return codec.batch_of(codec.sent_acks(data))
+    return codec.batch_of(codec.sent_acks(data), data)
 
 
 def by_protobuf(data: bytes) -> AckBatch:
@@ -189,6 +189,15 @@ def test_other_writings_of_the_same_are_read_too(writing: str) -> None:
     assert list(as_set(read(data).ledgers[0].entries)) == [4, 7, 9]
     assert read(data).size_bytes == message.ByteSize()
     assert paid(read(data)) == paid(by_protobuf(data))
+
+
+def test_whose_it_is_is_known_before_it_is_taken_apart() -> None:
+    """Half a batch index, and a property that is no text."""
+    for inside in (field(4, field(3, field(4, b"\x08"))), field(5, field(1, field(1, b"\xff")))):
+        sent = codec.sent_acks(HEAD + inside)
+        assert (sent.handle, sent.seq, sent.generation) == (1, 2, 1)
+        with pytest.raises(DecodeError):
+            codec.batch_of(sent, HEAD + inside)
 
 
 BROKEN: dict[str, Callable[[], bytes]] = {
