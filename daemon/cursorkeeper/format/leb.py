@@ -25,12 +25,9 @@ def append(out: bytearray, n: int) -> None:
     if 0 <= n <= 0x7F:
         out.append(n)
         return
-    if n < 0 or n > U64_MAX:
-        raise ValueError(f"{n} has no unsigned 64-bit LEB128")
-    while n > 0x7F:
-        out.append(n & 0x7F | 0x80)
-        n >>= 7
-    out.append(n)
+    few: list[int] = []
+    put(few, n)
+    out += bytes(few)
 
 
 def put(out: list[int], n: int) -> None:
