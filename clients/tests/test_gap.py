@@ -24,3 +24,23 @@ async def test_after_the_pause_it_leaves_at_once() -> None:
     gap = Gap(0)
     gap.sent()
     await asyncio.wait_for(gap.wait(), 60)
+
+
+async def test_who_waits_long_for_answers_gathers_longer_and_not_without_end() -> None:
+    gap = Gap(HOURS_MS)
+    for _ in range(100):
+        gap.answered(3600)
+    assert gap.pause_s == HOURS_MS / 1000
+    for _ in range(100):
+        gap.answered(1_000_000)
+    assert gap.pause_s == 3 * HOURS_MS / 1000
+    for _ in range(100):
+        gap.answered(0)
+    assert gap.pause_s == HOURS_MS / 1000
+
+
+async def test_without_a_pause_there_is_none_however_long_answers_take() -> None:
+    gap = Gap(0)
+    gap.answered(3600)
+    gap.sent()
+    await asyncio.wait_for(gap.wait(), 60)

@@ -628,7 +628,7 @@ def _spare_collector() -> None:
     """
     garbage.collect()
     garbage.freeze()
-    garbage.set_threshold(10_000, 20, 20)
+    garbage.set_threshold(50_000, 10, 20)
 
 
 def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:

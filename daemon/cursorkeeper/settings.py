@@ -691,13 +691,16 @@ class Settings:
 
     @property
     def append_window_bytes(self) -> int:
-        """Of the gateway's client: twice what the daemon may have on its way, so that no append is
-        refused for want of room.
+        """Of the gateway's client: twice what the daemon may have on its way, with what one cursor
+        sends on top, so that no append is refused for want of room.
         """
         entry, state = self.cursor.max_entry_bytes, self.state
         if state.is_pulsar and not state.persistent_unacked_ranges_with_multiple_entries_enabled:
             entry = max(entry, BOOKKEEPER_ENTRY_BYTES)
-        return max(64 * MIB, 2 * self.limits.daemon_appends_in_flight_max * entry)
+        cursor = self.cursor
+        on_top = cursor.appends_in_flight_max + cursor.snapshot_segments_in_flight_max
+        sent = self.limits.daemon_append_bytes_in_flight_max + on_top * entry
+        return max(64 * MIB, 2 * sent)
 
     @property
     def encode(self) -> EncodeSettings:

@@ -59,6 +59,8 @@ class AppendQueue:
         self.batch_entries_max, self._batch_bytes_max = batch_entries_max, batch_bytes_max
         self.entry_bytes_max = batch_bytes_max
         self.entries = self.bytes = 0
+        self.answered_since_s = 0.0
+        """When that was queued which was acknowledged last."""
         self._ledgers: dict[int, _Ledger] = {}
         self._lost: set[int] = set()
         """Ledgers whose handles ended with a stream, and that nobody has fenced or deleted yet."""
@@ -150,7 +152,7 @@ class AppendQueue:
         waiting = queue.waiting
         count = min(last_entry + 1, queue.unsent_from) - queue.first
         for _ in range(count):
-            future, size, _since = waiting.popleft()
+            future, size, self.answered_since_s = waiting.popleft()
             self.entries -= 1
             self.bytes -= size
             if not future.done():

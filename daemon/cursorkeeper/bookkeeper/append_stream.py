@@ -136,6 +136,8 @@ class AppendStream:
                 failure.first_entry_id,
                 of_failure(failure.failure, failure.ledger_id),
             )
+        if reply.appended:
+            self._gap.answered(self._loop.time() - self._queue.answered_since_s)
 
     def _fail_all(self, error: GatewayError) -> None:
         self._queue.fail_all(error)

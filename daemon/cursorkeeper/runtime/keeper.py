@@ -182,8 +182,11 @@ class Keeper:
         self._appending = 0
         """So many of those who want room have their turn before messages are taken in again."""
         self._pause: asyncio.TimerHandle | None = None
-        self._sent: dict[int, float] = {}
-        """Every append that is not answered, by its place, and when it was sent; in that order."""
+        self._sent: dict[int, tuple[float, int]] = {}
+        """Every append that is not answered, by its place: when it was sent, and its bytes; in that
+        order.
+        """
+        self._sent_bytes = 0
         self._places = 0
         self._heard_s = self._clock()
         """When ZooKeeper last answered a cursor."""
@@ -704,7 +707,8 @@ class Keeper:
 
     @property
     def _oldest_sent_s(self) -> float | None:
-        return next(iter(self._sent.values()), None)
+        oldest = next(iter(self._sent.values()), None)
+        return None if oldest is None else oldest[0]
 
     def _watch_room(self) -> None:
         """Those who wait for room are told when what takes it is not answered: it keeps their acks
@@ -732,16 +736,23 @@ class Keeper:
 
     @property
     def _room(self) -> int:
-        return self.keeper_limits.daemon_appends_in_flight_max - len(self._sent)
+        """So many more records may be on their way: many small ones, and few large ones. A cursor
+        that has begun ends its turn, so those of one turn come on top of the bytes.
+        """
+        limits = self.keeper_limits
+        if self._sent_bytes >= limits.daemon_append_bytes_in_flight_max:
+            return 0
+        return limits.daemon_appends_in_flight_max - len(self._sent)
 
     def _append_answered(self, place: int) -> None:
-        del self._sent[place]
+        self._sent_bytes -= self._sent.pop(place)[1]
         self._clock.rest()
         self._schedule()
 
-    def _append_sent(self) -> int:
+    def _append_sent(self, size: int) -> int:
         self._places += 1
-        self._sent[self._places] = self._clock()
+        self._sent[self._places] = self._clock(), size
+        self._sent_bytes += size
         self._clock.watch()
         return self._places
 

@@ -12,7 +12,14 @@ class KeeperLimits:
     """What bounds the daemon as a whole."""
 
     daemon_appends_in_flight_max: int = setting(
-        256, "Records of all cursors on their way at once.", 4, 65_536, is_shared=True
+        2_048, "Records of all cursors on their way at once.", 4, 65_536, is_shared=True
+    )
+    daemon_append_bytes_in_flight_max: int = setting(
+        256 << 20,
+        "No cursor sends records while so many bytes of records are on their way.",
+        1 << 20,
+        1 << 40,
+        is_shared=True,
     )
     cursors_max: int = setting(
         10_000, "Cursors held at once; an open beyond it is refused.", 1, 10_000_000, is_shared=True

@@ -145,8 +145,8 @@ class Services:
     scarcity: Scarcity
     kept_entries: KeptEntries
     spawn: Callable[[Coroutine[Any, Any, None]], None]
-    sent: Callable[[], int]
-    """An append takes a place of the daemon's window: which one."""
+    sent: Callable[[int], int]
+    """An append of so many bytes takes a place of the daemon's window: which one."""
     appended: Callable[[int], None]
     """An append was answered: the place is free again."""
     took: Callable[[], None]
@@ -542,8 +542,8 @@ class CursorRunner:
                 KINDS[type(effect.record.body)],
             )
             crc = int.from_bytes(data[record.CRC_AT : record.CRC_AT + 4], "little")
-        place = self._services.sent()
         size = len(data)
+        place = self._services.sent(size)
         try:
             future = self._services.ledgers.append(effect.ledger, effect.entry, data)
         except bk.GatewayError as e:

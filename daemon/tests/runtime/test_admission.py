@@ -5,6 +5,7 @@ let in; and what busyness is not evidence of.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -938,12 +939,39 @@ async def test_time_in_which_appends_wait_for_room_is_no_share_that_intake_gets_
 
 
 @virtual
+async def test_many_small_records_are_on_their_way_and_few_large_ones() -> None:
+    """A window of 100 records and 2,000 bytes, where bookies take their time: some 50 bytes a
+    record of few acks, some 700 of 600 scattered ones.
+    """
+    scattered = sorted(random.Random(1).sample(range(60_000), 600))
+    limits = KeeperLimits(daemon_appends_in_flight_max=100, daemon_append_bytes_in_flight_max=2_000)
+    for entries, least, most in (([1, 3, 5], 20, 80), (scattered, 2, 6)):
+        world = World(keeper_limits=limits)
+        keeper = await world.keeper()
+        made = await sources(keeper, 50)
+        for one in made:
+            one.ack(acks(DATA, 0))
+            await one.durable()
+        world.bookkeeper.faults.ack_delay_min_s = world.bookkeeper.faults.ack_delay_max_s = 0.2
+        for one in made:
+            one.ack(acks(DATA, *(entry + 1 for entry in entries)))
+        seen = []
+        while any(one.told.durable < one.seq for one in made):
+            seen.append(keeper.appends_in_flight)
+            await asyncio.sleep(0.01)
+        assert least <= max(seen) <= most
+
+
+@virtual
 async def test_the_smallest_window_is_room_enough() -> None:
-    world = World(keeper_limits=KeeperLimits(daemon_appends_in_flight_max=ROOM_MIN))
-    [made] = await sources(await world.keeper(), 1)
-    for entry in range(5):
-        made.ack(acks(DATA, 2 * entry))
-        await made.durable()
+    smallest = KeeperLimits(daemon_appends_in_flight_max=ROOM_MIN)
+    one_byte = KeeperLimits(daemon_append_bytes_in_flight_max=1)
+    for limits in (smallest, one_byte):
+        world = World(keeper_limits=limits)
+        [made] = await sources(await world.keeper(), 1)
+        for entry in range(5):
+            made.ack(acks(DATA, 2 * entry))
+            await made.durable()
 
 
 @virtual

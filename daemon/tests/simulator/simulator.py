@@ -198,10 +198,12 @@ def make_plan(rng: random.Random) -> Plan:
             actions[kind] = 0.0
     calm = rng.random() < 0.1
     troubles = {k: w * rng.choice((0.0, 1.0, 1.0, 3.0)) for k, w in trouble.KINDS.items()}
+    appends = rng.choice((4, 8, 256))
     return Plan(
         limits=limits,
         keeper_limits=KeeperLimits(
-            daemon_appends_in_flight_max=rng.choice((4, 8, 256)),
+            daemon_appends_in_flight_max=appends,
+            daemon_append_bytes_in_flight_max=400 if appends == 8 else 256 << 20,
             detached_cursor_max_ms=rng.choice((200, 2000, 60_000)),
             footer_poll_s=rng.choice((2.0, 5.0, 15.0)),
             openings_at_once_max=rng.choice((1, 64)),
