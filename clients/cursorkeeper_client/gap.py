@@ -3,8 +3,9 @@ gateway and to sources, a source to the daemon. A gRPC message costs either side
 whatever it holds, so what comes shortly after a message goes together.
 
 Who knows of nothing that follows waits a fifth of it: else two sides that are both quick would
-send each other thousands of small messages a second. Whose answers take long waits longer, a
-fraction of that time: who is slow because there is much to do has less of it in larger messages.
+send each other thousands of small messages a second. Who says how long answers take
+(`answered`: the appends of the daemon) waits longer where they take long: who is slow because there
+is much to do has less of it in larger messages.
 
 Invariants: the first message after a pause leaves at once; none waits longer than the gap; more
 than fits one message does not wait.

@@ -59,8 +59,8 @@ class AppendQueue:
         self.batch_entries_max, self._batch_bytes_max = batch_entries_max, batch_bytes_max
         self.entry_bytes_max = batch_bytes_max
         self.entries = self.bytes = 0
-        self.answered_since_s = 0.0
-        """When that was queued which was acknowledged last."""
+        self.answered_since_s: float | None = None
+        """When that was queued which was acknowledged last; whoever asks sets it back to None."""
         self._ledgers: dict[int, _Ledger] = {}
         self._lost: set[int] = set()
         """Ledgers whose handles ended with a stream, and that nobody has fenced or deleted yet."""

@@ -136,8 +136,10 @@ class AppendStream:
                 failure.first_entry_id,
                 of_failure(failure.failure, failure.ledger_id),
             )
-        if reply.appended:
-            self._gap.answered(self._loop.time() - self._queue.answered_since_s)
+        since = self._queue.answered_since_s
+        if since is not None:
+            self._gap.answered(self._loop.time() - since)
+            self._queue.answered_since_s = None
 
     def _fail_all(self, error: GatewayError) -> None:
         self._queue.fail_all(error)

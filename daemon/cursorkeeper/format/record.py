@@ -30,7 +30,8 @@ BODY_BYTES_MAX: Final = 4 << 20
 
 HEADER: Final = struct.Struct("<2sBBB3xQIIQII")
 CRC_AT: Final = 36
-_BODY_BYTES_AT: Final = 32
+BODY_BYTES_AT: Final = 32
+"""Where an entry has its checksum, and how large it is unpacked; four bytes each."""
 _CRC: Final = struct.Struct("<I")
 _NO_CRC: Final = bytes(4)
 _CODEC_BITS: Final = 3
@@ -152,7 +153,7 @@ def peek(data: bytes) -> RecordHeader:
 def announced_bytes(data: bytes) -> int:
     """What the header says of the expanded body; 0 without a header. Nothing is checked."""
     return (
-        int.from_bytes(data[_BODY_BYTES_AT : _BODY_BYTES_AT + 4], "little")
+        int.from_bytes(data[BODY_BYTES_AT : BODY_BYTES_AT + 4], "little")
         if len(data) >= RECORD_HEADER_BYTES
         else 0
     )

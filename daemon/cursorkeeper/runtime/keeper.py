@@ -62,6 +62,11 @@ collection's.
 """
 ROOM_MIN = 2
 """A turn may take two places: a segment goes with the delta in front of it."""
+WINDOW_MIN, SLOW_SHARE = 128, 8
+"""So many records may be on their way where answers take longer than this part of
+`bookkeeper_away_ms`. More of them would wait in a queue behind the daemon, and look as if nobody
+answered.
+"""
 ROOM_LOOKS = 8
 """So often in `bookkeeper_away_ms` a full window is looked at."""
 END_LOOKS = 8
@@ -187,6 +192,10 @@ class Keeper:
         order.
         """
         self._sent_bytes = 0
+        self._window = min(WINDOW_MIN, keeper_limits.daemon_appends_in_flight_max)
+        """So many may be on their way; one more with each answer that comes soon, if that many
+        are.
+        """
         self._places = 0
         self._heard_s = self._clock()
         """When ZooKeeper last answered a cursor."""
@@ -736,16 +745,21 @@ class Keeper:
 
     @property
     def _room(self) -> int:
-        """So many more records may be on their way: many small ones, and few large ones. A cursor
-        that has begun ends its turn, so those of one turn come on top of the bytes.
+        """So many more records may be on their way: many small ones, few large ones. A cursor that
+        has begun ends its turn, so those of one turn come on top of the bytes.
         """
-        limits = self.keeper_limits
-        if self._sent_bytes >= limits.daemon_append_bytes_in_flight_max:
+        if self._sent_bytes >= self.keeper_limits.daemon_append_bytes_in_flight_max:
             return 0
-        return limits.daemon_appends_in_flight_max - len(self._sent)
+        return max(0, self._window - len(self._sent))
 
     def _append_answered(self, place: int) -> None:
-        self._sent_bytes -= self._sent.pop(place)[1]
+        sent_s, size = self._sent.pop(place)
+        self._sent_bytes -= size
+        most = self.keeper_limits.daemon_appends_in_flight_max
+        if self._clock() - sent_s > self.limits.bookkeeper_away_ms / 1000 / SLOW_SHARE:
+            self._window = min(WINDOW_MIN, most)
+        elif self._window < most and len(self._sent) >= self._window // 2:
+            self._window += 1
         self._clock.rest()
         self._schedule()
 

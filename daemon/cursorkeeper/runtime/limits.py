@@ -12,11 +12,15 @@ class KeeperLimits:
     """What bounds the daemon as a whole."""
 
     daemon_appends_in_flight_max: int = setting(
-        2_048, "Records of all cursors on their way at once.", 4, 65_536, is_shared=True
+        2_048,
+        "Records of all cursors on their way at once; 128 at most where answers take long.",
+        4,
+        65_536,
+        is_shared=True,
     )
     daemon_append_bytes_in_flight_max: int = setting(
         256 << 20,
-        "No cursor sends records while so many bytes of records are on their way.",
+        "No cursor sends records while so many bytes of records, unpacked, are on their way.",
         1 << 20,
         1 << 40,
         is_shared=True,

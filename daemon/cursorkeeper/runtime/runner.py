@@ -146,7 +146,7 @@ class Services:
     kept_entries: KeptEntries
     spawn: Callable[[Coroutine[Any, Any, None]], None]
     sent: Callable[[int], int]
-    """An append of so many bytes takes a place of the daemon's window: which one."""
+    """An append of so many bytes, unpacked, takes a place of the daemon's window: which one."""
     appended: Callable[[int], None]
     """An append was answered: the place is free again."""
     took: Callable[[], None]
@@ -536,14 +536,17 @@ class CursorRunner:
         crc = 0
         if isinstance(effect.record, RawEntry):
             data, kind = effect.record.payload, KINDS[RawEntry]
+            size = held = len(data)
         else:
             data, kind = (
                 record.encode(effect.record, self._services.encode),
                 KINDS[type(effect.record.body)],
             )
+            size = held = len(data)
             crc = int.from_bytes(data[record.CRC_AT : record.CRC_AT + 4], "little")
-        size = len(data)
-        place = self._services.sent(size)
+            unpacked = data[record.BODY_BYTES_AT : record.BODY_BYTES_AT + 4]
+            held = max(held, int.from_bytes(unpacked, "little"))
+        place = self._services.sent(held)
         try:
             future = self._services.ledgers.append(effect.ledger, effect.entry, data)
         except bk.GatewayError as e:

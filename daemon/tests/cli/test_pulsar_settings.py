@@ -159,7 +159,8 @@ def test_the_gateway_client_has_room_for_all_states_that_may_be_on_their_way() -
         ({"format": "pulsar"}, 5 << 20),
         ({"format": "pulsar", "max_entry_bytes": "3M", MULTIPLE: True}, 3 << 20),
     ):
-        made = load(environment={}, flags=values)
+        few = {"daemon_append_bytes_in_flight_max": 1 << 20, "appends_in_flight_max": 64}
+        made = load(environment={}, flags=values | few)
         limits, cursor = made.limits, made.cursor
         room = limits.daemon_append_bytes_in_flight_max + cursor.appends_in_flight_max * entry_bytes
         assert gateway_settings(made, "writer").append_window_bytes_max >= room
