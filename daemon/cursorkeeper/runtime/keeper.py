@@ -62,7 +62,7 @@ collection's.
 """
 ROOM_MIN = 2
 """A turn may take two places: a segment goes with the delta in front of it."""
-WINDOW_MIN, SLOW_SHARE = 128, 8
+WINDOW_MIN, SLOW_SHARE = 128, 4
 """So many records may be on their way where answers take longer than this part of
 `bookkeeper_away_ms`. More of them would wait in a queue behind the daemon, and look as if nobody
 answered.
