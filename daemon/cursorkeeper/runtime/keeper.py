@@ -196,6 +196,7 @@ class Keeper:
         """So many may be on their way; one more with each answer that comes soon, if that many
         are.
         """
+        self._slow_s = limits.bookkeeper_away_ms / 1000 / SLOW_SHARE
         self._places = 0
         self._heard_s = self._clock()
         """When ZooKeeper last answered a cursor."""
@@ -756,7 +757,7 @@ class Keeper:
         sent_s, size = self._sent.pop(place)
         self._sent_bytes -= size
         most = self.keeper_limits.daemon_appends_in_flight_max
-        if self._clock() - sent_s > self.limits.bookkeeper_away_ms / 1000 / SLOW_SHARE:
+        if self._clock() - sent_s > self._slow_s:
             self._window = min(WINDOW_MIN, most)
         elif self._window < most and len(self._sent) >= self._window // 2:
             self._window += 1

@@ -9,6 +9,7 @@ to stored bytes, bookies away or silent, spontaneous fencing and gateway restart
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import deque
 from dataclasses import dataclass, field
@@ -47,10 +48,12 @@ class Faults:
     # of an append, between the bookies' storing it and their ack: slow bookies
     ack_delay_min_s: float = 0.0
     ack_delay_max_s: float = 0.0
+    acks_per_s: float = 0.0  # one append after the other; 0: as many at once as there are
     chance: dict[tuple[Operation, Fault], float] = field(default_factory=dict)
     fence_without_entries: float = 0.0
     """How probable it is that a fence does not give the entries that it was asked for."""
     _next: dict[Operation, deque[Planned | None]] = field(default_factory=dict)
+    _busy_until_s: float = 0.0
 
     def refuse(
         self, operation: Operation, error: GatewayError | None = None, times: int = 1
@@ -79,6 +82,7 @@ class Faults:
         self.chance.clear()
         self._next.clear()
         self.delay_min_s = self.delay_max_s = self.ack_delay_min_s = self.ack_delay_max_s = 0.0
+        self.acks_per_s = 0.0
 
     def take(self, operation: Operation, rng: random.Random) -> Planned | None:
         """The fault of the call that begins now, if any: first what was ordered, then chance."""
@@ -98,6 +102,10 @@ class Faults:
 
     def ack_delay_s(self, rng: random.Random) -> float:
         """Seconds until the bookies answer one append."""
+        if self.acks_per_s:
+            now = asyncio.get_running_loop().time()
+            self._busy_until_s = max(now, self._busy_until_s) + 1 / self.acks_per_s
+            return self._busy_until_s - now
         return (
             rng.uniform(self.ack_delay_min_s, self.ack_delay_max_s) if self.ack_delay_max_s else 0.0
         )
