@@ -21,6 +21,8 @@ import grpc
 from cursorkeeper_client.errors import CursorKeeperError
 
 T = TypeVar("T")
+_BEFORE_RENEWAL_S = 0.1
+"""What a handshake that has begun needs, and much more, to have got hold of what is shown to it."""
 _AGAIN = "write all files, and look again"
 
 
@@ -90,9 +92,9 @@ class TlsFiles:
         refresh_s: float = 300.0,
         on_problem: Callable[[TlsError], None] = lambda _error: None,
     ) -> grpc.ServerCredentials:
-        """Of a server, from the files as they are when somebody connects; looked at every
-        `refresh_s`. `is_client_asked`: who has no certificate of `trust_certs` is refused. Raises
-        TlsError.
+        """Of one port of a server, from the files as they are when somebody connects; looked at
+        every `refresh_s`. `is_client_asked`: who has no certificate of `trust_certs` is refused.
+        Raises TlsError.
         """
         if is_client_asked and not self.trust_certs:
             raise TlsError(
@@ -100,9 +102,9 @@ class TlsFiles:
                 "clients must prove who they are, and no authority is named",
                 "name the file of the certificates that are believed",
             )
-        kept = _Renewed(self, refresh_s, on_problem, _grpc_configuration)
+        shown = _ShownByGrpc(_Renewed(self, refresh_s, on_problem, _grpc_configuration))
         return grpc.dynamic_ssl_server_credentials(
-            kept.now(), kept.now, require_client_authentication=is_client_asked
+            shown.first, shown.changed, require_client_authentication=is_client_asked
         )
 
     def stamp(self) -> tuple[tuple[int, int, int], ...]:
@@ -155,6 +157,27 @@ class _Renewed(Generic[T]):
         if self._files.stamp() != stamp:
             raise TlsError(self._files.certificate, "it is being written", _AGAIN)
         return read
+
+
+class _ShownByGrpc:
+    """What gRPC asks for at each connection. It frees what it shows as soon as it is given another,
+    also if a handshake is just about to use it, and the process ends with SIGSEGV (grpc issue
+    36693). So it is given one only if the files have changed, and not before handshakes that have
+    begun are past that: gRPC begins no other one of this port while it asks.
+    """
+
+    def __init__(self, kept: _Renewed[Any]) -> None:
+        self._kept = kept
+        self.first = self._last = kept.now()
+
+    def changed(self) -> Any:
+        """None: as before."""
+        now = self._kept.now()
+        if now is self._last:
+            return None
+        time.sleep(_BEFORE_RENEWAL_S)
+        self._last = now
+        return now
 
 
 class RenewedContext:

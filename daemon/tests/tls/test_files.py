@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from cursorkeeper.core.setting import SettingsError
 from cursorkeeper.demo.certificates import Authority
 from cursorkeeper.problems import ProblemError
 from cursorkeeper.settings import Settings, load
-from cursorkeeper_client import ClientSettings
+from cursorkeeper_client import ClientSettings, tls
 from cursorkeeper_client.channels import Dialled
 from cursorkeeper_client.tls import TlsError, TlsFiles
 
@@ -183,6 +184,45 @@ async def test_what_is_under_way_goes_on_over_the_connection_before(authority: A
     with pytest.raises((asyncio.CancelledError, grpc.RpcError)):
         await last
     await server.stop(0)
+
+
+async def test_grpc_is_given_other_files_once_and_not_while_somebody_begins(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it shows is freed then, also under a handshake that is about to use it (SIGSEGV)."""
+    files, given = authority.issue("daemon"), list[float]()
+    dynamic = grpc.dynamic_ssl_server_credentials
+
+    def watched(first: Any, fetch: Callable[[], Any], **more: Any) -> Any:
+        def asked() -> Any:
+            began_s = time.monotonic()
+            if (found := fetch()) is not None:
+                given.append(time.monotonic() - began_s)
+            return found
+
+        return dynamic(first, asked, **more)
+
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", watched)
+    server = grpc.aio.server()
+    port = server.add_secure_port("127.0.0.1:0", files.server_credentials(refresh_s=0.0))
+    await server.start()
+
+    async def connects() -> None:
+        own = (("grpc.use_local_subchannel_pool", 1),)
+        credentials = files.channel_credentials()
+        async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, own) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as told:
+                await channel.unary_unary("/a.B/Call")(b"", timeout=60)
+        assert told.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+    try:
+        for renewals in range(3):
+            await asyncio.gather(*(connects() for _ in range(5)))
+            assert len(given) == renewals
+            authority.issue("daemon")
+    finally:
+        await server.stop(0)
+    assert min(given) >= tls._BEFORE_RENEWAL_S
 
 
 def test_a_probe_with_half_a_pair_is_told() -> None:
