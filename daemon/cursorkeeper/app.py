@@ -624,11 +624,12 @@ def _warn_of_open_files(settings: Settings) -> None:
 def _spare_collector() -> None:
     """Modules are not looked through for cycles again and again, and hardly any cycle is made: with
     Python's own thresholds the collector took a tenth of the CPU under load, and stood in the way
-    of all cursors for a tenth of a second at a time.
+    of all cursors for a tenth of a second at a time. Where messages wait for a second, what they
+    hold should not be looked at meanwhile. What is large is in no cycle when it has ended.
     """
     garbage.collect()
     garbage.freeze()
-    garbage.set_threshold(50_000, 10, 20)
+    garbage.set_threshold(400_000, 10, 20)
 
 
 def _loop_factory(settings: Settings) -> Callable[[], asyncio.AbstractEventLoop] | None:

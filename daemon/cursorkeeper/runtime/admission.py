@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
+from functools import partial
 
 Age = tuple[float, int]
 """Since when somebody waits for it, in seconds, and for equal times the number of the cursor."""
@@ -132,15 +133,15 @@ class Turn:
     async def again(self, age: Age) -> None:
         """Another turn, after `end`. It comes with those of this age."""
         turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-        def begin(place: int) -> bool:
-            if turn.cancelled():
-                return False
-            turn.set_result(place)
-            return True
-
-        self._lane.enter(age, begin)
+        self._lane.enter(age, partial(_give, turn))
         self._place = await turn
+
+
+def _give(turn: asyncio.Future[int], place: int) -> bool:
+    if turn.cancelled():
+        return False
+    turn.set_result(place)
+    return True
 
 
 class Calm:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from cursorkeeper.bookkeeper import errors as bk
@@ -473,27 +474,36 @@ class CursorRunner:
         """
         if self._is_settling:
             lane = self._services.lanes.openings
-        clock, waited = self._services.clock, False
-
-        def begin(place: int) -> bool:
-            if self._stopped or self.is_ended:
-                return False
-            clock.watch()
-            self._services.spawn(run(Turn(lane, place)))
-            if waited:
-                self.dispatch(ev.Sent(effect.token))
-            return True
-
-        async def run(turn: Turn) -> None:
-            try:
-                await self._learn_from(work(effect, turn))
-            finally:
-                clock.rest()
-                turn.end()
-
-        if not lane.enter(self._age, begin):
-            waited = True
+        admitted = _Admitted(self, lane, effect.token, partial(work, effect))
+        if not lane.enter(self._age, admitted.begin):
+            admitted.has_waited = True
             self.machine.hold(effect.token)
+
+    def begin(
+        self,
+        turn: Turn,
+        work: Callable[[Turn], Coroutine[Any, Any, ev.Event | None]],
+        waited: int | None,
+    ) -> bool:
+        """It is the turn of this work; `waited`: the token of what the machine holds till then.
+        False: it is not wanted any more.
+        """
+        if self._stopped or self.is_ended:
+            return False
+        self._services.clock.watch()
+        self._services.spawn(self._do(turn, work))
+        if waited is not None:
+            self.dispatch(ev.Sent(waited))
+        return True
+
+    async def _do(
+        self, turn: Turn, work: Callable[[Turn], Coroutine[Any, Any, ev.Event | None]]
+    ) -> None:
+        try:
+            await self._learn_from(work(turn))
+        finally:
+            self._services.clock.rest()
+            turn.end()
 
     async def _learn_from(self, work: Coroutine[Any, Any, ev.Event | None]) -> None:
         """None: nobody wants the outcome any more."""
@@ -598,35 +608,14 @@ class CursorRunner:
     async def _read_chain(self, effect: fx.ReadChain, turn: Turn) -> ev.Event | None:
         limits = self.machine.limits
         budget = StateBudget.reading(limits.state_bytes_max, limits.layout_ledgers_max)
-        asked = self.machine.answerable
-
-        def tell(joined: Sequence[Delta | Segment] | None) -> None:
-            # who came since must not miss what was joined before
-            is_proved = asked is not None and asked == self.machine.answerable
-            for attach, listener in list(self.listeners.items()):
-                is_theirs = is_proved and attach == asked
-                listener.on_recovering(self.machine, joined if is_theirs else None)
-
-        async def rest(seconds: float) -> None:
-            turn.end()
-            self._services.clock.rest()
-            try:
-                await asyncio.sleep(seconds)
-                self._check_wanted()
-                self._is_retrying = True
-                await turn.again(self._age)
-                self._check_wanted()
-            finally:
-                self._services.clock.watch()
-
         reader = ChainReader(
             self.name,
             self._services.ledgers,
             self.machine.wait_for,
-            lambda _n: self._services.telemetry.moved(),
+            self._moved,
             budget=budget,
-            rest=rest,
-            on_joined=tell,
+            rest=partial(self._rest_of_reading, turn),
+            on_joined=partial(self._tell_joined, self.machine.answerable),
             known=self._services.kept_entries.of(self._number),
         )
         try:
@@ -645,6 +634,29 @@ class CursorRunner:
                 entries=count,
             )
         return found
+
+    def _moved(self, _bytes: int) -> None:
+        self._services.telemetry.moved()
+
+    def _tell_joined(self, asked: int | None, joined: Sequence[Delta | Segment] | None) -> None:
+        # who came since must not miss what was joined before
+        is_proved = asked is not None and asked == self.machine.answerable
+        for attach, listener in list(self.listeners.items()):
+            is_theirs = is_proved and attach == asked
+            listener.on_recovering(self.machine, joined if is_theirs else None)
+
+    async def _rest_of_reading(self, turn: Turn, seconds: float) -> None:
+        """Somebody else reads meanwhile. Raises Unwanted."""
+        turn.end()
+        self._services.clock.rest()
+        try:
+            await asyncio.sleep(seconds)
+            self._check_wanted()
+            self._is_retrying = True
+            await turn.again(self._age)
+            self._check_wanted()
+        finally:
+            self._services.clock.watch()
 
     def _check_wanted(self) -> None:
         """Raises Unwanted."""
@@ -732,3 +744,25 @@ class CursorRunner:
     def _footer_changed(self, _path: str) -> None:
         if not self.is_ended:
             self.dispatch(ev.FooterChanged())
+
+
+class _Admitted:
+    """Work of a cursor that its lane begins, at once or later. It is not two functions within one:
+    as machine code those keep each other, their cursor and its state until the collector of cycles
+    looks for them.
+    """
+
+    def __init__(
+        self,
+        runner: CursorRunner,
+        lane: Lane,
+        token: int,
+        work: Callable[[Turn], Coroutine[Any, Any, ev.Event | None]],
+    ) -> None:
+        self._runner, self._lane, self._token, self._work = runner, lane, token, work
+        self.has_waited = False
+
+    def begin(self, place: int) -> bool:
+        return self._runner.begin(
+            Turn(self._lane, place), self._work, self._token if self.has_waited else None
+        )
