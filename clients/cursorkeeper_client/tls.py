@@ -92,9 +92,9 @@ class TlsFiles:
         refresh_s: float = 300.0,
         on_problem: Callable[[TlsError], None] = lambda _error: None,
     ) -> grpc.ServerCredentials:
-        """Of one port of a server, from the files as they are when somebody connects; looked at
-        every `refresh_s`. `is_client_asked`: who has no certificate of `trust_certs` is refused.
-        Raises TlsError.
+        """Of a server, from the files as they are when somebody connects; looked at every
+        `refresh_s`. To be given to one port, once. `is_client_asked`: who has no certificate of
+        `trust_certs` is refused. Raises TlsError.
         """
         if is_client_asked and not self.trust_certs:
             raise TlsError(
@@ -162,8 +162,8 @@ class _Renewed(Generic[T]):
 class _ShownByGrpc:
     """What gRPC asks for at each connection. It frees what it shows as soon as it is given another,
     also if a handshake is just about to use it, and the process ends with SIGSEGV (grpc issue
-    36693). So it is given one only if the files have changed, and not before handshakes that have
-    begun are past that: gRPC begins no other one of this port while it asks.
+    36693). So it is given one only if the files have changed, and a while after it asked, in which
+    handshakes that have begun get past that: gRPC begins no other one of this port meanwhile.
     """
 
     def __init__(self, kept: _Renewed[Any]) -> None:

@@ -748,8 +748,8 @@ class CursorRunner:
 
 class _Admitted:
     """Work of a cursor that its lane begins, at once or later. It is not two functions within one:
-    as machine code those keep each other, their cursor and its state until the collector of cycles
-    looks for them.
+    as machine code, where one calls the other, what they share keeps them, the cursor and its state
+    until the collector of cycles looks.
     """
 
     def __init__(

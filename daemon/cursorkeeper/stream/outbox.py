@@ -121,6 +121,14 @@ class Outbox:
         self._closed = True
         self._wake.set()
 
+    def forget(self) -> None:
+        """Nobody takes what is queued any more: states that were not made let go of their cursors."""
+        self._items.clear()
+        self._states.clear()
+        self._durable.clear()
+        self._credit.clear()
+        self._bytes = 0
+
     async def next(self) -> bytes | None:
         """The next message, serialised; in a group with those behind it, if the source takes
         groups. Hello is alone. None when closed and empty. Raises OutboxFull.

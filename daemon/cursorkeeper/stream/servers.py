@@ -164,6 +164,7 @@ class AckSinkService:
             reader.cancel()
             session.end()
             session.leave()
+            session.outbox.forget()
 
     async def _read(
         self, session: Session, messages: AsyncIterator[Any], is_read: asyncio.Event

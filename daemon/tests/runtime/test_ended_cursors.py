@@ -43,6 +43,7 @@ async def test_a_cursor_that_has_ended_is_not_kept() -> None:
         await made.open()
         made.ack(acks(7, entry))
         await made.durable()
+        assert alive(CursorRunner) and alive(AckState)
         made.send_close()
         await made.told.until(lambda made=made: bool(made.told.ended))
         del made

@@ -227,6 +227,27 @@ async def test_a_source_that_does_not_read_loses_its_stream_only() -> None:
     assert keeper.failures == []
 
 
+async def test_a_stream_that_has_ended_keeps_no_state_that_it_did_not_send() -> None:
+    """A stream and its outbox know each other: they stay until the collector looks."""
+    keeper = await World().keeper()
+    session = Session(keeper, guard(), Shown(), name="k", incarnation="1")
+
+    async def requests() -> AsyncIterator[bytes]:
+        yield pb.SourceMessage(hello=pb.Hello(name="t", protocol_versions=[1])).SerializeToString()
+        yield pb.SourceMessage(
+            open_cursor=pb.OpenCursor(
+                handle=1, topic="persistent://t/ns/x", subscription="s", create=True, takeover=True
+            )
+        ).SerializeToString()
+        await asyncio.Event().wait()
+
+    stream = AckSinkService(lambda _shown: session).publish(requests(), Context())
+    await anext(stream)
+    await until(lambda: any(isinstance(item, tuple) for item in session.outbox._items))
+    await stream.aclose()
+    assert not session.outbox._items
+
+
 async def test_what_waits_is_bounded_by_bytes_too() -> None:
     text = pb.KeeperMessage(refused=pb.Refused(handle=1, cursor="x" * 1_000))
     outbox = Outbox(10)
