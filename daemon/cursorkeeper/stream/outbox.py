@@ -122,7 +122,7 @@ class Outbox:
         self._wake.set()
 
     def forget(self) -> None:
-        """Nobody takes what is queued any more: states that were not made let go of their cursors."""
+        """Nobody takes what is queued: states that were not made let go of their cursors."""
         self._items.clear()
         self._states.clear()
         self._durable.clear()
