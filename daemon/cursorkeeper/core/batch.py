@@ -11,7 +11,7 @@ import numpy as np
 from pyroaring import BitMap
 
 from cursorkeeper.core.bitmaps import U32
-from cursorkeeper.core.entries import NONE, Entries
+from cursorkeeper.core.entries import NONE, Sent, count_of
 from cursorkeeper.core.positions import Position
 from cursorkeeper.core.shape import frozen
 from cursorkeeper.core.values import Partial
@@ -24,7 +24,7 @@ class LedgerColumns:
     """
 
     ledger: int
-    entries: Entries = NONE
+    entries: Sent = NONE
     ranges: U32 | None = None
     partials: tuple[tuple[int, Partial], ...] = ()
     bitmap: BitMap | None = None
@@ -54,7 +54,7 @@ def count_acks(ledgers: tuple[LedgerColumns, ...], mark_delete: Position | None 
     """How many acks a batch names (a cumulative one counts as one)."""
     total = 0 if mark_delete is None else 1
     for columns in ledgers:
-        total += len(columns.entries) + len(columns.partials)
+        total += count_of(columns.entries) + len(columns.partials)
         if columns.ranges is not None:
             pairs = columns.ranges.size // 2  # half a one is refused later, with its cursor's name
             wide = columns.ranges[: 2 * pairs].astype(np.int64)

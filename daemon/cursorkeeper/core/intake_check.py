@@ -21,7 +21,7 @@ from cursorkeeper.core.budget import (
     growth_bytes,
     mixed_bytes,
 )
-from cursorkeeper.core.entries import last_of
+from cursorkeeper.core.entries import count_of, highest_of
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.layout import Layout, LayoutContradiction
 from cursorkeeper.core.ledger_acks import LedgerAcks
@@ -41,7 +41,7 @@ def _bytes_more(
     and each of them apart. `high_water` with them, `known` without them; `acks`: what the state has
     of the ledger.
     """
-    apart, partials = ACK_BYTES * len(columns.entries), PARTIAL_BYTES * len(columns.partials)
+    apart, partials = ACK_BYTES * count_of(columns.entries), PARTIAL_BYTES * len(columns.partials)
     if columns.ranges is not None:
         apart += ACK_BYTES * (columns.ranges.size // 2)
     if columns.bitmap is not None:
@@ -139,7 +139,7 @@ class IntakeCheck:
             )
 
     def _highest(self, columns: LedgerColumns) -> int:
-        highest = last_of(columns.entries) if columns.entries else -1
+        highest = highest_of(columns.entries) if columns.entries else -1
         if columns.ranges is not None and columns.ranges.size:
             if columns.ranges.size % 2:
                 raise self._refuse(

@@ -103,8 +103,9 @@ class LedgerAcks:
         """
         holes = self.holes
         fresh = [entry for entry in entries if entry in holes]
+        discard = holes.discard  # looked up once
         for entry in fresh:
-            holes.discard(entry)
+            discard(entry)
         self._cuts += len(fresh)
         if self._cuts > CUTS_MAX:
             self.settle()

@@ -34,7 +34,7 @@ from cursorkeeper.core.budget import (
     growth_bytes,
     mixed_bytes,
 )
-from cursorkeeper.core.entries import Entries, as_set, last_of, union
+from cursorkeeper.core.entries import Entries, Sent, as_entries, as_set, last_of, union, united
 from cursorkeeper.core.errors import OverBudgetError
 from cursorkeeper.core.layout import Layout
 from cursorkeeper.core.ledger_acks import LedgerAcks, LedgerTable
@@ -494,11 +494,11 @@ def _entries_of(parts: list[LedgerColumns]) -> Entries:
     """The union, which may be the set of a part: it must not be changed."""
     first = parts[0]
     if len(parts) == 1 and first.bitmap is None and first.ranges is None:
-        return first.entries
-    sets: list[Entries] = [part.entries for part in parts]
+        return as_entries(first.entries)
+    sets: list[Sent] = [part.entries for part in parts]
     sets += [part.bitmap for part in parts if part.bitmap is not None]
     ranges = [part.ranges for part in parts if part.ranges is not None]
     if ranges:
         pairs = np.concatenate(ranges).astype(np.int64)
         sets.append(containers.from_runs(pairs[0::2], pairs[1::2]))
-    return union(sets)
+    return united(sets)

@@ -1,8 +1,8 @@
 """Messages of the ack stream to values of the core, and back. Pure; every malformed field is a
 RefusedError.
 
-Columns stay columns: packed fixed32 becomes a set without a Python loop over its values, but where
-they are few.
+Columns stay columns: packed fixed32 stays as it is where it is short, else it becomes a set without
+a Python loop over its values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyroaring import BitMap
 from cursorkeeper.core import bitmaps, containers
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
 from cursorkeeper.core.bitmaps import U32
-from cursorkeeper.core.entries import FEW, NONE, Entries, of_few
+from cursorkeeper.core.entries import NONE, Sent, kept
 from cursorkeeper.core.errors import Refusal, RefusedError
 from cursorkeeper.core.limits import (
     ACK_LEDGERS_MAX,
@@ -49,9 +49,7 @@ RANGES_PER_PARTIAL, WORDS_PER_PARTIAL = 64, 128
 _PART_BYTES_MIN = 2
 """Of a partly acked batch, a range or a word in a message: its tag and one byte more."""
 _SHORT = 128
-"""Up to so many numbers become a set faster from a tuple than from an array."""
-_U32_BYTES = 4
-_UNPACK = [struct.Struct(f"<{count}I").unpack for count in range(_SHORT + 1)]
+"""Up to so many numbers become an array faster without numpy."""
 
 
 def refused(message: str, remedy: str, code: Refusal = Refusal.BAD_MESSAGE) -> RefusedError:
@@ -123,7 +121,7 @@ def batch_of(sent: Any, data: bytes) -> AckBatch:
         size_bytes, mark_delete = len(data), sent.mark_delete
         columns = tuple(
             [
-                LedgerColumns(ledger, _unpacked(entries))
+                LedgerColumns(ledger, kept(entries))
                 for ledger, entries in zip(sent.ledgers, sent.entries, strict=True)
             ]
         )
@@ -159,27 +157,14 @@ def _columns(part: pb.LedgerAcks) -> LedgerColumns:
     )
 
 
-def _unpacked(entries: bytes) -> Entries:
-    """An array of u32 whose order and repeats mean nothing."""
-    count = len(entries) // _U32_BYTES
+def _entries(field: Any) -> Sent:
+    """A field of u32, of which order and repeats mean nothing."""
+    count = len(field)
     return (
-        _short(_UNPACK[count](entries))
+        kept(struct.pack(f"<{count}I", *field))
         if count <= _SHORT
-        else bitmaps.from_unsorted(np.frombuffer(entries, "<u4").astype(np.uint32, copy=False))
-    )
-
-
-def _entries(field: Any) -> Entries:
-    """The same as a packed field."""
-    return (
-        _short(tuple(field[:]))
-        if len(field) <= _SHORT
         else bitmaps.from_unsorted(np.asarray(field, dtype=np.uint32))
     )
-
-
-def _short(numbers: tuple[int, ...]) -> Entries:
-    return of_few(numbers) if len(numbers) <= FEW else BitMap(numbers)
 
 
 def _u32(field: Any) -> U32:
