@@ -118,8 +118,6 @@ def union(several: list[Entries]) -> Entries:
 
 def united(several: list[Sent]) -> Entries:
     """As `union`, of entries as they came."""
-    if len(several) == 1:
-        return as_entries(several[0])
     packed: list[bytes] = []
     others: list[Entries] = []
     for one in several:
@@ -128,5 +126,5 @@ def united(several: list[Sent]) -> Entries:
         else:
             others.append(one)
     if packed:
-        others.append(unpacked(packed[0] if len(packed) == 1 else b"".join(packed)))
+        others.append(unpacked(b"".join(packed)))
     return others[0] if len(others) == 1 else union(others)

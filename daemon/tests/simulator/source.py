@@ -19,6 +19,7 @@ from pyroaring import BitMap
 from cursorkeeper.core import effects as fx
 from cursorkeeper.core import events as ev
 from cursorkeeper.core.batch import AckBatch, LedgerColumns, count_acks
+from cursorkeeper.core.entries import Sent, kept
 from cursorkeeper.core.errors import RefusedError
 from cursorkeeper.core.machine import CursorMachine
 from cursorkeeper.core.positions import BEFORE_FIRST, Position
@@ -508,7 +509,7 @@ class Source:
             if rng.random() < 0.2:
                 columns.append(LedgerColumns(data.ledger, bitmap=BitMap(entries)))
             else:
-                columns.append(LedgerColumns(data.ledger, BitMap(entries)))
+                columns.append(LedgerColumns(data.ledger, as_sent(entries)))
         if columns:
             handle.send_acks(atoms, tuple(columns), properties=self._some_number())
 
@@ -666,7 +667,7 @@ class Source:
                 have, size = entries[ledger, entry], data.batches.get(entry, 1)
                 atoms += [(ledger, entry, i) for i in sorted(have)]
                 if len(have) == size:
-                    columns.append(LedgerColumns(ledger, BitMap([entry])))
+                    columns.append(LedgerColumns(ledger, as_sent([entry])))
                 else:
                     columns.append(
                         LedgerColumns(
@@ -675,3 +676,8 @@ class Source:
                         )
                     )
             handle.send_acks(atoms, tuple(columns))
+
+
+def as_sent(entries: list[int]) -> Sent:
+    """As a message brings them: a few stay packed."""
+    return kept(np.array(entries, "<u4").tobytes())
